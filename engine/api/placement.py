@@ -134,7 +134,7 @@ def waiting_since(status: Mapping[str, Any]) -> float | None:
 
 
 def requeued_at(status: Mapping[str, Any]) -> float | None:
-    """Return when a waiting gang last went behind its equals (seconds since the epoch); None when it never did."""
+    """Return when a waiting gang was last requeued (seconds since the epoch); None when it never did."""
     return _time(status.get("requeuedAt"))
 
 

@@ -137,7 +137,7 @@ class Reason:
 
     @property
     def waits(self) -> bool:
-        """True for a wait: not an error, and it ends by itself or when somebody acts."""
+        """True for a wait: the object is valid, and the gang may start later."""
         return self.until is not None
 
     @property
@@ -147,7 +147,7 @@ class Reason:
 
     @property
     def of_order(self) -> bool:
-        """True when the order of the queue is the reason, not the capacity by itself."""
+        """True when the order of the queue is the reason, not the capacity."""
         return self.until in ("turn", "kept hosts")
 
     @property

@@ -215,7 +215,7 @@ class Capacity:
         return [self._names[row] for row in np.flatnonzero(self._eligibility.of(shape).mask)]
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
-        """Return a resource of which a pod would take reserved capacity on a host; None when there is none."""
+        """Return a resource in which a pod would take reserved capacity on a host; None when there is none."""
         row = self._rows.get(host)
         if row is None:
             return None
@@ -248,7 +248,7 @@ class Capacity:
         return row is not None and any(self._devices.lost_devices(row, ("gang", gang, name)) for name in names)
 
     def free(self, host: str) -> dict[str, int]:
-        """Return what is left of each resource on a host (negative when overcommitted)."""
+        """Return the free amount of each resource on a host (negative when overcommitted)."""
         row = self._rows.get(host)
         return {} if row is None else self._amounts.all_left(row)
 
@@ -313,7 +313,7 @@ class Capacity:
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
     def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints64:
-        """Return what is free of one resource on every host of the topology, in tree order, never below 0.
+        """Return the free amount of one resource on every host of the topology, in tree order, at least 0.
 
         `empty`: what would be free without pods.
         """
@@ -349,7 +349,7 @@ class Capacity:
         instead: tuple[GangKey, str] | None = None,
         beside: Iterable[Uses] = (),
     ) -> tuple[Uses, ...] | None:
-        """Return devices for so many more pods on a host; None where they do not fit or the host reports no devices.
+        """Return devices for `count` more pods on a host; None where they do not fit or the host reports no devices.
 
         `beside`: what others get there in the same plan. `instead`: a pod set (gang, name) with a reservation there
         that is not counted.
@@ -361,13 +361,13 @@ class Capacity:
         return self._devices.choose(row, request, count, without=without, beside=beside)
 
     def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """True when so many pods of each of several requests get devices on one host together."""
+        """True when a host has devices for these numbers of pods of several requests together."""
         row = self._rows.get(host)
         return row is None or self._devices.fit(row, wanted)
 
     @property
     def devices_matter(self) -> bool:
-        """True when the devices of some host count, beside the numbers that its node reports."""
+        """True when devices are counted one by one on some host, not only as numbers of its node."""
         return self._devices.relevant
 
     def whole_gpus(self, name: str, topology: Topology) -> Ints64:
@@ -379,7 +379,7 @@ class Capacity:
         return whole
 
     def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints64:
-        """Return the percent left of every host's freest GPU, in tree order; 0 where a host's devices do not count."""
+        """Return the free percentage of every host's freest GPU, in tree order; 0 if its devices are not counted."""
         return self._devices.freest(self._rows_of(topology), request)
 
     def gpus_in_part(self, host: str) -> int:
@@ -413,7 +413,7 @@ class Capacity:
         return row
 
     def _vacate(self, row: int) -> None:
-        """Free the row of a node that is gone for the next one, once no pod is or will be there."""
+        """Free the row of a deleted node for the next one, once no pod is or will be there."""
         if self._nodes[row] is None and self._amounts.untouched(row) and self._rows.get(self._names[row]) == row:
             del self._rows[self._names[row]]
             self._fresh.discard(self._names[row])

@@ -35,7 +35,7 @@ FEW: Final = 32
 
 
 class ExpectedDaemonPods:
-    """Counts the expected pods in the capacity; not thread-safe by itself. `settle` applies what was set before it."""
+    """Counts the expected pods in the capacity; not thread-safe. `settle` applies what was set before it."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = capacity
@@ -58,7 +58,7 @@ class ExpectedDaemonPods:
             self._stale.add(_key(new))
 
     def set_node(self, name: str) -> None:
-        """Check a host again: it is new, changed or gone."""
+        """Check a host again because it is new, changed or deleted."""
         self._hosts.add(name)
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -79,7 +79,7 @@ class ExpectedDaemonPods:
             self._pairs.add(pair)
 
     def settle(self) -> None:
-        """Bring the expected pods up to date with what was set."""
+        """Apply everything that was set to the expected pods."""
         if not (self._stale or self._hosts or self._pairs):
             return
         if len(self._hosts) > FEW:

@@ -83,7 +83,7 @@ class Eligibility:
         return self._weight
 
     def changed(self, row: int) -> None:
-        """Record that a row has another node, or a changed one."""
+        """Record that the node of a row has changed."""
         self._changed.append(row)
         self._trim()
 
@@ -158,7 +158,7 @@ class Column:
         ]
 
     def among(self, wanted: Iterable[Hashable]) -> Bools:
-        """Return where the value is one of those wanted."""
+        """Return the mask of rows with one of these values."""
         codes = [code for value in wanted if (code := self.values.get(value, 0))]
         if len(codes) == 1:
             mask: Bools = self.codes == codes[0]
@@ -168,7 +168,7 @@ class Column:
         return table[self.codes]
 
     def compares(self, operator: str, bound: str) -> Bools | bool:
-        """Return where the value is a number beyond the bound (Gt or Lt)."""
+        """Return the mask of rows with a number beyond the bound (Gt or Lt)."""
         limit = int64(bound)
         if limit is None:
             return False
@@ -199,11 +199,11 @@ class NodeColumns:
         self._keys_bound = SPARE
 
     def changed(self, rows: Iterable[int]) -> None:
-        """Record that rows have other nodes, or changed ones."""
+        """Record that the nodes of rows have changed."""
         self._pending.update(rows)
 
     def verdicts(self, shape: Shape) -> tuple[list[str], Bools]:
-        """Return, by row, why a shape's pods cannot go there ("" when they can), and the mask of rows where they can.
+        """Return, by row, why a shape's pods cannot use the node ("": they can), and the mask of usable rows.
 
         The reasons are those of `engine.gang.shape.exclusion`; rows without a node are `absent`.
         """
@@ -295,7 +295,7 @@ class NodeColumns:
 
 
 def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: bool, taints: tuple[Taint, ...]) -> str:
-    """Return why nodes in that state are closed to pods with those tolerations; "" when they are open."""
+    """Return why nodes in that state do not accept pods with those tolerations; "" when they do."""
     node = Node(
         name="",
         uid="",
@@ -311,7 +311,7 @@ def _closed(tolerations: tuple[Toleration, ...], unschedulable: bool, ready: boo
 
 
 def _holds(expression: SelectorRequirement, column: Column | None) -> Bools | bool:
-    """Return where a requirement holds; `column` None: no node has the label."""
+    """Return the mask of rows where a requirement holds; `column` None: no node has the label."""
     match expression.operator:
         case "In":
             return column is not None and column.among(expression.values)

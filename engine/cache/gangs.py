@@ -1,4 +1,4 @@
-"""Indexes all gangs by key: from the changes that the cluster state has applied, and from plans not written yet.
+"""The index of all gangs by key, from the applied changes of the cluster and from plans that are not written yet.
 
 Never from the stores, which may be a step ahead.
 """
@@ -27,7 +27,7 @@ from engine.gang.request import PlacementRequest, of_group
 
 
 class GangIndex:
-    """All gangs by key; not thread-safe by itself. `owners` returns the resolver under the policy in force."""
+    """All gangs by key; not thread-safe. `owners` returns the resolver under the policy in force."""
 
     def __init__(self, pods: PodIndex, pod_shapes: PodShapes, *, owners: Callable[[], OwnerResolver]) -> None:
         self._pods = pods
@@ -85,7 +85,7 @@ class GangIndex:
         self._held[key] = plan
 
     def drop(self, key: GangKey) -> bool:
-        """Forget the plan that is not written; False when there is none."""
+        """Remove the assumed plan of a gang; False when there is none."""
         return self._held.pop(key, None) is not None
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class GangIndex:
         return key in self._placements or key in self._held
 
     def holds(self, key: GangKey) -> bool:
-        """True when a plan of the gang is not written yet."""
+        """True when the gang has a plan that is not written yet."""
         return key in self._held
 
     def placements(self) -> list[Placement]:
@@ -198,7 +198,7 @@ class GangIndex:
         return [placement for group in self._placements.values() for placement in group.values()]
 
     def orphaned(self) -> list[Placement]:
-        """Return the Placements of workloads that do not exist any more."""
+        """Return the Placements of deleted workloads."""
         return [
             placement
             for key, placements in self._placements.items()

@@ -35,7 +35,7 @@ class _GraceSlots:
 
 
 class GraceReservations:
-    """Writes grace-period reservations into the capacity, under keys of their own; not thread-safe by itself."""
+    """Writes grace-period reservations into the capacity, under separate keys; not thread-safe."""
 
     def __init__(self, capacity: Capacity, clock: Callable[[], float], *, seconds: float = GRACE_SECONDS) -> None:
         self._capacity = capacity
@@ -84,7 +84,7 @@ class GraceReservations:
         self.keep(placement, {host: {host: 1} for host in shapes}, shapes, since=self._clock())
 
     def arrived(self, pod: Pod) -> None:
-        """Release the slot of a pod that has a host now: from here on the pod counts itself."""
+        """Release the slot of a pod that has a host now, because the pod itself counts from now on."""
         host, placement = host_of(pod), (pod.namespace, pod.spec.labels.get(names.GANG, ""))
         for key, grace in self._slots.items():
             if grace.placement == placement:

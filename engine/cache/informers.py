@@ -116,7 +116,7 @@ class Informers:
         self.kinds.start()
 
     def follow(self) -> None:
-        """Apply a new policy to what is watched: its kinds, and the labels of their pods."""
+        """Apply a new policy to the watches: its kinds, and the labels of their pods."""
         labels = self._policy().pod_labels
         if labels != self._pod_labels:
             self._pod_labels = labels
@@ -130,7 +130,7 @@ class Informers:
             list(pool.map(lambda reflector: reflector.stop(), reflectors))
 
     def refresh(self, timeout: float) -> bool:
-        """Bring every cache to at least the cluster's state of this moment (quorum reads); False when that failed."""
+        """Update every cache to at least the cluster's current state (quorum reads); False when that failed."""
         end = time.monotonic() + timeout
         if not self.kinds.look():
             return False
@@ -174,7 +174,7 @@ class TopologyInformers:
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
 
     def follow(self) -> None:
-        """Watch the Topology objects of every kind that is served now; check the kinds from time to time.
+        """Watch the Topology objects of every served kind; check the kinds from time to time.
 
         Raises ApiFault when the served kinds cannot be read: everything stays as it is then.
         """

@@ -1,4 +1,4 @@
-"""Indexes every pod under the gang that its owner chain proves, kept current as the links come and go.
+"""Indexes every pod under the gang that its owner chain proves, updated as owners appear and disappear.
 
 A pod may be seen before its Job, and the Job before its JobSet. When any object of a chain comes, changes or goes, only
 the pods below it are indexed again.
@@ -20,7 +20,7 @@ PodKey = tuple[str, str]
 
 
 class PodIndex:
-    """All pods and the links above them, by gang; not thread-safe by itself."""
+    """All pods and the links above them, by gang; not thread-safe."""
 
     def __init__(self) -> None:
         self._links: dict[Key, Workload | Owned] = {}
@@ -82,7 +82,7 @@ class PodIndex:
         return key in self._members
 
     def orphan(self, key: ReservationKey) -> Pod | None:
-        """Return the pod with our marks that no chain leads to a gang; each has a key of its own."""
+        """Return the pod with our marks that has no owner chain to a gang; each has its own key."""
         return self._orphans.get(key)
 
     def gang_key_of(self, pod: PodKey) -> GangKey | None:

@@ -16,7 +16,7 @@ from engine.api.text import plural
 
 
 def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
-    """Return how much `count` pods use of every quota resource name that pods can use, in planner units."""
+    """Return the usage of `count` pods by quota resource name, in planner units."""
     usage: dict[str, int] = {"pods": count, "count/pods": count}
     for resource, amount in spec.shape.requests:
         if resource == "pods":
@@ -57,7 +57,7 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
 
 
 def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]) -> str | None:
-    """Return why the namespace's quotas do not admit so many more pods of each spec; None when they do.
+    """Return why the namespace's quotas do not admit these numbers of further pods; None when they do.
 
     `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
     """

@@ -20,7 +20,7 @@ from engine.gang.shape import with_requests
 
 
 class Reservations:
-    """Writes the reservations of gangs into the capacity, by key; not thread-safe by itself."""
+    """Writes the reservations of gangs into the capacity, by key; not thread-safe."""
 
     def __init__(self, capacity: Capacity, pod_shapes: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
         """`schedulers`: the names of the schedulers with pods that we place."""

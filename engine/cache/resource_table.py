@@ -38,7 +38,7 @@ class ResourceTable:
         self._alloc[row] = fresh
 
     def add(self, row: int, requests: Requests, times: int) -> None:
-        """Add the requests of so many pods to what is free; with negative `times` subtract them."""
+        """Add the requests of `times` pods to the free amounts; a negative number subtracts them."""
         for resource, amount in requests:
             if is_claim(resource):
                 self._hold(resource, row, -amount * times)
@@ -47,11 +47,11 @@ class ResourceTable:
             self.free[row, column] += amount * times
 
     def untouched(self, row: int) -> bool:
-        """True when nothing of a host is free or in use: the host is gone, and no pod was on it."""
+        """True when a row is unused: its host is deleted, and no pod was on it."""
         return not self.free[row].any()
 
     def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints64:
-        """Return what is free of one resource on some rows; with `empty`, what would be free without pods.
+        """Return the free amount of one resource on some rows; with `empty`, the amount without any pods.
 
         Reading never adds a column, for any resource name.
         """
@@ -65,14 +65,14 @@ class ResourceTable:
         return np.zeros(len(rows), dtype=np.int64) if column is None else amounts[rows, column]
 
     def left(self, row: int, resource: str) -> int:
-        """Return what is free of one resource on one row."""
+        """Return the free amount of one resource on one row."""
         if is_claim(resource):
             return 1 - self._claimed.get(resource, {}).get(row, 0)
         column = self.columns.get(resource)
         return 0 if column is None else int(self.free[row, column])
 
     def all_left(self, row: int) -> dict[str, int]:
-        """Return what is free of every resource on one row."""
+        """Return the free amount of every resource on one row."""
         return {resource: int(self.free[row, column]) for resource, column in self.columns.items()}
 
     def exists(self, resource: str) -> bool:

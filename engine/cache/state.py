@@ -366,7 +366,7 @@ class ClusterState:
             return self._grace.end
 
     def reconsider(self, key: GangKey) -> None:
-        """Have a gang reconciled in the next turn."""
+        """Have a gang reconciled in the next pass."""
         with self.lock:
             self._pending.gangs.add(key)
         self.changed.set()
@@ -403,6 +403,6 @@ def _slot_fields(workload: Workload) -> tuple[object, ...]:
 
 
 def _fewer(old: Workload, new: Workload) -> bool:
-    """True when a workload does not need slots any more that it needed before."""
+    """True when a workload no longer needs slots that it needed before."""
     slots = {pod_set.name: pod_set.slots for pod_set in new.pod_sets}
     return new.groups < old.groups or any(slots.get(one.name, 0) < one.slots for one in old.pod_sets)

@@ -1,6 +1,6 @@
-"""The informers of workloads: one for each kind that the API server serves, started and stopped as kinds come and go.
+"""The informers of workloads: one for each kind that the API server serves at the moment.
 
-A kind that is not served costs nothing but its name in a discovery, every ten to twenty seconds.
+A kind that is not served costs only its name in a discovery, every ten to twenty seconds.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class WorkloadInformers:
         return [watch.reflector for watch in list(self._watches.values())]
 
     def wake(self) -> None:
-        """Discover at once: a new kind was seen, or the policy names other ones."""
+        """Discover kinds at once, because a new kind was seen or the policy names others."""
         self._wake.set()
 
     def wait_for_kind(self, group: str, kind: str) -> None:
@@ -211,7 +211,7 @@ class WorkloadInformers:
         watch.reflector.stop()
 
     def _holds(self, key: tuple[str, str]) -> bool:
-        """True when we hold workloads of a kind, or would hold pods of theirs."""
+        """True when the stores have workloads of a kind, or held pods belong to one."""
         return any(ours(workload) for workload in self._stores.workloads.part(*key).values())
 
     def _store(self, key: tuple[str, str], *, registered: bool) -> Store[Any]:

@@ -150,7 +150,7 @@ def _percent(resources: Mapping[str, Quantity | None], name: str) -> int:
 
 
 def _amount(resources: Mapping[str, Quantity | None], name: str, *, most: int) -> int:
-    """Return an amount in whole units; 0 for a resource that is not named."""
+    """Return an amount in whole units; 0 for a missing resource."""
     quantity = resources.get(name)
     if quantity is None:
         return 0
@@ -192,7 +192,7 @@ def _partitions(text: str, faults: list[str]) -> dict[int, tuple[tuple[int, ...]
 def _given(
     texts: Mapping[str, str], devices: Iterable[Device], faults: list[str]
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the devices that pods have by the node's checkpoints, by the pods' uids."""
+    """Return the devices of pods in the node's checkpoints, by the pods' uids."""
     ids = {device.id: (device.kind, device.minor) for device in devices if device.id}
     found: dict[str, dict[tuple[str, int], None]] = {}
     for key, text in texts.items():

@@ -1,4 +1,4 @@
-"""Finds out which of the registry's kinds and their owners the API server serves now, and in which version.
+"""Discovers the registry's kinds and their owners that the API server serves, and their versions.
 
 Kinds of Kubernetes' own groups are always served. For the others one `GET /apis` lists the groups, and one list per
 version of a group that concerns us its kinds. Where a request fails, the last known answer stays.

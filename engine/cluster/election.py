@@ -48,7 +48,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The knowledge of one candidate about the Lease, and until when it leads.
+    """One candidate's view of the Lease, and the time until which it leads.
 
     The Lease as last seen and since when it is unchanged, since when there has been none (None: there is one), and
     until when this candidate leads (None: it does not).
@@ -138,7 +138,7 @@ def written(state: State, lease: Lease, *, sent_at: float, now: float, terms: Te
 
 
 def lost(state: State) -> State:
-    """Apply that the Lease is no longer ours, or that we give it up."""
+    """Record that the Lease is no longer ours, or that we release it."""
     return replace(state, leads_until=None)
 
 

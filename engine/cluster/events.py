@@ -175,7 +175,7 @@ class Recorder:
         self._thread.start()
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Take no more Events, post what is queued as far as `timeout` seconds allow."""
+        """Stop taking Events, and post the queued ones within `timeout` seconds."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -214,7 +214,7 @@ class Recorder:
                     self._changed.wait_for(lambda: self._stopping, pause)
 
     def _post(self, body: dict[str, Any]) -> float:
-        """Post one Event and return how long to leave the server alone."""
+        """Post one Event and return how long to wait before the next one."""
         path = object_path("events.k8s.io/v1", "events", namespace=body["metadata"]["namespace"])
         try:
             self._api.request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=body, timeout=(2.0, 5.0))

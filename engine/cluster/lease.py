@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotLeader(Exception):
-    """Nothing may be written: this replica does not lead, or not for sure."""
+    """The replica is not, or not certainly, the leader, so nothing may be written."""
 
 
 class _Spec(msgspec.Struct):
@@ -153,7 +153,7 @@ class LeaseCandidate:
 
     @property
     def term(self) -> int:
-        """How many times this replica has become leader; a job begun in one term must not go on in the next."""
+        """The number of times that this replica became leader; work begun in one term must not continue in the next."""
         return self._term
 
     def check(self, term: int | None = None) -> None:

@@ -150,7 +150,7 @@ def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> d
 
 
 def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:
-    """Return a resource list in billionths; ProjectionError for what is no quantity or negative."""
+    """Return a resource list in billionths; raises ProjectionError for an invalid or negative quantity."""
     return {name: amount(name, quantity, path) for name, quantity in raw.items()} if raw else {}
 
 
@@ -425,7 +425,7 @@ def _readiness(status: wire.PodStatus) -> Readiness | None:
 
 
 def _first_stopped(containers: Sequence[wire.ContainerStatus]) -> wire.ContainerStatus | None:
-    """Return the container that keeps a pod from being ready; one that waits for its turn only if there is no other."""
+    """Return the container that keeps a pod from being ready; preferably one that does not just wait to be started."""
     stopped = [one for one in containers if not one.ready]
     return next((one for one in stopped if not _in_turn(one)), stopped[0] if stopped else None)
 

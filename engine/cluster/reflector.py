@@ -215,7 +215,7 @@ class Reflector(Generic[R]):
 
     @property
     def problem(self) -> str | None:
-        """Why the store is not kept up to date at the moment, in words; None when it is."""
+        """The reason why the store is not up to date, as text; None when it is."""
         return self._problem
 
     @property
@@ -251,13 +251,13 @@ class Reflector(Generic[R]):
             self._thread.join(timeout)
 
     def read_anew(self, project: Callable[[msgspec.Raw], R]) -> None:
-        """Decode records in another way from now on, those of known objects too."""
+        """Decode all objects with another projection from now on, known ones too."""
         with self._lock:
             self._project, self._anew = project, True
         self._interrupt(stop=False)
 
     def refresh(self, timeout: float) -> bool:
-        """Bring the store to at least the cluster's state of this moment; False when `timeout` seconds were not enough.
+        """Update the store to at least the cluster's current state; False when `timeout` seconds were not enough.
 
         Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
         (a quiet collection gets a bookmark only once a minute), the whole collection is listed afresh. A collection
@@ -366,11 +366,11 @@ class Reflector(Generic[R]):
             raise ApiUnavailable(f"GET {self._path}: not a list: {error}") from None
 
     def _right_was_lost(self, error: ApiError) -> bool:
-        """True when a right was lost while the store holds objects: they may still exist, and nothing is deleted."""
+        """True when a right was removed while the store has objects: they may still exist, so none is deleted."""
         return error.status == HTTPStatus.FORBIDDEN and len(self.store) > 0
 
     def _note_absent(self, reason: _Absent) -> None:
-        """Empty the store of an absent collection; logged once, however often it is looked for."""
+        """Empty the store of an absent collection, and log this once."""
         self._version = None
         self._problem = None
         self._unreadable.clear()

@@ -34,7 +34,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class ProjectionError(ValueError):
-    """An object that cannot be read; the text starts with the JSON path of what is wrong."""
+    """An object that cannot be decoded; the text starts with the JSON path of the error."""
 
 
 def decode(kind: type[T], source: Source) -> T:
@@ -58,7 +58,7 @@ class Struct(msgspec.Struct, rename="camel", gc=False):
 
 
 class Present(Struct):
-    """An object that matters by its presence alone."""
+    """An object that counts only by its presence."""
 
 
 class OwnerReference(Struct):

@@ -66,7 +66,7 @@ _OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None, "
 
 
 class WriteRefused(ApiFault):
-    """Raised by callers that cannot go on after a `Refused`."""
+    """Raised by callers that cannot continue after a `Refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The object differs from the one that we know (or exists already): the watch's next event decides."""
+    """The object has changed or exists already; the next event of the watch shows its state."""
 
     message: str
 
@@ -111,7 +111,7 @@ def create_placement(api: KubeClient, namespace: str, body: Mapping[str, Any], *
 
 
 def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
-    """Write a whole new spec (request and assignment in one write), if the Placement is still the one that we know."""
+    """Write a whole new spec (request and assignment in one write), if the Placement has the known version."""
     metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
     # A merge keeps fields that it does not name: fields that the new spec leaves out are removed by name.
     body = {"metadata": metadata, "spec": {**_OPTIONAL_SPEC, **spec}}
@@ -125,7 +125,7 @@ def patch_placement_status(api: KubeClient, placement: Placement, status: Mappin
 
 
 def delete_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> Result:
-    """Delete a Placement, this very one."""
+    """Delete a Placement, by its uid."""
     return _delete(api, _placement(placement), placement.uid, fence)
 
 
@@ -156,13 +156,13 @@ def suspend_workload(api: KubeClient, workload: Workload, *, fence: Fence) -> Re
 
 
 def release_pod(api: KubeClient, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
-    """Send a release (`engine.gang.pin.release_patch`) to this very pod; sent twice, it is `Done` twice."""
+    """Send a release (`engine.gang.pin.release_patch`) to the pod with this uid; sent twice, it is `Done` twice."""
     pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
     return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
 
 
 def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
-    """Evict this very pod; `Refused` with status 429 when a disruption budget does not allow it now.
+    """Evict the pod with this uid; `Refused` with status 429 when a disruption budget does not allow it now.
 
     It then terminates within its grace period; on a node that does not answer only when the node does.
     """
@@ -183,7 +183,7 @@ def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
 
 
 def delete_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
-    """Delete this very pod at once, without a grace period: it is not bound, or its node is gone."""
+    """Delete the pod with this uid without a grace period: it is not bound, or its node is deleted."""
     return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
 
 

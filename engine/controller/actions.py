@@ -60,14 +60,14 @@ class Shrink:
 
 @dataclass(frozen=True, slots=True)
 class ReassignDevices:
-    """Write other devices on the same hosts, as those of future pods are no longer available."""
+    """Write other devices on the same hosts, because those of future pods are no longer available."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Find slots for a part of a placed gang beside the kept ones, and write them into the same Placement.
+    """Find slots for a part of a placed gang, and write them into the same Placement with the kept ones.
 
     `why` is what is missing, for users. Until capacity is free the gang continues as it is, with the status
     `meanwhile`.
@@ -80,7 +80,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class EvictPods:
-    """Remove pods that cannot continue where they are; `evict`: as their disruption budgets allow, else at once."""
+    """Remove pods that cannot continue on their hosts; `evict`: as their disruption budgets allow, else at once."""
 
     pods: tuple[Pod, ...]
     evict: bool

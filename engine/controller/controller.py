@@ -110,7 +110,7 @@ class Controller:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Loop until `stop`; an exception in a turn is logged, and the next turn starts a new term."""
+        """Loop until `stop`; an exception in a pass is logged, and the next pass starts a new term."""
         not_before = float("-inf")
         while not self._stop.is_set():
             began = self._monotonic()
@@ -132,12 +132,12 @@ class Controller:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:
-        """End the loop after the current turn; writes that have started are finished."""
+        """End the loop after the current pass; started writes are finished."""
         self._stop.set()
         self._view.changed.set()
 
     def turn(self) -> None:
-        """Run one turn: reconcile what changed, plan, report."""
+        """Run one pass: reconcile the changed gangs, plan, report."""
         if self._fenced.is_set():
             # The Lease was lost, and perhaps won again, since the last turn: decisions are of an earlier term.
             self._fenced.clear()
@@ -192,7 +192,7 @@ class Controller:
         return sorted(due - self._term.busy)
 
     def _reconcile_all(self, keys: list[GangKey], now: float, *, all_of_them: bool) -> None:
-        """Reconcile gangs within the shares of their namespaces; postponed ones go first in the next turn.
+        """Reconcile gangs within the shares of their namespaces; postponed ones go first in the next pass.
 
         At the beginning of a term all gangs have to be in the queue before the first of them is planned.
         """
@@ -269,7 +269,7 @@ class Controller:
         return self._term.gang_state[key].counts or known < limit
 
     def _wait_for_limit(self, key: GangKey, gang: Gang, now: float) -> None:
-        """Leave a gang above the limit of its namespace alone: it has no Placement, and is reconciled again later.
+        """Do not place a gang above the limit of its namespace; it has no Placement, and is reconciled again later.
 
         Its submission was not refused: replicas were scaled up, or many came at once.
         """

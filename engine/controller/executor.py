@@ -158,7 +158,7 @@ class ActionExecutor:
         self._write_status(replace(gang, placement=written), written, status, None, event=event)
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
-        """Write new slots of a part of the gang beside the others; then delete the pods to be replaced."""
+        """Write the new slots of a part of the gang with the kept ones; then delete the pods to be replaced."""
         try:
             self._writer.write(placement, gang)
         except writes.WriteRefused:
@@ -265,7 +265,7 @@ class ActionExecutor:
         self._event(gang, "LevelRelaxed", text)
 
     def requeue(self, gang: Gang, message: str) -> None:
-        """Record that a waiting gang goes behind its equals from now on, and report it."""
+        """Record that a waiting gang is requeued at the end of its priority, and report it."""
         assert gang.placement is not None
         body = requeued_body(self._wall())
         result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)

@@ -320,7 +320,7 @@ class GangScheduler:
         return kept_for(first, gang) if first else outcome
 
     def _limited(self, key: GangKey, entry: QueueEntry) -> bool:
-        """Return True if as many gangs of its namespace wait for capacity ahead of a gang as the policy allows."""
+        """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one."""
         limit = waiting_limit(entry.namespace, self._view.policy)
         if limit is None:
             return False
@@ -328,14 +328,14 @@ class GangScheduler:
         return sum(1 for _ in islice(waiting, limit)) == limit
 
     def _wait_behind_own(self, key: GangKey, gang: Gang, now: float) -> None:
-        """Leave a gang behind the waiting ones of its namespace; gangs of other namespaces do not wait for it."""
+        """Keep a gang behind the waiting ones of its namespace; gangs of other namespaces do not wait for it."""
         self._term.queue.limit(key)
         self._term.gang_state[key].unschedulable_alone = True
         outcome = too_many_waiting(gang.workload.namespace, self._view.policy)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _answered(self, key: GangKey, gang: Gang, problem: PlanKey, now: float) -> bool:
-        """Return True if earlier answers of this turn show that a gang does not fit.
+        """Return True if earlier answers of this pass show that a gang does not fit.
 
         Exactly the same problem has the same answer, with its numbers. If fewer equal pods do not fit either, a gang
         with a reported reason learns its own numbers when there is time for them; so does one in a namespace with a
@@ -399,9 +399,7 @@ class GangScheduler:
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
 
     def _blocks(self, key: GangKey) -> bool:
-        """Return True if a gang waits for capacity; one with a problem that only its users can correct holds up no
-        other.
-        """
+        """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
         gang_state = self._term.gang_state.get(key)
         return gang_state is None or not gang_state.unschedulable_alone
 

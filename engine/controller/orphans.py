@@ -23,7 +23,7 @@ SWEEP_EVERY: Final = 30.0
 
 
 class OrphanCollector:
-    """Tracks orphaned pods and Placements with the time since when they are orphaned."""
+    """Tracks orphaned pods and Placements, and when they became orphaned."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class OrphanCollector:
         self._term.send_for_orphan(lambda: self._executor.free_pod(pod))
 
     def placements(self, now: float) -> None:
-        """Delete Placements of gangs that are gone (`--cascade=orphan` hides them from the garbage collector)."""
+        """Delete Placements of deleted gangs (`--cascade=orphan` hides them from the garbage collector)."""
         if now - self._swept_at < SWEEP_EVERY:
             return
         self._swept_at = now

@@ -117,9 +117,7 @@ def _end(workload: Workload) -> str:
 
 
 def _expired(gang: Gang, timers: Timers) -> bool:
-    """Return True if its slots were released because no pod appeared, and only a new pod shows that it is wanted
-    again.
-    """
+    """Return True if its slots were released because no pod was created; only a new pod starts it again."""
     known = reason_of(known_code(gang.placement.status.get("reason"))) if gang.placement is not None else None
     expired = timers.expired or (known is not None and known.until == "pods")
     return not can_suspend(gang.workload) and not gang.workload.suspended and expired
@@ -207,7 +205,7 @@ def _no_request(reason: Code, policy: Policy) -> str:
 
 
 def _invalid_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:
-    """Return the decision for a request that the current policy does not allow or know: nothing of it starts."""
+    """Return the decision for a request that the current policy does not allow or know: no pod of it starts."""
     placement, error = gang.placement, gang.request.errors[0]
     if suspended_by_user(gang.workload):
         return _user_suspension(gang)

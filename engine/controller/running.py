@@ -268,9 +268,7 @@ def _not_ready_in_time(
     wall: float,
     hosts: HostHealth,
 ) -> tuple[Decision | None, float | None]:
-    """Return the end of a start that takes too long, or a restart if pods are not ready again for too long; else when
-    to check again.
-    """
+    """Return the end of a start, or a restart, if pods are not ready for too long; else when to check again."""
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
     ready_before = was_ready(placement.status)
@@ -342,7 +340,7 @@ def _growth(gang: Gang) -> ExtensionRequest | None:
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:
-    """Return True if the assigned slots make the gang, though not all of its pods have one."""
+    """Return True if the assigned slots are the minimum of the gang, or more."""
     assert placement.assignment is not None
     asked = gang.request
     counts = {plan.name: sum(slot.count for slot in plan.slots) for plan in placement.assignment.pod_sets}
@@ -355,7 +353,7 @@ def _enough(placement: Placement, gang: Gang) -> bool:
 
 
 def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
-    """Return True if deleting an unbound pod costs nothing; with its group, only while none of that is running."""
+    """Return True if deleting an unbound pod costs nothing; if it restarts a group, only while no pod of that runs."""
     pod_set = pod_set_of(pod, gang.workload)
     return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
 
@@ -371,7 +369,7 @@ def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
 
 
 def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: HostHealth) -> str:
-    """Return the lost slots and their hosts, in words for users."""
+    """Return the text about the lost slots and their hosts."""
     if status is not None and (reason := reason_of(status.reason)) is not None and reason.until == "another host":
         return status.message
     assert placement.assignment is not None

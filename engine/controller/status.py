@@ -40,7 +40,7 @@ class BurstDetector:
         self._last.append(now)
 
     def delay(self, phase: str, now: float) -> float:
-        """Return how many seconds a status may wait; one that users must act on never does."""
+        """Return how many seconds a status may wait: 0 if users must act on it."""
         burst = len(self._last) == MANY and now - self._last[0] <= WITHIN
         return LATER if burst and phase in GOOD else 0.0
 
@@ -120,7 +120,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
 
 
 def requeued_body(now: float) -> dict[str, Any]:
-    """Return the `status` to merge into the Placement of a waiting gang that goes behind its equals."""
+    """Return the `status` to merge into the Placement of a requeued gang."""
     return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now)}
 
 
@@ -146,6 +146,6 @@ def _forgets_starts(status: Status) -> bool:
 
 
 def _waits_for_us(status: Status) -> bool:
-    """Return True unless the user keeps the gang from starting: that time does not count for the patience."""
+    """Return True unless the user suspended the gang: that time does not count for the patience."""
     reason = reason_of(status.reason)
     return status.phase == "Waiting" and (reason is None or reason.patient)

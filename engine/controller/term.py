@@ -137,7 +137,7 @@ class LeaderTerm:
         return self.gang_state.setdefault(key, GangState())
 
     def forget(self, key: GangKey) -> None:
-        """Remove a gang that is gone."""
+        """Remove a deleted gang."""
         self.count(key, False)
         self.gang_state.pop(key, None)
         self.queue.drop(key)

@@ -1,4 +1,4 @@
-"""Writes with responses that go into the stores at once: no turn may decide on state that we have changed ourselves."""
+"""Writes whose responses enter the stores at once, so that no pass decides on state before our own writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATTEMPTS: Final = 4  # of a write to a workload that changes meanwhile
 
 
 class StaleObject(ApiFault):
-    """The object is no longer the one that the action was decided on; the watch will show its new state."""
+    """The object has changed since the action was decided; the watch will show its new state."""
 
 
 class Writer:

@@ -59,7 +59,7 @@ def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitio
 
 
 def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tuple[FreeDevice, int]]:
-    """Return the GPUs that take a share and how often, the one with least left afterwards first.
+    """Return the GPUs that take a share, and how many times each, with the fullest one first.
 
     Empty devices come last: the smallest first, then those in scopes that are broken already.
     """

@@ -45,7 +45,7 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
 
 
 def gpu_slots(devices: Sequence[tuple[bool, int]], request: DeviceRequest) -> int:
-    """Return how many pods fit on GPUs, each given as (empty, how often it takes the request)."""
+    """Return how many pods fit on GPUs, each given as (empty, number of times that the request fits)."""
     if request.whole:
         return sum(1 for empty, often in devices if empty and often) // request.gpus
     return pods([often for _, often in devices], request.gpus)
@@ -59,7 +59,7 @@ def share_slots(devices: Sequence[tuple[bool, int]], percent: int) -> int:
 
 
 def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int) -> int:
-    """Return how often a GPU with these free amounts takes the request's part of one GPU."""
+    """Return how many times the request's part of one GPU fits on a GPU with these free amounts."""
     core_part, ratio_part, memory_part = gpu_part(request, size)
     often = ratio // ratio_part
     if core_part > 0:
@@ -70,7 +70,7 @@ def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int)
 
 
 def pods(often: Sequence[int], distinct: int) -> int:
-    """Return how many pods fit when each wants `distinct` devices and device i takes `often[i]` of them."""
+    """Return how many pods fit when each needs `distinct` devices and device i takes `often[i]` pods."""
     if distinct > len(often):
         return 0
     total = sum(often)

@@ -1,4 +1,4 @@
-"""The free part of one device, and a pod's part of it: the one place where bytes meet percent.
+"""The free part of one device, and a pod's part of it; the only place that converts between bytes and percent.
 
 A GPU has three amounts: percent of compute, percent of memory, bytes of memory. Every use counts in all three, so that
 pods that ask in bytes and pods that ask in percent share a device. Bytes become percent rounded up (never 0), percent
@@ -55,7 +55,7 @@ def unused(device: Device) -> FreeDevice:
 
 
 def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
-    """Return what one pod takes of one GPU with `size` bytes: core, ratio, bytes.
+    """Return the part that one pod takes of one GPU with `size` bytes: core, ratio, bytes.
 
     A request without memory takes 1 percent, so that it never shares a device that has no free memory.
     """

@@ -1,4 +1,4 @@
-"""Tracks the devices of those hosts on which the node's resource numbers alone do not decide.
+"""Tracks the devices of hosts where the numbers in the node's resources are not sufficient.
 
 On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that uses Koordinator's
 names, the reported number is enough, and its devices are not counted here. On every other host with devices the slots
@@ -212,7 +212,7 @@ class HostDevices:
         return self._ledger.summary(row) if row in self._rows else None
 
     def notes(self, name: str, row: int | None) -> tuple[str, ...]:
-        """Return the faults of a host's Device object, and where node and object disagree."""
+        """Return the errors of a host's Device object, and the differences between node and object."""
         reported = self._objects.get(name)
         disagreements = self._ledger.inventory(row).notes if row is not None and row in self._rows else ()
         return (reported.faults if reported is not None else ()) + disagreements

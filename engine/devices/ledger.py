@@ -1,4 +1,4 @@
-"""The devices of all hosts and what is free of them, in dense arrays: slots for every host at once.
+"""The devices of all hosts and their free amounts, in dense arrays: slots for every host at once.
 
 The state of a host is a function of its inventory and its holders, so that any history ends in the same state as a
 fresh count. A host that changed is computed again at the next query.
@@ -199,7 +199,7 @@ class DeviceLedger:
         return True
 
     def holdings_changed(self, row: int) -> None:
-        """Compute a host again at the next query: its holdings changed."""
+        """Compute a host again at the next query, because its holdings changed."""
         self._stale.add(row)
 
     # -- queries -----------------------------------------------------------------------------------------------------

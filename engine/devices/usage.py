@@ -101,7 +101,7 @@ def _size(request: DeviceRequest) -> _Size:
 
 
 def _assign(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inventory) -> bool:
-    """Assign one pod; return False when the wanted devices have nothing left for it or another like it."""
+    """Assign one pod; return False when its devices have no part left for it or an equal pod."""
     changed = False
     if request.gpus > 0:
         gpus = [one for one in left if one.device.kind == "gpu"]
@@ -142,7 +142,7 @@ def _others(devices: Sequence[FreeDevice], percent: int) -> list[FreeDevice]:
 
 
 def _crowded(devices: Sequence[FreeDevice], chosen: Sequence[FreeDevice], missing: int) -> list[FreeDevice]:
-    """Return devices for pods that do not fit: unhealthy ones without holders, then those with most left."""
+    """Return devices for pods that do not fit: unhealthy ones without holders, then the freest ones."""
     taken = {one.device.minor for one in chosen}
     others = [one for one in devices if one.device.minor not in taken]
     others.sort(

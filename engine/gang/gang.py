@@ -96,7 +96,7 @@ def over(workload: Workload) -> bool:
 
 
 def ours(workload: Workload) -> bool:
-    """True when we hold the workload, or its template carries our gate: its pods wait for us."""
+    """True when Topogate suspended the workload, or its template has our gate."""
     return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
 
 
@@ -203,7 +203,7 @@ def not_ready(pods: Iterable[Pod], wall: float) -> list[Pod]:
 
 
 def at_fault(pod: Pod) -> bool:
-    """True when the containers of a pod do not just take their time: an image, a crash, a fault of configuration."""
+    """True when the containers of a pod have a fault (image, crash, configuration), and are not merely slow."""
     one = pod.readiness
     return one is not None and bool(one.restarts or one.ended or one.waiting not in _STARTING)
 

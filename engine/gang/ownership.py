@@ -63,7 +63,7 @@ def chain_of(namespace: str, owner: OwnerRef | None, *, find: Find) -> Chain:
 
 
 def leads_to(namespace: str, owner: OwnerRef | None, link: Link) -> bool:
-    """True when an owner reference in a namespace is a controller reference to this very object."""
+    """True when an owner reference in a namespace is a controller reference to this object, by uid."""
     if owner is None or not owner.controller:
         return False
     return bool(owner.uid) and owner.uid == link.uid and key_to(namespace, owner) == object_key(link)
@@ -88,7 +88,7 @@ def reference_to(link: Link) -> OwnerRef:
 def gang_root(chain: Chain, *, ignored: Callable[[Workload], Code | None]) -> Workload | None:
     """Return the workload that decides for those below: the top-most with a request or an exemption, else the nearest.
 
-    `ignored(workload)`: the reason code why the workload, by itself, is not managed; None when it has a request.
+    `ignored(workload)`: the reason code why the workload alone is not managed; None when it has a request.
     """
     workloads = chain.workloads
     for workload in reversed(workloads):
@@ -198,7 +198,7 @@ class OwnerResolver:
         return self.own_request(workload)
 
     def own_request(self, workload: Workload) -> PlacementRequest:
-        """Return the request of a workload by itself; none for a kind without an entry in the policy."""
+        """Return a workload's own request; none for a kind without an entry in the policy."""
         known = self._parsed.get(workload.uid)
         if known is not None and known[0] is workload:
             return known[1]
@@ -215,7 +215,7 @@ class OwnerResolver:
         return self._read(whole, remember=whole is workload and above is None)
 
     def ignored(self, workload: Workload) -> Code | None:
-        """Return the reason code why a workload, by itself, is not managed; None when it has a request.
+        """Return the reason code why a workload is not managed, without its parents; None when it has a request.
 
         A workload that is exempt without a request makes those below it exempt too.
         """

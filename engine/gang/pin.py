@@ -29,7 +29,7 @@ def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dic
 def added_selector(
     pin_labels: Mapping[str, str], node_selector: Mapping[str, str] | Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """Return what is added to a pod's nodeSelector: the labels of the host's domains that it does not name yet."""
+    """Return the labels of the host's domains that a pod's nodeSelector does not have yet."""
     taken = dict(node_selector)
     return {key: value for key, value in pin_labels.items() if key not in taken}
 

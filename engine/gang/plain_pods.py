@@ -93,7 +93,7 @@ def workload_of(
 
 
 def template_of(pod: Pod, annotations: Mapping[str, str]) -> PodSpec:
-    """Return the template that a pod would come from: held, not bound, with these annotations."""
+    """Return the template of which a pod could be created: held, not bound, with these annotations."""
     spec = pod.spec
     gates = spec.gates if names.GATE in spec.gates else (*spec.gates, names.GATE)
     # Admission resolves the priority when it applies the RuntimeClass: then that is in the shape already.
@@ -239,7 +239,7 @@ def in_pod_group(pod: Pod, *, dialects: Collection[str]) -> bool:
 
 
 def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
-    """Return the owners of the gang's Placement: it goes when all of its pods are gone."""
+    """Return the owners of the gang's Placement: it is deleted with the last of its pods."""
     return [OwnerRef("v1", KIND, pod.name, pod.uid, controller=False) for pod in in_order(pods)]
 
 
@@ -259,7 +259,7 @@ def _size(text: str, *, digits: int = _SIZE_DIGITS) -> int | None:
 
 
 def _template(pod: Pod, dialects: Collection[str]) -> PodSpec:
-    """Return what the pods have in common; a gang that names no level is unconstrained."""
+    """Return the common template of the pods; a gang that names no level is unconstrained."""
     said = read_own_annotations(pod, dialects=dialects)
     names_gang = {one.key for one in said if one.about in _GANG_KEYS}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in names_gang}
@@ -345,7 +345,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
 
 
 def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
-    """Return errors for keys that a single pod cannot use: it has no other pods to count."""
+    """Return errors for keys that a single pod cannot use, because they need other pods."""
     said = read_own_annotations(pod, dialects=dialects)
     return [_needs_gang(one) for one in said if one.about not in _SINGLE_POD_KEYS]
 
@@ -365,7 +365,7 @@ def _host_constraints(pod: Pod) -> tuple[object, ...]:
 
 
 def _single_template(pod: Pod, dialects: Collection[str]) -> PodSpec:
-    """Return what the pods have in common, without annotations that only a gang can use."""
+    """Return the common template of the pods, without annotations that only a gang can use."""
     left_out = {one.key for one in read_own_annotations(pod, dialects=dialects) if one.about not in _SINGLE_POD_KEYS}
     annotations = {key: value for key, value in pod.spec.annotations.items() if key not in left_out}
     return template_of(pod, annotations)

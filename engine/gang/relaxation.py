@@ -1,5 +1,4 @@
-"""What a gang's waiting time leads to: a required level is relaxed (`relax-after`), or the time is over
-(`schedule-timeout`). Pure.
+"""Effects of a gang's waiting time: the level is relaxed (`relax-after`) or the wait ends (`schedule-timeout`). Pure.
 
 The Placement records which levels were relaxed and since when the gang waits, so that neither a fail-over nor a re-plan
 restarts the time or undoes the relaxation.
@@ -98,9 +97,7 @@ def starts_anew(status: Mapping[str, Any]) -> bool:
 
 
 def times_out_at(request: PlacementRequest, status: Mapping[str, Any]) -> float | None:
-    """Return when a gang has waited for its `schedule-timeout` (seconds since the epoch); None: never, or not yet
-    known.
-    """
+    """Return when a gang's `schedule-timeout` ends (seconds since the epoch); None: never, or not yet known."""
     since = waiting_since(status)
     return since + request.schedule_timeout if since is not None and request.schedule_timeout is not None else None
 

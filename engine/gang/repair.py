@@ -1,4 +1,4 @@
-"""Builds the request that extends a placed gang: after a loss, or because it is to have more pods. Pure.
+"""Builds the request that extends a placed gang, after a loss or for more pods. Pure.
 
 A pod that has a host keeps it, even when the host is lost; a slot without such a pod stays unless nothing can go there
 any more. Where a rank is no slot (see `engine.gang.slots`) slots are numbered in the order of the assignment, so that
@@ -94,7 +94,7 @@ def repair_request(
     blocked: Blocked,
     missed: Missed = lambda _pod_set, _rank: True,
 ) -> ExtensionRequest | None:
-    """Return a request for new slots for all lost ones, beside what stays; None when no slot is lost.
+    """Return a request for new slots for all lost ones, with the kept slots; None when no slot is lost.
 
     `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: true when a rank without any pod has
     been so for long enough: an ended pod leaves the cache before its workload counts it. A running gang is repaired as
@@ -133,7 +133,7 @@ def growth_request(
     asks: tuple[PodSetRequest, ...],
     gang: GangRequest | None,
 ) -> ExtensionRequest | None:
-    """Return a request for more slots beside all that the gang has; None when the workload needs no more.
+    """Return a request for more slots, with all existing ones kept; None when the workload needs no more.
 
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
     """
@@ -183,7 +183,7 @@ def _with_minimum(
 
 
 def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, Pod]:
-    """Map the rank, or the number of a slot, to the live pod that has a host for it: bound, or on its way there."""
+    """Map the rank, or the number of a slot, to its live pod with a host: bound, or released to it."""
     with_hosts = sorted(
         (pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None),
         key=lambda pod: (pod.created, pod.uid),
@@ -280,11 +280,11 @@ def _slots(plan: PodSetPlan) -> int:
 
 
 def _full(plan: PodSetPlan, pods: Iterable[Pod]) -> bool:
-    """True when as many pods have a host as there are slots: then none is open."""
+    """True when all slots have a pod."""
     return sum(1 for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None) >= _slots(plan)
 
 
 def _size(plan: PodSetPlan) -> int:
-    """Return how many pods the slots of a pod set are for; with ranks, one more than the highest."""
+    """Return the number of pods of a pod set's slots; with ranks, one more than the highest."""
     highest = max((last + 1 for slot in plan.slots for _, last in slot.ranks or ()), default=0)
     return max(highest, _slots(plan))

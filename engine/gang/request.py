@@ -102,7 +102,7 @@ class PlacementRequest:
 
     @property
     def least(self) -> int:
-        """The number of pods that are enough for the gang to start."""
+        """The minimum number of pods with which the gang starts."""
         of_gang = self.gang.min_available if self.gang is not None else None
         return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.pod_sets))
 

@@ -136,7 +136,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
 
 
 def _mispinned(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Counter[str]:
-    """Count, by planned host, the pods on their way there although their rank's slot is elsewhere by now.
+    """Count, by planned host, the pods that are released to it although their rank's slot is on another host now.
 
     Until such a pod is bound or removed both places count: it can still be bound, and its successor will need its slot.
     """

@@ -1,4 +1,4 @@
-"""Decides which nodes may take pods of a shape (requests and constraints), by the scheduler's rules.
+"""Decides which nodes accept pods of a shape (requests and constraints), by the scheduler's rules.
 
 The sums follow `PodRequests`/`PodLimits` of k8s.io/component-helpers, eligibility follows the scheduler's
 NodeUnschedulable, TaintToleration and NodeAffinity plugins.
@@ -78,7 +78,7 @@ def int64(text: str) -> int | None:
 
 
 def covers(planned: Shape, actual: Shape) -> bool:
-    """Return whether a pod of shape `actual` fits where `planned` was planned: it asks no more of any resource.
+    """Return whether a pod of shape `actual` fits where `planned` was planned: no request is larger.
 
     New claims are left to the scheduler: the port of an injected sidecar must not hold the pod for ever.
     """
@@ -87,7 +87,7 @@ def covers(planned: Shape, actual: Shape) -> bool:
 
 
 def shape_hash(shape: Shape) -> str:
-    """Return ten hex digits that tell shapes apart; equal for equal shapes in every process."""
+    """Return ten hex digits that distinguish shapes; equal for equal shapes in every process."""
     text = json.dumps(
         {
             "requests": shape.requests,

@@ -29,7 +29,7 @@ _OURS: Final = 2  # matchFields of a term that are not counted: the pin of a pla
 
 
 def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
-    """Yield errors for keys that make a gang of plain pods: a workload is a gang by itself."""
+    """Yield errors for keys of plain gangs, because a workload is already a gang."""
     for one in scope.said:
         if one.about in _OF_PLAIN_PODS and one.about in scope.meanings:
             yield conflict(one, "is for gangs of plain pods; a workload is a gang by itself, so remove it")
@@ -140,7 +140,7 @@ def slice_errors(
 
 
 def _same_slices(scope: RequestScope, of_layers: RequestAnnotation, other: RequestAnnotation) -> bool:
-    """Return True if both forms of slices mean the same and one is an alias; two native forms are one too many."""
+    """Return True if both forms of slices mean the same and one is an alias; two native forms are an error."""
     level, size = scope.meanings.get(names.SLICE_TOPOLOGY), scope.meanings.get(names.SLICE_SIZE)
     aliased = of_layers.key != of_layers.about or other.key != other.about
     return aliased and level is not None and size is not None and layers_in(scope) == ((level, int(size)),)

@@ -19,7 +19,7 @@ class ParsedPodSet:
     `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
     labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
-    `beside`: not part of the gang, each pod by itself. `replica`: number of pods of one replica, None without replicas.
+    `beside`: not part of the gang, each pod alone. `replica`: number of pods of one replica, None without replicas.
     `counted`: the steps to the field that determines the count, None where no field does.
     """
 
@@ -49,7 +49,7 @@ class ParsedPodSet:
 
     @property
     def ordered(self) -> bool:
-        """True when not all of its pods exist before some of the gang run."""
+        """True when its controller creates some pods only after others of the gang run."""
         return self.creation != "all-at-once"
 
 

@@ -1,4 +1,4 @@
-"""What the policy says of one namespace, and its entries that no namespace reaches."""
+"""The policy's rule for a namespace, and entries that can never apply."""
 
 from __future__ import annotations
 

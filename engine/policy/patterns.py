@@ -1,4 +1,4 @@
-"""Namespace patterns: names in which `*` stands for any part."""
+"""Namespace patterns: names with `*` for any part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains outcomes in sentences: where a gang went, what will happen to it, or one dominant reason why it waits.
+"""Explains outcomes in sentences: the hosts of a gang, a forecast, or the main reason why it waits.
 
 Numbers are needed / have / best candidate; the rest are counts that add up to the total. Source: the rules in
 docs/reference/messages.md.
@@ -23,7 +23,7 @@ from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR
 
 
 def how_near(devices: DeviceShortfall) -> str:
-    """Return how near the best host comes to the needs of one pod; empty if that adds nothing."""
+    """Return how many of one pod's devices the best host has free; empty if that adds no information."""
     if devices.gpus:
         if not devices.in_part and devices.free_in_all < devices.gpus:
             return ""
@@ -76,7 +76,7 @@ def forecast(
     groups: int = 1,
     suspended: bool = False,
 ) -> tuple[str, ...]:
-    """Return the warnings that tell a user at submit time what will happen; each at most 120 characters.
+    """Return the warnings that forecast a placement at submit time; each at most 120 characters.
 
     `instead`: the outcome if the gang preferred the level that it requires; `later`: when the level will be preferred,
     in words, and the outcome then; `groups`: the number of equal gangs of its workload, this one being the first;
@@ -161,7 +161,7 @@ _IN_WORDS: Final = {
 
 
 def infeasible(short: Shortfall) -> Waits | Never:
-    """Return the one dominant reason why a gang does not fit, with its numbers.
+    """Return the main reason why a gang does not fit, with its numbers.
 
     Never means that it would not fit even if every host of the topology were empty and healthy. Otherwise the empty
     cluster of healthy hosts decides: if the gang would fit there, the reason is what others use; if not, the missing
@@ -269,7 +269,7 @@ def _counted(short: Shortfall, belongs: Callable[[str], bool]) -> int:
 
 
 def _by_host(short: Shortfall) -> bool:
-    """Return True if one pod takes a whole host, so that people think in hosts."""
+    """Return True if one pod takes a whole host, so that messages count hosts."""
     return short.per_host == 1 and short.level != names.HOST_LEVEL
 
 

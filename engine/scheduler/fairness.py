@@ -1,4 +1,4 @@
-"""Fairness between namespaces: each has a share of a turn's time, and one line of pending writes.
+"""Fairness between namespaces: each has a share of a pass's time, and its own queue of pending writes.
 
 A namespace with thousands of writes keeps the writers as busy as before, but a write of another one waits for one
 writer to become free, not for thousands of writes. Work beyond a namespace's share is done in later turns; other
@@ -66,7 +66,7 @@ LEAST: Final = 0.01
 
 
 class Shares:
-    """The shares of one turn; a namespace may start more work until it has used its share up."""
+    """The shares of one pass; a namespace may start more work until it has used up its share."""
 
     def __init__(self, namespaces: Collection[str], clock: Callable[[], float]) -> None:
         self._share = max(LEAST, WHOLE / max(1, len(namespaces)))

@@ -20,7 +20,7 @@ def waiting_limit(namespace: str, policy: Policy) -> int | None:
 
 
 def too_many_waiting(namespace: str, policy: Policy) -> Waits:
-    """Return the outcome of a gang behind as many waiting gangs of its namespace as the policy allows."""
+    """Return the outcome of a gang above its namespace's limit of waiting gangs."""
     rule = rule_of(namespace, policy)
     assert rule is not None and rule.rule.max_waiting_gangs is not None
     gangs = plural(rule.rule.max_waiting_gangs, "gang")
@@ -38,7 +38,7 @@ def within_host_limit(
     topology: Topology | None,
     plan: Callable[[frozenset[str]], Outcome],
 ) -> Outcome:
-    """Return a plan that keeps to `maxReservedHosts` of the gang's namespace, or why it waits.
+    """Return a plan within `maxReservedHosts` of the gang's namespace, or why it waits.
 
     A plan on too many hosts is made once more (`plan`, with the hosts to leave out) on those that the namespace has and
     on as many of the new ones as it may have.

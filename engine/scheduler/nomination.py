@@ -102,7 +102,7 @@ def _missing_slots(found: Placed, shapes: Mapping[str, Shape], capacity: Capacit
 
 
 def _where(found: Placed, topology: Topology) -> str:
-    """Return the hosts of a plan in words: the finest domain that holds all of them, else their number."""
+    """Return the hosts of a plan as text: the finest domain with all of them, else their number."""
     paths = [slot.domain for pods in found.pod_sets for slot in pods.slots]
     shared = 0
     while len({path[: shared + 1] for path in paths}) == 1 and shared < len(topology.levels):
@@ -134,9 +134,7 @@ def _fewest_emptied(order: list[str], out: frozenset[str], plan: PlanOn) -> Plac
 def _candidate_hosts(
     request: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
 ) -> list[str]:
-    """Return the hosts that could take pods of the gang, first those of domains that lack least, then the least
-    busy.
-    """
+    """Return the hosts for pods of the gang, first those in domains that lack least, then the least busy."""
     tree = topology.tree
     asks = [ask for ask in request.pod_sets if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}

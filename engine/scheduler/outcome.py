@@ -59,5 +59,5 @@ Outcome = Placed | Waits | Never
 
 
 def unschedulable_alone(outcome: Waits | Never) -> bool:
-    """Return True if only the gang's own users can correct the cause; such a gang does not hold up others."""
+    """Return True if only the gang's own users can correct the cause; such a gang does not block others."""
     return isinstance(outcome, Never) or REASONS[outcome.reason].unschedulable_alone

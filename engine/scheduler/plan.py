@@ -199,7 +199,7 @@ def _left_out(
     settled_before: float | None,
     others: Mapping[str, frozenset[str]],
 ) -> dict[str, str]:
-    """Return the hosts that are left out this time, with the reason in words; `others`: reason -> hosts."""
+    """Return the hosts that are left out this time, with the reason as text; `others`: reason -> hosts."""
     late = capacity.unsettled(settled_before) if settled_before is not None else []
     found = dict.fromkeys(late, JUST_JOINED)
     for why, hosts in others.items():

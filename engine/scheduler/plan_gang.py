@@ -218,9 +218,7 @@ def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
 
 
 def _shared_level(inputs: PlanInput, members_of_level: list[int]) -> int:
-    """Return the finest level with one domain that holds all kept pods of these pod sets; `auto` is no finer than
-    that.
-    """
+    """Return the finest level with one domain that holds all kept pods of these pod sets; `auto` is no finer."""
     tree = inputs.topology.tree
     hosts = [tree.index[host] for i in members_of_level for host in inputs.kept.get(inputs.asks[i].name, {}).values()]
     for level in range(len(tree.levels) - 1, 0, -1):

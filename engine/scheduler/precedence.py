@@ -66,7 +66,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
 
 
 def queued_at(workload: Workload, placement: Placement | None) -> float:
-    """Return since when a gang has its place among its equals (seconds since the epoch)."""
+    """Return since when a gang has its position in the queue (seconds since the epoch)."""
     requeued = requeued_at(placement.status) if placement is not None else None
     return workload.created if requeued is None else requeued
 

@@ -93,13 +93,13 @@ class GangQueue:
         return iter(self._entries)
 
     def add(self, key: GangKey, entry: QueueEntry) -> None:
-        """Add or replace a gang; it is planned at the next turn."""
+        """Add or replace a gang; it is planned in the next pass."""
         self._entries[key] = entry
         self._fresh.add(key)
         self._for_hosts.discard(key)
 
     def requeue(self, key: GangKey) -> None:
-        """Requeue one gang for the next turn, without the others."""
+        """Requeue one gang for the next pass, without the others."""
         if key in self._entries:
             self._fresh.add(key)
 
@@ -113,12 +113,12 @@ class GangQueue:
         self._for_hosts.discard(key)
 
     def limit(self, key: GangKey) -> None:
-        """Leave a gang, as too many of its namespace wait ahead of it, until `retry_limited`."""
+        """Do not plan a gang until `retry_limited`, because too many of its namespace wait ahead of it."""
         if (entry := self._entries.get(key)) is not None:
             self._limited[entry.namespace][key] = None
 
     def retry_limited(self, namespace: str) -> None:
-        """Have the gangs planned that waited behind others of a namespace."""
+        """Requeue the gangs that waited behind others of a namespace."""
         if limited := self._limited.pop(namespace, None):
             self._fresh |= limited.keys() & self._entries.keys()
             self._retried = True
@@ -141,12 +141,12 @@ class GangQueue:
         return bool(self._put_off) or self._retried
 
     def put_off(self, key: GangKey) -> None:
-        """Postpone a gang to a later turn: its namespace has used its share of this one."""
+        """Postpone a gang to a later pass, because its namespace has used its share of this one."""
         self._fresh.add(key)
         self._put_off.setdefault(key, None)
 
     def planned(self, key: GangKey) -> None:
-        """Record that a gang has its turn."""
+        """Record that a gang is being planned."""
         self._put_off.pop(key, None)
 
     def longest_put_off(self, keys: Iterable[GangKey]) -> list[GangKey]:
@@ -155,9 +155,7 @@ class GangQueue:
         return sorted(keys, key=lambda key: places.get(key, len(places)))
 
     def waits_for_hosts(self, key: GangKey) -> None:
-        """Record that freed capacity on the current hosts does not help a gang: it is not planned before the hosts
-        change.
-        """
+        """Record that freed capacity does not help a gang: it is not planned before the hosts change."""
         if key in self._entries:
             self._for_hosts.add(key)
 
@@ -175,9 +173,7 @@ class GangQueue:
         return self._entries.get(key)
 
     def impatient(self, now: float) -> list[GangKey]:
-        """Return the starving gangs that could be placed now, in order: those that waited longer than the policy's
-        patience.
-        """
+        """Return the starving gangs (they waited longer than the policy's patience) to place now, in order."""
         waited = [
             key
             for key, one in self._entries.items()
@@ -212,12 +208,12 @@ class GangQueue:
         self._fresh -= set(self.later_than(key))
 
     def known_miss(self, problem: PlanKey) -> Miss | None:
-        """Return the miss of the same problem with no more pods from this turn; None if there was none."""
+        """Return the miss of the same problem with no more pods from this pass; None if there was none."""
         count, miss = self._misses.get(problem.about, (inf, None))
         return miss if problem.count >= count else None
 
     def answered(self, problem: PlanKey) -> Miss | None:
-        """Return the miss of exactly the same problem from this turn; None if there was none."""
+        """Return the miss of exactly the same problem from this pass; None if there was none."""
         return self._answers.get(problem)
 
     def record_miss(self, problem: PlanKey, miss: Miss) -> None:

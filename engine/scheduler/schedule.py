@@ -137,9 +137,7 @@ def schedule_extension(
 
 
 def _within_object_size(outcome: Outcome) -> Outcome:
-    """Return the outcome, or Never if its slots are too many for one object, which would be refused and retried for
-    ever.
-    """
+    """Return the outcome, or Never if its slots are too many for one object: the write would be refused every time."""
     if not isinstance(outcome, Placed):
         return outcome
     pods = sum(slot.count for plan in outcome.pod_sets for slot in plan.slots)

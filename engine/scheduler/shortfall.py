@@ -29,7 +29,7 @@ TOO_SMALL: Final = "too small"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceShortfall:
-    """The devices that a pod requests, and how near a host comes to them.
+    """The devices that a pod requests, and those of the best host.
 
     asked       in words (`4 GPUs`, `50% of a GPU`)
     gpus        whole GPUs of a pod; 0: parts of GPUs, or other devices only

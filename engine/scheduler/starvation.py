@@ -75,8 +75,7 @@ class Nominator:
         ]
 
     def renew(self, waiting: Sequence[StarvingGang], now: float, find: Find) -> bool:
-        """Nominate hosts for the first starving gangs, in order; return True if hosts were given up that others may
-        use.
+        """Nominate hosts for the first starving gangs, in order; return True if kept hosts were released.
 
         `find(gang, kept, taken)` returns the hosts to nominate, or None if that would not help the gang; `kept` is its
         current nomination, `taken` the hosts nominated for others. A gang keeps its nomination until one of a higher
@@ -137,8 +136,7 @@ class Nominator:
                 nomination = None
 
     def _by_turns(self, gangs: Sequence[StarvingGang]) -> list[StarvingGang]:
-        """Return the order in which gangs are tried: those that could not be helped last time go last, then by
-        priority.
+        """Return the order in which gangs are tried: those without a nomination last time go last, then by priority.
 
         Among equals the first of each namespace, then the second ones: many gangs that cannot be helped cost those of
         another namespace no more than one would.

@@ -28,7 +28,7 @@ class LevelNames:
     allowed_by: str = ""
 
     def allowing(self, words: Iterable[str], *, by: str) -> LevelNames:
-        """Return the same levels, of which only those with these aliases or node-label keys may be named.
+        """Return the same levels, where a request may name only those with these aliases or node-label keys.
 
         `by`: the field of the policy that lists them, for messages.
         """

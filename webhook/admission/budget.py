@@ -1,4 +1,4 @@
-"""The processor time that one review may use; beyond it the review ends, so that no object delays others for long."""
+"""The CPU time that one review may use; a longer review is stopped, so that no object delays others for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor time for forecasts: a share for each namespace, so that one tenant's do not slow down others.
+"""The CPU time for forecasts: a share for each namespace, so that one tenant's do not slow down others.
 
 A forecast is optional. It holds the lock of the cluster state, which the leader's turns and other reviews need too.
 """

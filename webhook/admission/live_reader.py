@@ -97,9 +97,7 @@ class LiveReader:
         return self._stores.workloads.get(key) or self._stores.owned.get(key)
 
     def owners(self, policy: Policy) -> OwnerResolver:
-        """Return the owner resolver over `find` under a policy. Cached: all pods of a workload ask for the same
-        chain.
-        """
+        """Return the owner resolver over `find` under a policy. Cached: a workload's pods share a chain."""
         known, topologies = self._owners, self._view.topologies
         if known is None or known.policy is not policy or known.topologies is not topologies:
             known = self._owners = OwnerResolver(self.find, policy, topologies, self.own_namespace)
@@ -198,7 +196,7 @@ class LiveReader:
             self._view.lock.release()
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
-        """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none.
+        """Return a resource in which a pod would take reserved capacity on a host; None if there is none.
 
         As far as this replica knows: one that is busy, or a moment behind, returns None.
         """
@@ -266,8 +264,6 @@ class LiveReader:
 
 
 def _in_pod_set(pod: Pod, workload: Workload, pod_set: PodSet) -> bool:
-    """Return True if the pod is of the pod set, compared by name: the review may have another version of the
-    workload.
-    """
+    """Return True if the pod is of the pod set, by name: the review may have another version of the workload."""
     found = pod_set_of(pod, workload)
     return found is not None and found.name == pod_set.name

@@ -39,9 +39,7 @@ class Reader(Protocol):
         """Return the topologies by name, in the order of the policy."""
 
     def topologies_under(self, policy: Policy) -> Mapping[str, Topology]:
-        """Return the topologies that a policy would build from the current nodes; empty while the nodes are not
-        known.
-        """
+        """Return the topologies that a policy would build from the current nodes; empty while they are unknown."""
 
     @property
     def reported(self) -> Reported:
@@ -92,7 +90,7 @@ class Reader(Protocol):
         """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
-        """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none."""
+        """Return a resource in which a pod would take reserved capacity on a host; None if there is none."""
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available."""

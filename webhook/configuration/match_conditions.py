@@ -202,9 +202,7 @@ _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metad
 
 
 def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -> str:
-    """Return the condition that `test` holds for any of these objects; `tsss` are its templates, `msss` all its
-    metadata.
-    """
+    """Return the condition that `test` holds for any of these objects, with templates `tsss`, metadata `msss`."""
     return f"""\
 {of}.exists(o, o != null &&
   [

@@ -153,9 +153,7 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
 
 
 def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
-    """Return the entry for requesting workloads with schedulers that the manifests do not know; `schedulers`: all
-    served.
-    """
+    """Return the entry for requesting workloads with schedulers beyond the manifests; `schedulers`: all served."""
     asks = MatchCondition(
         "asks", all_of(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
     )

@@ -1,5 +1,4 @@
-"""Checks requests in the metadata of objects that a workload's controller will make: errors, and warnings on their
-effect.
+"""Checks requests in the metadata of objects that a workload's controller will create: errors and warnings.
 
 Requests in other parts with annotations get a warning that they are not read. A controller that is refused its children
 retries for ever, and its warnings have no reader; so the user is warned when submitting the workload.

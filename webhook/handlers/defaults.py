@@ -51,16 +51,14 @@ def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
 
 
 def by_default(workload: Workload, policy: Policy) -> bool:
-    """Return True if the workload has exactly the default request of its namespace, so that its user need not know
-    it.
-    """
+    """Return True if the workload has exactly its namespace's default request, which its user may not know."""
     wanted = requests_of(workload.namespace, policy)
     asked = {key: value for key, value in workload.annotations.items() if key in names.REQUEST_KEYS}
     return bool(wanted) and asked == dict(wanted)
 
 
 def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[FieldError]:
-    """Yield the errors of defaults that no workload could carry, given the topologies of the policy.
+    """Yield the errors of defaults that are invalid for every workload, given the topologies of the policy.
 
     Errors in the text alone are refused when the policy is parsed (`engine.policy.rules`).
     """
@@ -78,7 +76,7 @@ def default_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterat
 
 
 def policy_errors(policy: Policy, topologies: Mapping[str, Topology]) -> tuple[FieldError, ...]:
-    """Return the errors of a policy that only its topologies show, in path order."""
+    """Return the errors of a policy that depend on its topologies, in path order."""
     return in_order([*default_errors(policy, topologies), *level_errors(policy, topologies)])
 
 

@@ -80,17 +80,13 @@ def forecast_warnings(
 
 
 def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:
-    """Return True if a gang that never fits is refused: always for limits of the policy, never for a default
-    request.
-    """
+    """Return True if a gang that never fits is refused: always by a limit, never because of a default request."""
     unwanted = policy.never_fits == "deny" or REASONS[outcome.reason].by_policy
     return unwanted and not by_default(workload, policy)
 
 
 def _preferring(workload: Workload, request: PlacementRequest, view: Reader, deadline: float) -> Outcome | None:
-    """Return the outcome if the gang preferred what it requires; None if it requires nothing, or there is no
-    forecast.
-    """
+    """Return the outcome with the required level as a preferred one; None without one, or without a forecast."""
     softer = relaxed(request)
     return None if softer == request else view.forecast(workload, softer, deadline)
 

@@ -122,9 +122,7 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
 
 
 def without_marks(template: Any) -> Any:
-    """Return the template without our labels, annotations and gate, and without empty fields, so that two can be
-    compared.
-    """
+    """Return the template without our labels, annotations and gate, and without empty fields, for comparison."""
     if not isinstance(template, Mapping):
         return template or {}
     result = {key: value for key, value in template.items() if value is not None}
@@ -187,8 +185,7 @@ def label_gang(edits: Edits, *, gang: str, minimum: int, policy: Policy) -> None
 
 
 def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
-    """Return the request in the user's pod-group labels, as our annotations: a gang without a level; empty without
-    labels.
+    """Return the request in the user's pod-group labels, as our annotations: a gang without a level, or none.
 
     The minimum is about the whole group, on whatever template it is; without one the workload is a gang by itself, and
     so are the replicas and pods of kinds that cannot be in a group.
@@ -206,7 +203,7 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
 
 
 def requests_of_pod_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
-    """Return the request in the pod-group keys of a new pod that nobody made, as our annotations.
+    """Return the request in the pod-group keys of a new pod without a controller, as our annotations.
 
     Without a minimum the keys say nothing: nobody knows when the group is whole.
     """

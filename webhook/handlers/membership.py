@@ -24,17 +24,14 @@ from webhook.admission.reader import Reader
 
 @dataclass(frozen=True, slots=True)
 class NotManaged:
-    """A pod that is not managed, because nothing requires it to be held; `reason` is its workload's reason code, if
-    any.
-    """
+    """A pod that is not managed: nothing requires it to be held; `reason`: its workload's reason code, if any."""
 
     reason: Code = "NoTopologyRequested"
 
 
 @dataclass(frozen=True, slots=True)
 class Undetermined:
-    """A pod that may be ours: its owners are not in the cache yet (`missing`), or its request is invalid under the
-    policy.
+    """A pod that may be ours: its owners are not in the cache yet (`missing`), or its request is invalid.
 
     A pod that is placed alone, with its `mark`, is certainly ours; its slot depends on the pods beside it, which only
     the leader knows.
@@ -97,7 +94,7 @@ def _of_workload(pod: Pod, workload: Workload, request: PlacementRequest, key: G
 
 
 def _minimum(workload: Workload, request: PlacementRequest) -> int:
-    """Return how many pods a scheduler may wait for: one if they start in order, as the second would never come."""
+    """Return how many pods a scheduler may wait for: one if they start in order, because the next is created later."""
     if any(pod_set.ordered for pod_set in workload.pod_sets):
         return 1
     gang = request.gang

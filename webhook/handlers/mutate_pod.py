@@ -188,9 +188,7 @@ def _hold(
 
 
 def _unbind(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:
-    """Undo a binding that we made earlier in this request, before the pod grew; of the node selector only our own
-    keys.
-    """
+    """Undo a binding made earlier in this request, before the pod grew; user keys of the selector stay."""
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
     terms = edits.get(*TERMS) or []
     pinned = any(pin in (term.get("matchFields") or ()) for term in terms)

@@ -148,7 +148,7 @@ def _changes_request(old: Workload, new: Workload, view: Reader, policy: Policy)
 
 
 def _hint(review: Review, workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> Response:
-    """Answer for an object of a kind that is not placed itself, as a CronJob: its Jobs are, one by one."""
+    """Answer for an object of a kind that is not placed itself, such as a CronJob."""
     if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     made = _made(review, document, view, policy, asks=False)
@@ -169,7 +169,7 @@ def _made(review: Review, document: Mapping[str, Any], view: Reader, policy: Pol
 
 
 def _late(old: Workload, new: Workload, before: PlacementRequest, after: PlacementRequest) -> Iterator[str]:
-    """Yield a warning for a request that comes after the pods: it holds none of the existing ones."""
+    """Yield a warning for a request that is added after the pods exist: it holds none of them."""
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
     if not _gated(new):

@@ -136,9 +136,7 @@ class Connection:
         return request, found
 
     def hung_up(self) -> bool:
-        """Return True if the client has closed its side, so that an answer has no reader. Bytes that it sent before are
-        kept.
-        """
+        """Return True if the client has closed its side, so that an answer has no reader. Earlier bytes are kept."""
         try:
             data = self.sock.recv(_READ)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):

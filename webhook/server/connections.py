@@ -1,4 +1,4 @@
-"""The parked connections, and which of them is closed first when places, memory or time run out. No I/O.
+"""The parked connections, and the order in which they are closed when places, memory or time run out. No I/O.
 
 Anybody who reaches the port can connect, so places are a shared resource. A connection is *proven* once a review on it
 was answered: the API server keeps such connections and uses them again. Unproven connections are closed before proven
@@ -36,9 +36,7 @@ class _Crowd(NamedTuple):
 
 
 class ParkedConnections:
-    """The connections on the poller, grouped by crowd. `partial` is the number of buffered bytes of unfinished
-    requests.
-    """
+    """The connections on the poller, grouped by crowd. `partial`: buffered bytes of unfinished requests."""
 
     def __init__(self, *, places: int) -> None:
         self.partial = 0
@@ -99,8 +97,7 @@ class ParkedConnections:
         return self._first_of(max(crowds, key=lambda crowd: len(self._crowds[crowd])))
 
     def first_to_forget(self) -> Connection:
-        """Return the connection to close when unfinished requests use too much memory: the oldest unproven, else the
-        oldest.
+        """Return the connection to close for memory of unfinished requests: the oldest unproven, else the oldest.
 
         Raises ValueError while `partial` is 0.
         """

@@ -28,7 +28,7 @@ class Check:
 
     @property
     def line(self) -> str:
-        """Return `[+] policy: 3f2a`: a plus if it holds, a minus if not, an exclamation mark if it is odd."""
+        """Return `[+] policy: 3f2a`: a plus if it holds, a minus if not, an exclamation mark if it needs attention."""
         sign = "-" if not self.ok else "!" if self.odd else "+"
         return f"[{sign}] {self.name}{f': {self.detail}' if self.detail else ''}\n"
 

@@ -257,9 +257,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.enqueue_req(connection)
 
     def murder_pending(self) -> None:
-        """Close connections that are too slow or too large, or to free places; runs between turns, after all were
-        served.
-        """
+        """Close connections that are too slow or too large, or to free places; runs between the poller's turns."""
         try:
             self._keep_bounds()
         except Exception:

@@ -1,4 +1,4 @@
-"""The CA that a replica uses: followed in its Secret as far as it is trusted, and rotated by the leader.
+"""The CA of a replica: read from its Secret once it is trusted, and rotated by the leader.
 
 `certs.rotation` decides the next state; this module reads and writes it.
 """

@@ -1,4 +1,4 @@
-"""Reports objects that lack a field named by an entry of the policy's kinds, as only the admin can correct the entry.
+"""Reports objects without a field that an entry of the policy's kinds names: only the admin can correct the entry.
 
 The users of these objects are refused with the same message. An omitted template looks like a path that leads nowhere:
 a person has to decide which of the two it is, and the count shows whether every object of a kind is affected.

@@ -12,9 +12,7 @@ FORMATS = ("json", "text")
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as `{"time": ..., "level": ..., "logger": ..., "message": ...}`, with a traceback in
-    `exception`.
-    """
+    """Formats a record as JSON with `time`, `level`, `logger`, `message`, and a traceback in `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""

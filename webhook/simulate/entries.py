@@ -1,4 +1,4 @@
-"""The workloads of `topogate simulate` as they are sent, and the order in which they are taken."""
+"""The workloads of `topogate simulate` as they are sent, and the order in which they are processed."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ class SubmittedWorkload:
 
     @property
     def made(self) -> float:
-        """Return its creation time; without one in the file it counts as younger than all others, in the order of
-        submission.
-        """
+        """Return its creation time; without one it counts as younger than all others, in the order of submission."""
         return self.created if self.created < _YOUNGEST else _UNTOLD + self.serial
 
 

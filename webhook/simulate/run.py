@@ -323,9 +323,7 @@ class _Run:
     def _single(
         self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
     ) -> output.Gang | None:
-        """Return the answer for a pod that is placed alone, near earlier pods of its controller; None for any other
-        pod.
-        """
+        """Return the answer for a pod that is placed alone, near pods of its controller; None for any other pod."""
         view, pod = self._view, cluster_pods.pod(msgspec.json.encode(submitted.stored))
         pod = replace(pod, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), created=entry.made)
         key = view.owners.owner_of(pod).key
@@ -367,9 +365,7 @@ class _Run:
         return ignored(about, 1, template_exemption(pod.spec, policy=policy) or "DaemonSetOrStatic")
 
     def _unregistered(self, entry: SubmittedWorkload, about: About) -> Simulated:
-        """Return the result for an unregistered kind: allowed without a request, else refused rather than silently
-        ignored.
-        """
+        """Return the result for an unregistered kind: allowed without a request, else refused, not ignored."""
         policy = self._view.policy
         if not asks_anywhere(entry.sent, policy.annotations.dialects):
             return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())

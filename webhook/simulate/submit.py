@@ -135,9 +135,7 @@ def _with_device_errors(
 
 
 def _incomplete(sent: Mapping[str, Any], record: Pod | Workload) -> tuple[FieldError, ...]:
-    """Return errors for missing fields that every API server requires; a template that a workload may omit is not
-    missing.
-    """
+    """Return errors for missing fields that every API server requires; optional templates may be missing."""
     missing = []
     metadata = sent["metadata"]
     if not metadata.get("name"):

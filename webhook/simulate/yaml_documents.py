@@ -34,7 +34,7 @@ def documents(text: str) -> Iterator[Any]:
 
 
 def scalar(text: str) -> Any:
-    """Return what an unquoted scalar means: null, a boolean, a number or text."""
+    """Return the value of an unquoted scalar: null, a boolean, a number or text."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC or len(text) > MAX_NUMBER:
