@@ -20,12 +20,12 @@ from engine.api.resources import Quantity, QuantityError
 from engine.api.text import quote, sanitize
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
+from engine.devices.inventory import MAX_DEVICES
 from engine.devices.resources import CORE, KINDS, MAX_BYTES, MEMORY, RATIO, SHARES, WHOLE, amount
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"
 
-MAX_DEVICES: Final = 256  # of one object; the densest hosts have 16 GPUs and as many network cards
 MAX_FAULTS: Final = 16  # reported of one object
 _MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
 _MAX_TABLE: Final = 65536  # characters of the partition table

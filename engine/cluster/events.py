@@ -133,20 +133,9 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def record(
-        self,
-        *,
-        api_version: str,
-        kind: str,
-        namespace: str,
-        name: str,
-        uid: str,
-        reason: EventReason,
-        note: str,
-        action: str,
-        warning: bool = False,
+        self, regarding: Regarding, *, reason: EventReason, note: str, action: str, warning: bool = False
     ) -> bool:
         """Queue an Event; False when it repeats the object's last one, or the object has had too many."""
-        regarding = Regarding(api_version, kind, namespace, name, uid)
         with self._changed:
             if self._stopping or not self._is_news(regarding, reason, note):
                 return False

@@ -22,7 +22,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
-from engine.cluster.events import Recorder
+from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.actions import Status, Unmanage
@@ -322,17 +322,8 @@ class ActionExecutor:
             self._event(gang, status.reason or status.phase, event_text(status, placed))
 
     def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
-        self._recorder.record(
-            api_version="v1",
-            kind="Pod",
-            namespace=pod.namespace,
-            name=pod.name,
-            uid=pod.uid,
-            reason=reason,
-            note=message,
-            action=ACTION,
-            warning=warning,
-        )
+        regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)
+        self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
 
     def _in_parallel(self, do: Callable[[T], None], items: Iterable[T]) -> None:
         """Run one function for many items in parallel; a failure stops no other. Raises the most severe exception."""
@@ -373,17 +364,8 @@ class ActionExecutor:
             for pod in in_order(gang.pods)[:REPORTED_PODS]:
                 self._record_pod_event(pod, reason, message, warning=warning)
             return
-        self._recorder.record(
-            api_version=workload.api_version,
-            kind=workload.kind,
-            namespace=workload.namespace,
-            name=workload.name,
-            uid=workload.uid,
-            reason=reason,
-            note=message,
-            action=ACTION,
-            warning=warning,
-        )
+        regarding = Regarding(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
+        self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
 
 
 def _retry_priority(fault: Exception) -> int:

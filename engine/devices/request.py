@@ -19,7 +19,7 @@ from engine.devices.resources import (
     FPGA,
     GPU,
     KOORDINATOR,
-    MAX_DEVICES,
+    MAX_REQUESTED,
     MEMORY,
     RATIO,
     RDMA,
@@ -121,7 +121,7 @@ def _names(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
 
 def _values(asked: Asked, whole: Collection[str]) -> Iterator[Contradiction]:
     for name, amount in asked.items():
-        if (name in whole or name == SHARED) and amount is not None and amount > MAX_DEVICES:
+        if (name in whole or name == SHARED) and amount is not None and amount > MAX_REQUESTED:
             yield _too_many(name, "GPU")
     if SHARED in asked:
         yield from _shares(asked)
@@ -167,7 +167,7 @@ def _others(asked: Asked) -> Iterator[Contradiction]:
 def _hundreds(name: str, amount: int | None, noun: str) -> Contradiction | None:
     if amount is None or amount <= WHOLE:
         return None
-    if amount > MAX_DEVICES * WHOLE:
+    if amount > MAX_REQUESTED * WHOLE:
         return _too_many(name, noun)
     if amount % WHOLE == 0:
         return None
@@ -180,7 +180,7 @@ def _hundreds(name: str, amount: int | None, noun: str) -> Contradiction | None:
 
 
 def _too_many(name: str, noun: str) -> Contradiction:
-    return Contradiction(name, f"is more than {plural(MAX_DEVICES, noun)}; no host has that many", combination=False)
+    return Contradiction(name, f"is more than {plural(MAX_REQUESTED, noun)}; no host has that many", combination=False)
 
 
 def _pair(name: str, message: str) -> Contradiction:

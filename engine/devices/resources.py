@@ -41,7 +41,7 @@ KINDS: Final = ("gpu", "rdma", "fpga")  # of devices, in the order of their list
 SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # amounts are percent of a device
 
 # More than any host has; it bounds every loop over a pod's devices.
-MAX_DEVICES: Final = 4096
+MAX_REQUESTED: Final = 4096
 
 
 def amount(name: str, quantity: Quantity) -> int:

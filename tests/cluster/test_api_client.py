@@ -16,7 +16,7 @@ from engine.api.pod import Pod
 from engine.cluster import objects, pods, workloads, writes
 from engine.cluster.client import ApiError, KubeClient, connect, object_path
 from engine.cluster.election import Terms
-from engine.cluster.events import Recorder
+from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import LeaseCandidate
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
@@ -201,9 +201,9 @@ def test_events_are_accepted(api: KubeClient, client: Client, namespace: str) ->
     """The API server takes our Events, also one with a note that had to be cut."""
     recorder = Recorder(api, instance="topogate-0")
     recorder.start()
-    about: dict[str, Any] = {"api_version": "v1", "kind": "Pod", "namespace": namespace, "name": "p", "uid": "u"}
-    recorder.record(**about, reason="Fragmented", note="é" * 3000, action="Place", warning=True)
-    recorder.record(**(about | {"namespace": ""}), reason="Placed", note="n", action="Place")
+    about = Regarding("v1", "Pod", namespace, "p", "u")
+    recorder.record(about, reason="Fragmented", note="é" * 3000, action="Place", warning=True)
+    recorder.record(replace(about, namespace=""), reason="Placed", note="n", action="Place")
     recorder.stop(10)
     assert (recorder.posted, recorder.failed) == (2, 0)
     found = client.get(object_path("events.k8s.io/v1", "events", namespace=namespace))["items"]

@@ -39,7 +39,7 @@ def recorder(api: KubeClient, clock: Clock) -> Iterator[Recorder]:
 
 
 def say(recorder: Recorder, reason: str, note: str, **about: Any) -> bool:
-    return recorder.record(**(ABOUT | about), reason=reason, note=note, action="Place")
+    return recorder.record(Regarding(**(ABOUT | about)), reason=reason, note=note, action="Place")
 
 
 def posted(fake: FakeApi) -> list[dict[str, Any]]:

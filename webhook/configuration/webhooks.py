@@ -56,6 +56,14 @@ class MatchCondition:
     note: str = ""
 
 
+def _not_ours(username: str) -> MatchCondition:
+    """Return the condition that the request is not from the service itself."""
+    return MatchCondition("not-ours", match_conditions.not_ours(username))
+
+
+_NOT_BEING_DELETED: Final = MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED)
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookEntry:
     """An entry of a webhook configuration.
@@ -103,7 +111,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
         *(children(registry, username=username) if resource == MUTATING else ()),
         asking_pods(MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
     ]
-    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
+    ours = _not_ours(username)
     if resource == MUTATING:
         marked = MatchCondition("carries-our-marks", pod_conditions.MARKED)
         found.append(WebhookEntry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
@@ -167,8 +175,8 @@ def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username:
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
-            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            _not_ours(username),
+            _NOT_BEING_DELETED,
             asks,
         ),
     )
@@ -185,8 +193,8 @@ def left_alone_workloads(
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
-            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            _not_ours(username),
+            _NOT_BEING_DELETED,
             MatchCondition(
                 "means-to-ask",
                 all_of(
@@ -210,8 +218,8 @@ def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
-            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            _not_ours(username),
+            _NOT_BEING_DELETED,
             MatchCondition(
                 "names-devices",
                 all_of(
@@ -239,7 +247,7 @@ def asking_pods(
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            _not_ours(username),
             replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
         ),
         note="Must be before pods.topogate.dev: a held pod that gets its node there loses the gate, and would be "
@@ -263,7 +271,7 @@ def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            _not_ours(username),
             MatchCondition("of-no-workload", pod_conditions.of_no_workload(registry)),
         ),
         labelled=True,
@@ -280,7 +288,7 @@ def _left_alone_pods(*, username: str) -> WebhookEntry:
         PODS_TIMEOUT,
         (POD_RULE,),
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            _not_ours(username),
             MatchCondition("means-to-ask", pod_conditions.left_alone()),
         ),
         labelled=False,
@@ -290,7 +298,7 @@ def _left_alone_pods(*, username: str) -> WebhookEntry:
 
 def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> WebhookEntry:
     """Return the entry for pods without a gang that meet the conditions `names_devices`."""
-    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
+    ours = _not_ours(username)
     held = MatchCondition("not-held", pod_conditions.NOT_HELD)
     return WebhookEntry(
         "gpu-pods.topogate.dev",
@@ -305,7 +313,7 @@ def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> W
 
 def bindings(*, username: str) -> WebhookEntry:
     """Return the entry for bindings of pods, which a policy may guard."""
-    ours = MatchCondition("not-ours", match_conditions.not_ours(username))
+    ours = _not_ours(username)
     return WebhookEntry("bindings.topogate.dev", "Ignore", PODS_TIMEOUT, (_BINDING_RULE,), (ours,))
 
 
@@ -320,7 +328,7 @@ def defaulted_workloads(
         WORKLOADS_TIMEOUT,
         tuple({**rule, "operations": ["CREATE"]} for rule in rules(placed).webhook),
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
+            _not_ours(username),
             MatchCondition("in-these-namespaces", match_conditions.in_namespaces(namespaces)),
             MatchCondition("says-nothing", match_conditions.requests_nothing(registry, schedulers)),
         ),
@@ -348,8 +356,8 @@ def children(
         WORKLOADS_TIMEOUT,
         rules(Registry(kinds)).webhook,
         (
-            MatchCondition("not-ours", match_conditions.not_ours(username)),
-            MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED),
+            _not_ours(username),
+            _NOT_BEING_DELETED,
             MatchCondition(
                 "made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())
             ),

@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.api.event_reasons import EventReason, is_warning
 from engine.api.objects import ConfigMap
-from engine.cluster.events import Recorder
+from engine.cluster.events import Recorder, Regarding
 from engine.policy.source import PolicySource
 
 _ACTION: Final = "TakePolicy"
@@ -44,14 +44,5 @@ class PolicyEvents:
     def _record(self, reason: EventReason, note: str) -> None:
         if (source := self._find()) is None:
             return  # deleted: the defaults are in force, and there is no object for an Event
-        self._recorder.record(
-            api_version="v1",
-            kind="ConfigMap",
-            namespace=source.namespace,
-            name=source.name,
-            uid=source.uid,
-            reason=reason,
-            note=note,
-            action=_ACTION,
-            warning=is_warning(reason),
-        )
+        regarding = Regarding("v1", "ConfigMap", source.namespace, source.name, source.uid)
+        self._recorder.record(regarding, reason=reason, note=note, action=_ACTION, warning=is_warning(reason))

@@ -192,7 +192,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_any_history_counts_like_counting_afresh(history: list[tuple[Node | DaemonSet | Pod, bool] | None]) -> None:
     """Hosts, DaemonSets and pods come, change and go, in any order; in between what was set is applied, or not."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from engine.api.device import Device
-from engine.cluster.devices import MAX_DEVICES, MAX_FAULTS, node_devices
+from engine.cluster.devices import MAX_FAULTS, node_devices
 from engine.cluster.wire import ProjectionError
+from engine.devices.inventory import MAX_DEVICES
 
 GPU: dict[str, Any] = {
     "type": "gpu",

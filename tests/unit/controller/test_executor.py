@@ -66,7 +66,7 @@ class Desk:
             patchers=2,
         )
 
-    def record(self, *, reason: str, **_more: Any) -> None:
+    def record(self, _regarding: object, *, reason: str, **_more: Any) -> None:
         self.events.append(reason)
 
     def fence(self) -> None:

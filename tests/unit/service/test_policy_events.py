@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.cluster.events import Recorder
+from engine.cluster.events import Recorder, Regarding
 from engine.policy.source import PolicySource
 from webhook.server.ops import policy_check
 from webhook.service.policy_events import PolicyEvents
@@ -26,8 +26,8 @@ class Desk:
         self.source = self._map(text) if text is not None else None
         self.policy.start(self.source, None)
 
-    def record(self, **event: Any) -> None:
-        self.events.append(event)
+    def record(self, regarding: Regarding, **event: Any) -> None:
+        self.events.append({"regarding": regarding, **event})
 
     def applied(self, text: str | None) -> None:
         self.source = self._map(text) if text is not None else None
@@ -51,7 +51,7 @@ def test_a_refused_policy_is_told_on_its_configmap_and_what_is_in_force_too() ->
     desk.applied(BAD)
     assert desk.told() == [("PolicyInvalid", True)]
     (event,) = desk.events
-    assert (event["kind"], event["namespace"], event["name"]) == ("ConfigMap", "topogate-system", names.POLICY_NAME)
+    assert event["regarding"] == Regarding("v1", "ConfigMap", "topogate-system", names.POLICY_NAME, "uid")
     assert event["note"].startswith(f"policy {in_force} stays in force; refused: mode: ")
     assert desk.told() == []
 
