@@ -271,7 +271,7 @@ def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: KubeClien
     """A CA of its own would be trusted by nobody."""
     objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
     started = CurrentAuthority(api, objects, namespace=NAMESPACE)
-    with pytest.raises(SecretUnusable, match="the leader puts it back"):
+    with pytest.raises(SecretUnusable, match="the leader restores it"):
         started.obtain(lambda: False)
     assert fake.get(SECRET) is None
     started.obtain(lambda: True)
