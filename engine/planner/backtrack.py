@@ -19,7 +19,7 @@ from engine.planner.descent import Choice, choice
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import fitting_domains
 from engine.planner.gang import HostCapacity
-from engine.planner.plan import fewest_hosts, fill, one_host
+from engine.planner.plan import even_plan, fewest_hosts, fill, one_host
 from engine.planner.search import fewest_domains
 from engine.planner.slices import whole_slots
 from engine.planner.sums import DomainSums, domain_sums, marks
@@ -38,38 +38,63 @@ class BatchPlacement:
     proven: bool
 
 
-def place(amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int) -> BatchPlacement | None:
+def place(
+    amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None = None
+) -> BatchPlacement | None:
     """Place `count` pods in one domain of level `require` (-1: anywhere); None when no domain holds them.
 
-    Not `levelled`: only the number of hosts counts. Feasibility is exact.
+    Not `levelled`: only the number of hosts counts. `prefer` as for `even_plan`. Feasibility is exact.
     """
     if require < 0 or len(amounts.slots[require]):
         found = (
             _place_growth(amounts, count, require, steps)
             if amounts.used
+            else _place_evenly(amounts, count, require, levelled=levelled, steps=steps, prefer=prefer)
+            if amounts.balanced
             else _place_new(amounts, count, require, levelled, steps)
         )
         if found is not None:
-            best, proven = found
-            pods = np.zeros_like(amounts.slots[-1])
-            for host, number in fill(amounts, best.hosts, count):
-                pods[host] = number
+            pods, proven = found
             return BatchPlacement(pods, choice(amounts, np.flatnonzero(pods)).used, proven)
     return None
 
 
-def _place_new(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Choice, bool] | None:
+def _filled(amounts: DomainSums, best: Choice, count: int) -> Ints64:
+    """Return the pods per host when these hosts are filled in tree order."""
+    pods = np.zeros_like(amounts.slots[-1])
+    for host, number in fill(amounts, best.hosts, count):
+        pods[host] = number
+    return pods
+
+
+def _place_evenly(
+    amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None
+) -> tuple[Ints64, bool] | None:
     level = lowest_fit(amounts, count)
     if level is None or level < require:
         return None
     if level == len(amounts.slots) - 1:
-        return one_host(amounts, count), True
+        return _filled(amounts, one_host(amounts, count), count), True
+    pods = np.zeros_like(amounts.slots[-1])
+    levelled |= amounts.grain is not None
+    (hosts, shares), proven = even_plan(amounts, level, count, levelled=levelled, prefer=prefer, steps=steps)
+    pods[hosts] = shares
+    return pods, proven
+
+
+def _place_new(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Ints64, bool] | None:
+    level = lowest_fit(amounts, count)
+    if level is None or level < require:
+        return None
+    if level == len(amounts.slots) - 1:
+        return _filled(amounts, one_host(amounts, count), count), True
     if not levelled and amounts.grain is None:
-        return fewest_hosts(amounts, level, count), True
-    return fewest_domains(amounts, level, candidates(amounts, level, count), count, steps)
+        return _filled(amounts, fewest_hosts(amounts, level, count), count), True
+    best, proven = fewest_domains(amounts, level, candidates(amounts, level, count), count, steps)
+    return _filled(amounts, best, count), proven
 
 
-def _place_growth(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Choice, bool] | None:
+def _place_growth(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Ints64, bool] | None:
     """Return the best of the required level's domains; a new one opens its new ancestors too."""
     tree = amounts.tree
     assert amounts.used is not None
@@ -95,7 +120,7 @@ def _place_growth(amounts: DomainSums, count: int, require: int, steps: int) -> 
     if best is None:
         return None
     skipped = sorted(one[0] for one in ordered)[_DOMAINS:]
-    return best, proven and not (skipped and skipped[0] < best.used)
+    return _filled(amounts, best, count), proven and not (skipped and skipped[0] < best.used)
 
 
 Cost = tuple[int, ...]
@@ -129,14 +154,14 @@ def cost_of(tree: Tree, batched: BatchedGang, pods: tuple[Ints64, ...]) -> Cost:
 
 
 class BacktrackingSearch:
-    """The backtracking search for one gang; `spread` reverses the order of equally good domains."""
+    """The backtracking search for one gang; `profile` as for `PlanRequest`."""
 
-    def __init__(self, capacity: HostCapacity, batched: BatchedGang, *, spread: bool, steps: Steps) -> None:
+    def __init__(self, capacity: HostCapacity, batched: BatchedGang, *, profile: str, steps: Steps) -> None:
         self._tree = capacity.tree
         self._batched = batched
         self._free = capacity.free
         self._scarce = capacity.scarce
-        self._spread = spread
+        self._profile = profile
         self._steps = steps
 
     def run(self, goal: Cost) -> Layout | None:
@@ -160,7 +185,9 @@ class BacktrackingSearch:
         """Yield orders of the batches by scarcity, each with another batch moved to the front."""
         batches = self._batched.batches
         ratios = [int(batch.slots(self._free).sum()) / batch.count for batch in batches]
-        scarce = sorted(range(len(batches)), key=lambda i: (ratios[i], -batches[i].count, i))
+        # The first batch of a group is divided evenly, the others join it: the largest one should be the first.
+        largest = [-batch.count if self._profile == "balanced" else 0 for batch in batches]
+        scarce = sorted(range(len(batches)), key=lambda i: (largest[i], ratios[i], -batches[i].count, i))
         for first in scarce:
             yield (first, *(batch for batch in scarce if batch != first))
 
@@ -230,7 +257,9 @@ class BacktrackingSearch:
         for option in options:
             self._steps.take(max(_LEAST_STEPS, len(slots) // _HOSTS_PER_STEP))
             state = self._amounts(batch, option, taken)
-            found = place(state, batch.count, -1, levelled=group.counted[0], steps=self._steps.left // 8)
+            found = place(
+                state, batch.count, -1, levelled=group.counted[0], steps=self._steps.left // 8, prefer=batch.prefer
+            )
             if found is not None:
                 yield found
 
@@ -253,7 +282,12 @@ class BacktrackingSearch:
     def _amounts(self, batch: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
         group = self._batched.groups[batch.group]
         state = domain_sums(
-            self._tree, slots, self._scarce, spread=self._spread, grain=batch.grain if batch.sliced else None
+            self._tree,
+            slots,
+            self._scarce,
+            spread=self._profile == "spread",
+            grain=batch.grain if batch.sliced else None,
+            balanced=self._profile == "balanced",
         )
         used = group.used
         for other in group.batches:

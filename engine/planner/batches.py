@@ -59,7 +59,7 @@ class PodBatch:
     """Pods of one shape that are placed by one decision.
 
     `ranks` are (pod set, rank), assigned in this order to the hosts in tree order. `grain`: per level, the number of
-    pods in a domain is a multiple of it, the required level's included.
+    pods in a domain is a multiple of it, the required level's included. `prefer`: the finest preferred level.
     """
 
     ranks: tuple[tuple[int, int], ...]
@@ -68,6 +68,7 @@ class PodBatch:
     slices: tuple[Slices, ...]
     grain: tuple[int, ...]
     group: int
+    prefer: int | None
 
     @property
     def count(self) -> int:
@@ -153,7 +154,8 @@ def split_gang(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[i
                 grain[shared.level] = batch.count
                 if shared.domain is not None:
                     eligible = eligible & _inside(tree, shared.level, shared.domain)
-        finished.append(replace(batch, grain=tuple(grain), eligible=eligible))
+        prefer = _finest(batch.prefer, gang.prefer)
+        finished.append(replace(batch, grain=tuple(grain), eligible=eligible, prefer=prefer))
     groups = []
     for group in sorted(set(group_of)):
         members = [pods for pods, one in zip(gang.pod_sets, group_of, strict=True) if one == group]
@@ -240,7 +242,7 @@ def _batch(tree: Tree, pods: PodSetPlanRequest, draft: _Draft, requests: Ints64,
         eligible = eligible & _inside(tree, *draft.within)
     sizes = {one.level: one.size for one in draft.slices}
     grain = tuple(sizes.get(level, 1) for level in range(len(tree.levels)))
-    return PodBatch(tuple(draft.ranks), requests, eligible, draft.slices, grain, group)
+    return PodBatch(tuple(draft.ranks), requests, eligible, draft.slices, grain, group, pods.prefer)
 
 
 def _merged(
@@ -261,9 +263,14 @@ def _merged(
             kept.append(batch)
         else:
             number.append(same)
-            kept[same] = replace(kept[same], ranks=kept[same].ranks + batch.ranks)
+            prefer = _finest(kept[same].prefer, batch.prefer)
+            kept[same] = replace(kept[same], ranks=kept[same].ranks + batch.ranks, prefer=prefer)
     moved = [replace(shared, batches=frozenset(number[i] for i in shared.batches)) for shared in all_shared]
     return kept, tuple(dict.fromkeys(moved))
+
+
+def _finest(*levels: int | None) -> int | None:
+    return max((level for level in levels if level is not None), default=None)
 
 
 def _distinct_shared(batch: int, all_shared: tuple[SharedDomain, ...]) -> set[SharedDomain]:

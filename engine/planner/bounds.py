@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.cover import cover_of, fewest, fewest_of
+from engine.planner.slices import unit_of
 from engine.planner.sums import DomainSums
-from engine.planner.tree import Ints64
+from engine.planner.tree import Bools, Ints64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,60 @@ def candidates(amounts: DomainSums, level: int, count: int) -> Iterator[Candidat
     for i in order:
         if first is None or fitting[i] != first.domain:
             yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
+
+
+def most_even(amounts: DomainSums, level: int, count: int) -> int:
+    """Return the domain of `level` (-1: the whole topology) that divides `count` pods best among its children.
+
+    Best are the fewest children, then the most even shares (the smallest as large as possible, then the second
+    smallest), then the lowest bounds further down, then the pack key.
+    """
+    if level < 0:
+        return 0
+    tree, below, unit = amounts.tree, level + 1, unit_of(amounts.grain, level + 1)
+    fitting = np.flatnonzero(amounts.slots[level] >= count)
+    likely = _first(amounts, level, fitting, count, known=())
+    if likely is not None:
+        start, end = tree.inside(level, likely.domain, below)
+        one = np.zeros(1, dtype=np.int64)
+        if len(fitting) == 1 or _even(amounts.slots[below][start:end] // unit, one, likely.bound[0], count // unit)[0]:
+            return likely.domain
+    pool, starts = tree.descendants(level, fitting, below)
+    needed = fewest(amounts.slots[below][pool], starts, count)
+    fitting, pick = fitting[needed == needed.min()], int(needed.min())
+    pool, starts = tree.descendants(level, fitting, below)
+    slots = amounts.slots[below][pool] // unit
+    even = np.flatnonzero(_even(slots, starts, pick, count // unit))
+    fitting = fitting[even if len(even) else _evenest(slots, starts, pick, count // unit)]
+    keys: list[Ints64] = []
+    for finer in range(below + 1, len(amounts.slots)):
+        pool, starts = tree.descendants(level, fitting, finer)
+        keys.append(fewest(amounts.slots[finer][pool], starts, count))
+    keys += amounts.preference(level, fitting)
+    return int(fitting[np.lexsort([fitting, *reversed(keys)])[0]])
+
+
+def _even(slots: Ints64, starts: Ints64, pick: int, count: int) -> Bools:
+    """Return per segment whether `pick` of its slots can share `count` with a difference of at most one."""
+    low, more = divmod(count, pick)
+    enough = np.add.reduceat(slots >= low, starts, dtype=np.int64)
+    larger = np.add.reduceat(slots > low, starts, dtype=np.int64)
+    even: Bools = (enough >= pick) & (larger >= more)
+    return even
+
+
+def _evenest(slots: Ints64, starts: Ints64, pick: int, count: int) -> Ints64:
+    """Return the segments with the most even shares of `count` among their `pick` largest slots."""
+    segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(slots))))
+    largest = slots[np.lexsort((-slots, segment))][starts[:, None] + np.arange(pick)]
+    rest = np.arange(len(starts))
+    for left in range(pick, 0, -1):
+        if len(rest) == 1:
+            break
+        share = min(int(largest[rest, left - 1].max()), count // left)
+        rest = rest[largest[rest, left - 1] >= share]
+        count -= share
+    return rest
 
 
 def _first(amounts: DomainSums, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:

@@ -123,6 +123,18 @@ def tightest(values: Sequence[int], pick: int, count: int) -> list[int]:
     return [*range(fixed), *reversed(chosen)]
 
 
+def even_shares(descending: Sequence[int], pick: int, count: int) -> list[int]:
+    """Return the most even shares of `count` among the `pick` largest of these values, in ascending order.
+
+    The smallest share is as large as possible, then the second smallest, and so on; none exceeds its value.
+    """
+    shares = []
+    for left in range(pick, 0, -1):
+        shares.append(min(descending[left - 1], count // left))
+        count -= shares[-1]
+    return shares
+
+
 def best_last(values: Sequence[int], pick: int, count: int) -> list[int]:
     """Return the positions of the `pick - 1` largest values and of the smallest that completes the cover.
 

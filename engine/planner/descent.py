@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.cover import SMALL, best_last, cover, fewest_in, tightest
-from engine.planner.slices import shares
+from engine.planner.cover import SMALL, best_last, cover, cover_of, even_shares, fewest, fewest_in, fewest_of, tightest
+from engine.planner.slices import shares, unit_of
 from engine.planner.sums import DomainSums
 from engine.planner.tree import Ints, Ints64, runs
 
@@ -139,3 +139,179 @@ def _touched(amounts: DomainSums, hosts: Ints64) -> list[Ints]:
         touched = domains[hosts]
         found.append(touched[runs(touched)])
     return found
+
+
+Shares = tuple[Ints64, Ints64]  # domains of one level, and the pods of each
+# What a domain needs for one unit more than its share: 0 nothing, 1 more finer domains, and this cannot take it.
+_CANNOT = 2
+_FEW = 8  # domains whose hosts are handled one by one, where they are few too
+
+
+def descend_evenly(amounts: DomainSums, level: int, domain: int, count: int) -> Shares:
+    """Divide `count` pods inside a domain of `level` (-1: the whole topology); return hosts (ascending) and their pods.
+
+    At each level a domain's pods are divided among the fewest of its children, as evenly as possible, in whole slices.
+    """
+    domains: Ints64 = np.array([domain], dtype=np.int64)
+    pods: Ints64 = np.array([count], dtype=np.int64)
+    for below in range(level + 1, len(amounts.slots) - 1):
+        parts = [
+            _divide(amounts, below, amounts.tree.children(below - 1, np.array([one])), number)
+            for one, number in zip(domains, pods.tolist(), strict=True)
+        ]
+        domains, pods = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(domains)
+        domains, pods = domains[order], pods[order]
+        level = below
+    return even_hosts(amounts, level, domains, pods)
+
+
+def finer_domains(amounts: DomainSums, level: int, domain: int, count: int) -> int:
+    """Return how many domains two levels below `level` the plan of `descend_evenly` uses."""
+    children, pods = _divide(amounts, level + 1, amounts.tree.children(level, np.array([domain])), count)
+    inside = (amounts.tree.inside(level + 1, one, level + 2) for one in children.tolist())
+    slots = (amounts.slots[level + 2][start:end] for start, end in inside)
+    return sum(fewest_of(some, number) for some, number in zip(slots, pods.tolist(), strict=True))
+
+
+def _divide(amounts: DomainSums, level: int, pool: Ints64, count: int) -> Shares:
+    """Divide `count` pods among the fewest of these domains (ascending, above the hosts), as evenly as possible.
+
+    Of domains that allow the same shares those are taken that need the fewest finer domains, then by the pack key.
+    """
+    unit = unit_of(amounts.grain, level)
+    slots = amounts.slots[level][pool] // unit
+    descending = np.sort(slots)[::-1].tolist()
+    needed = fewest_in(descending, count // unit)
+    wanted = even_shares(descending, needed, count // unit)
+    open_ = pool[slots >= wanted[0]]
+    if len(open_) == needed and wanted[0] == wanted[-1]:
+        return open_, np.full(needed, wanted[0] * unit, dtype=np.int64)
+    if wanted[-1] - wanted[0] > 1:
+        return _by_capacity(amounts, level, open_, wanted, unit)
+    low, more = wanted[0] * unit, sum(share > wanted[0] for share in wanted)
+    costs = _costs(amounts, level, open_, low)
+    extra = np.zeros(len(open_), dtype=np.int64)
+    if more:
+        larger = _costs(amounts, level, open_, low + unit)
+        extra = np.where(slots[slots >= wanted[0]] == wanted[0], _CANNOT, (larger != costs).any(axis=0))
+    keys = [*costs, extra, *amounts.preference(level, open_)]
+    order = np.lexsort([open_, *reversed(keys)])
+    chosen, others = order[:needed], order[needed:]
+    able = chosen[extra[chosen] < _CANNOT]
+    if len(able) < more:
+        missing = more - len(able)
+        spare, unable = others[extra[others] < _CANNOT], chosen[extra[chosen] == _CANNOT]
+        chosen = np.concatenate((able, spare[:missing], unable[: len(unable) - missing]))
+    chosen = chosen[np.argsort(extra[chosen], kind="stable")]
+    pods = np.full(needed, low, dtype=np.int64)
+    pods[:more] += unit
+    return open_[chosen], pods
+
+
+def _by_capacity(amounts: DomainSums, level: int, pool: Ints64, wanted: list[int], unit: int) -> Shares:
+    """Give each share, the largest first, to the domain that holds it in the fewest finer domains."""
+    slots = amounts.slots[level][pool]
+    got = np.zeros(len(pool), dtype=np.int64)
+    for share in sorted(set(wanted), reverse=True):
+        fitting, number = np.flatnonzero((slots >= share * unit) & (got == 0)), wanted.count(share)
+        if len(fitting) > number:
+            some = pool[fitting]
+            keys = [*_costs(amounts, level, some, share * unit), *amounts.preference(level, some)]
+            fitting = fitting[np.lexsort([some, *reversed(keys)])[:number]]
+        got[fitting] = share * unit
+    return pool[got > 0], got[got > 0]
+
+
+def _costs(amounts: DomainSums, level: int, domains: Ints64, count: int) -> Ints64:
+    """Return for each finer level, and each of these domains (ascending), the fewest domains that hold `count`.
+
+    Exact for the next level, a lower bound further down.
+    """
+    found = []
+    for below in range(level + 1, len(amounts.slots)):
+        pool, starts = amounts.tree.descendants(level, domains, below)
+        found.append(fewest(amounts.slots[below][pool], starts, count))
+    return np.stack(found)
+
+
+def even_hosts(amounts: DomainSums, level: int, domains: Ints64, pods: Ints64) -> Shares:
+    """Divide the pods of each of these domains (ascending) among the fewest of its hosts, as evenly as possible.
+
+    Return all hosts, ascending, with their pods. Of hosts that allow the same shares the tightest are taken.
+    """
+    host = len(amounts.slots) - 1
+    unit = unit_of(amounts.grain, host)
+    ranges = [amounts.tree.inside(level, one, host) for one in domains.tolist()] if len(domains) <= _FEW else []
+    if ranges and sum(end - start for start, end in ranges) <= SMALL:
+        found = [
+            pair
+            for (start, end), number in zip(ranges, pods.tolist(), strict=True)
+            for pair in _share_out(amounts, start, end, number, unit)
+        ]
+        found.sort()
+        return np.array([one for one, _ in found], dtype=np.int64), np.array([n for _, n in found], dtype=np.int64)
+    counts = pods // unit
+    pool, starts = amounts.tree.descendants(level, domains, host)
+    if len(domains) == 1:
+        pool = _likely_hosts(amounts, pool, int(counts[0]), unit)
+    segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(pool))))
+    slots = amounts.slots[host][pool] // unit
+    descending = -np.sort((segment << 32) - slots) + (segment << 32)
+    reached = np.cumsum(descending)
+    needed = np.searchsorted(reached, reached[starts] - descending[starts] + counts) - starts + 1
+    low, more = np.divmod(counts, needed)
+    enough, larger = slots >= low[segment], slots > low[segment]
+    even = (np.add.reduceat(enough, starts, dtype=np.int64) >= needed) & (
+        np.add.reduceat(larger, starts, dtype=np.int64) >= more
+    )
+    order = np.lexsort((amounts.scarce[pool], slots, segment))
+    got = np.zeros(len(pool), dtype=np.int64)
+    first = _first_of_each(order[larger[order] & even[segment[order]]], segment, more)
+    got[first] = low[segment[first]] + 1
+    rest = _first_of_each(order[(enough & (got == 0))[order] & even[segment[order]]], segment, needed - more)
+    got[rest] = low[segment[rest]]
+    for one in np.flatnonzero(~even).tolist():
+        inside = order[segment[order] == one]
+        largest = inside[::-1][: needed[one]]
+        got[largest] = even_shares(slots[largest].tolist(), int(needed[one]), int(counts[one]))[::-1]
+    filled = np.flatnonzero(got)
+    return pool[filled], got[filled] * unit
+
+
+def _likely_hosts(amounts: DomainSums, pool: Ints64, count: int, unit: int) -> Ints64:
+    """Return those of these hosts that have room for an even share, if they are enough, else all of them."""
+    free = amounts.slots[-1][pool] // unit if unit > 1 or len(pool) < len(amounts.slots[-1]) else amounts.slots[-1]
+    known = amounts.tally is not None and unit == 1 and len(pool) == len(amounts.slots[-1])
+    needed = cover_of(amounts.tally or {}, count)[0] if known else cover(free, count)[0]
+    enough = np.flatnonzero(free >= count // needed)
+    return pool[enough] if len(enough) >= needed else pool
+
+
+def _share_out(amounts: DomainSums, start: int, end: int, count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide the pods of one domain among the hosts from `start` to `end` as `even_hosts` does, one by one."""
+    slots = (amounts.slots[-1][start:end] // unit).tolist() if unit > 1 else amounts.slots[-1][start:end].tolist()
+    order = sorted(
+        range(end - start), key=list(zip(slots, amounts.scarce[start:end].tolist(), strict=True)).__getitem__
+    )
+    descending = [slots[one] for one in reversed(order)]
+    count //= unit
+    needed = fewest_in(descending, count)
+    low, more = divmod(count, needed)
+    larger = [one for one in order if slots[one] > low][:more]
+    taken = set(larger)
+    rest = [one for one in order if slots[one] >= low and one not in taken][: needed - more]
+    if len(larger) < more or len(rest) < needed - more:
+        largest = order[len(order) - needed :]
+        return [
+            (start + one, share * unit)
+            for one, share in zip(largest, even_shares(descending, needed, count), strict=True)
+        ]
+    return [(start + one, (low + 1) * unit) for one in larger] + [(start + one, low * unit) for one in rest]
+
+
+def _first_of_each(ordered: Ints64, segment: Ints64, number: Ints64) -> Ints64:
+    """Return the first `number[s]` of these positions of every segment s; they are ordered by segment."""
+    owner = segment[ordered]
+    begins = np.searchsorted(owner, np.arange(len(number)))
+    return ordered[np.arange(len(ordered)) - begins[owner] < number[owner]]

@@ -85,7 +85,8 @@ class GangPlan:
 
     `domains_used` counts the domains of each level that the whole gang touches. `proven`: no plan opens fewer domains,
     compared level by level from the coarsest down; pod sets count together where they share a domain or the gang has
-    a level of its own, else separately; domains of kept pods are open already.
+    a level of its own, else separately; domains of kept pods are open already. A balanced gang: as for `Plan`, and only
+    where its pods are alike.
     """
 
     pod_sets: tuple[HostAssignment, ...]

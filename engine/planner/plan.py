@@ -7,17 +7,17 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from engine.planner.bounds import candidates, lowest_fit
+from engine.planner.bounds import candidates, lowest_fit, most_even
 from engine.planner.cover import cover, cover_of, fewest, fewest_of
-from engine.planner.descent import TIGHTEST, Choice, choice, choose
+from engine.planner.descent import TIGHTEST, Choice, Shares, choice, choose, descend_evenly, even_hosts, finer_domains
 from engine.planner.search import fewest_domains
-from engine.planner.slices import Slices, check_slices, grains, shares
+from engine.planner.slices import Slices, check_slices, grains, shares, unit_of
 from engine.planner.sums import DomainSums, domain_sums
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
 
-Profile = Literal["pack", "spread"]
+Profile = Literal["pack", "spread", "balanced"]
 PROFILES: tuple[str, ...] = get_args(Profile)
 
 
@@ -28,8 +28,8 @@ class PlanRequest:
     `require` and `prefer` are level indices: all pods in one domain of `require`, as few domains as possible down to
     `prefer`; with neither, as few hosts as possible, or with slices as few domains as possible. `slices` from coarse to
     fine; their sizes divide each other and the count. `profile` breaks ties: "pack" takes the fullest domain that is
-    enough, "spread" the emptiest. `steps` bounds the exact search, in pairs of partial placements (200,000 take some
-    0.1 s).
+    enough, "spread" the emptiest; "balanced" divides the pods as evenly as possible. `steps` bounds the exact search,
+    in pairs of partial placements (200,000 take some 0.1 s).
     """
 
     count: int
@@ -45,7 +45,9 @@ class Plan:
     """The gang fits: (host index, pods) ascending, so ranks assigned in this order follow the tree.
 
     `domains_used` counts the touched domains of every level, host last. `proven`: no plan uses fewer, compared level by
-    level from the coarsest down (for an unconstrained gang: no plan uses fewer hosts).
+    level from the coarsest down (for an unconstrained gang: no plan uses fewer hosts). A balanced gang: no plan uses
+    fewer domains down to the preferred level, or to the one that divides the gang, or has more even shares there;
+    below, each domain divides its share in the same way.
     """
 
     hosts: tuple[tuple[int, int], ...]
@@ -97,7 +99,13 @@ def plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
         return no_fit(state, require, level)
     if level == len(tree.levels) - 1:
         return _as_plan(state, one_host(state, request.count), request.count, proven=True)
-    if request.require is None and request.prefer is None and not request.slices:
+    levelled = request.require is not None or request.prefer is not None or bool(request.slices)
+    if request.profile == "balanced":
+        (hosts, pods), proven = even_plan(
+            state, level, request.count, levelled=levelled, prefer=request.prefer, steps=request.steps
+        )
+        return Plan(tuple(zip(hosts.tolist(), pods.tolist(), strict=True)), choice(state, hosts).used, proven)
+    if not levelled:
         return _as_plan(state, fewest_hosts(state, level, request.count), request.count, proven=True)
     ordered = candidates(state, level, request.count)
     best, proven = fewest_domains(state, level, ordered, request.count, request.steps)
@@ -138,6 +146,60 @@ def fewest_hosts(state: DomainSums, lowest: int, count: int) -> Choice:
     else:
         pool = np.flatnonzero(slots >= useful)
     return choice(state, np.sort(choose(state, host, pool, count, TIGHTEST)))
+
+
+def even_plan(
+    state: DomainSums, lowest: int, count: int, *, levelled: bool, prefer: int | None, steps: int
+) -> tuple[Shares, bool]:
+    """Return hosts (ascending) and their pods, as even as possible, and whether no plan is better (`Plan.proven`).
+
+    `lowest` is the finest level that fits the gang. `levelled`: levels count, those down to `prefer` before even
+    shares; else the fewest hosts count alone, in the smallest domain that allows the most even shares among them.
+    """
+    if not levelled:
+        return _even_on_fewest_hosts(state, lowest, count), True
+    if prefer is None or prefer <= lowest + 1:
+        # The level that divides the gang is the only one with a number of domains that even shares could raise.
+        return descend_evenly(state, lowest, most_even(state, lowest, count), count), True
+    best, proven = fewest_domains(state, lowest, candidates(state, lowest, count), count, steps)
+    among = _even_among(state, lowest, best, count, prefer)
+    unit = unit_of(state.grain, lowest + 1)
+    sizes = np.unique(state.tree.domains[lowest + 1][among[0]], return_inverse=True)[1]
+    shares = np.bincount(sizes, weights=among[1])
+    if shares.max() - shares.min() <= unit:
+        return among, proven
+    domain = most_even(state, lowest, count)
+    if finer_domains(state, lowest, domain, count) <= best.used[lowest + 2]:
+        free = descend_evenly(state, lowest, domain, count)
+        if choice(state, free[0]).used[: prefer + 1] == best.used[: prefer + 1]:
+            return free, proven
+    return among, False
+
+
+def _even_among(state: DomainSums, lowest: int, best: Choice, count: int, prefer: int) -> Shares:
+    """Divide the pods among the domains of level `prefer` that hold these hosts, as evenly as these allow."""
+    tree = state.tree
+    open_ = np.zeros(tree.size(prefer), dtype=np.bool_)
+    open_[tree.domains[prefer][best.hosts]] = True
+    slots = np.where(open_[tree.domains[prefer]], state.slots[-1], 0)
+    some = domain_sums(tree, slots, state.scarce, spread=False, grain=state.grain)
+    return descend_evenly(some, lowest, most_even(some, lowest, count), count)
+
+
+def _even_on_fewest_hosts(state: DomainSums, lowest: int, count: int) -> Shares:
+    host = len(state.slots) - 1
+    least = cover(state.slots[host], count)[0] if state.tally is None else cover_of(state.tally, count)[0]
+    whole, number = np.zeros(1, dtype=np.int64), np.array([count], dtype=np.int64)
+    near: Shares | None = None
+    for level in range(lowest, -1, -1):
+        domain = _with_fewest(state, level, count, least)
+        if domain is not None:
+            near = even_hosts(state, level, np.array([domain], dtype=np.int64), number)
+            if int(near[1].max()) - int(near[1].min()) <= 1:
+                return near
+            break
+    far = even_hosts(state, -1, whole, number)
+    return far if near is None or sorted(far[1].tolist()) > sorted(near[1].tolist()) else near
 
 
 def _with_fewest(state: DomainSums, level: int, count: int, least: int) -> int | None:

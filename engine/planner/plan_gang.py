@@ -116,7 +116,8 @@ def assemble(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[int
     for index, batch in enumerate(batched.batches):
         level = _level(batched, index)
         state = _state(capacity, gang, batched, index)
-        found = place(state, batch.count, level, levelled=batched.groups[batch.group].counted[0], steps=gang.steps)
+        levelled = batched.groups[batch.group].counted[0]
+        found = place(state, batch.count, level, levelled=levelled, steps=gang.steps, prefer=batch.prefer)
         if found is None:
             return _batch_no_fit(capacity, batch, level)
         alone.append(found)
@@ -131,9 +132,14 @@ def _level(batched: BatchedGang, batch: int) -> int:
 
 def _state(capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, index: int) -> DomainSums:
     batch = batched.batches[index]
-    spread = gang.profile == "spread"
-    grain = batch.grain if batch.sliced else None
-    state = domain_sums(capacity.tree, batch.slots(capacity.free), capacity.scarce, spread=spread, grain=grain)
+    state = domain_sums(
+        capacity.tree,
+        batch.slots(capacity.free),
+        capacity.scarce,
+        spread=gang.profile == "spread",
+        grain=batch.grain if batch.sliced else None,
+        balanced=gang.profile == "balanced",
+    )
     state.used = batched.groups[batch.group].used
     return state
 
@@ -143,8 +149,10 @@ def _search(
 ) -> GangPlan | NoFit | Undecided:
     goal = _lower_bound(capacity, batched, alone)
     quick = Steps(gang.steps // 2)
-    search = BacktrackingSearch(capacity, batched, spread=gang.profile == "spread", steps=quick)
-    best = search.run(goal)
+    best = BacktrackingSearch(capacity, batched, profile=gang.profile, steps=quick).run(goal)
+    if best is not None and gang.profile == "balanced":
+        # Each pod set is divided evenly where the others leave it the room; that is not the best of all divisions.
+        return _assign_ranks(capacity.tree, gang, batched, best.pods, proven=False)
     proven = best is not None and best.cost <= goal
     if not proven:
         steps = Steps(gang.steps - gang.steps // 2 + quick.left)
@@ -154,7 +162,7 @@ def _search(
             if best is None:
                 return Undecided(gang.steps)
         else:
-            proven = True
+            proven = gang.profile != "balanced"
             if pods is not None:
                 best = Layout(pods, cost_of(capacity.tree, batched, pods))
     if best is None:

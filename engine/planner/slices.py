@@ -38,6 +38,11 @@ def grains(slices: Sequence[Slices], levels: int) -> tuple[int, ...]:
     return tuple(sizes.get(level, 1) for level in range(levels))
 
 
+def unit_of(grain: Sequence[int] | None, level: int) -> int:
+    """Return the number that the pods of every domain of the level must be a multiple of, finer slices included."""
+    return next((size for size in (grain or ())[max(level, 0) :] if size > 1), 1)
+
+
 def whole_slots(tree: Tree, slots: Ints64, grain: Sequence[int], finest: int) -> list[Ints64]:
     """Return the slots of every domain that whole slices can use, coarse to fine down to level `finest`.
 

@@ -16,9 +16,10 @@ class DomainSums:
     """The input of one decision: `slots[level]` per domain, `scarce` (free GPUs, say) per host.
 
     `scarce` is summed up only when a tie needs it. `spread` reverses the order of ties: the emptiest domain first
-    instead of the fullest. `grain`: per level, the pods of a domain are a multiple of it (slices), None without slices;
-    `slots` are cut to it. `used` marks per level the domains that the gang uses already, so that they cost nothing;
-    None for a new gang. `tally`: slots -> number of hosts, where `SlotIndex` maintains it (never empty).
+    instead of the fullest; `balanced` asks for even shares (`descend_evenly`). `grain`: per level, the pods of a domain
+    are a multiple of it (slices), None without slices; `slots` are cut to it. `used` marks per level the domains
+    that the gang uses already, so that they cost nothing; None for a new gang. `tally`: slots -> number of hosts, where
+    `SlotIndex` maintains it (never empty).
     """
 
     tree: Tree
@@ -28,6 +29,7 @@ class DomainSums:
     grain: tuple[int, ...] | None = None
     used: tuple[Bools, ...] | None = None
     tally: dict[int, int] | None = None
+    balanced: bool = False
     _scarce: dict[int, Ints64] = field(default_factory=dict)
 
     def most(self, level: int) -> int:
@@ -117,6 +119,7 @@ def domain_sums(
     spread: bool,
     grain: tuple[int, ...] | None = None,
     used: Ints64 | None = None,
+    balanced: bool = False,
 ) -> DomainSums:
     """Return sums of the clamped per-host `slots` (0 .. 2**31 - 1) for every level; `scarce` None: use the slots.
 
@@ -129,7 +132,8 @@ def domain_sums(
     else:
         sums = tuple(whole_slots(tree, free, grain, levels - 1))
     rare = free if scarce is None else np.clip(scarce, 0, (1 << 62) // max(len(free), 1)).astype(np.int64, copy=False)
-    return DomainSums(tree, sums, rare, spread, grain, None if used is None else marks(tree, used))
+    marked = None if used is None else marks(tree, used)
+    return DomainSums(tree, sums, rare, spread, grain, marked, balanced=balanced)
 
 
 def marks(tree: Tree, hosts: Ints64) -> tuple[Bools, ...]:

@@ -187,7 +187,7 @@ class Planner(Section):
     profile: Profile = Field(
         default="pack",
         description="`pack`: prefer the domain with the least free capacity that is sufficient. `spread`: prefer the "
-        "one with the most.",
+        "one with the most. `balanced`: divide the pods evenly among the fewest domains.",
     )
     steps: Annotated[int, Field(ge=1_000, le=10_000_000)] = Field(
         default=200_000, description="Maximum number of search steps for one placement."

@@ -19,7 +19,7 @@ ask = st.builds(
     count=st.integers(1, 24),
     require=st.none() | st.integers(0, 2),
     prefer=st.none() | st.integers(0, 2),
-    profile=st.sampled_from(["pack", "spread"]),
+    profile=st.sampled_from(["pack", "spread", "balanced"]),
 )
 
 

@@ -99,3 +99,54 @@ def _spreads(slots: list[int], pods: int) -> Iterator[tuple[int, ...]]:
     for n in range(min(max(slots[0], 0), pods) + 1):
         for rest in _spreads(slots[1:], pods - n):
             yield (n, *rest)
+
+
+def evenest(
+    nested: list[Any],
+    pods: int,
+    require: int,
+    grain: Mapping[int, int] | None = None,
+    *,
+    levelled: bool = True,
+    prefer: int | None = None,
+) -> Evenness | None:
+    """The best `evenness` of any placement by trying all, or None; arguments as for `brute_force`."""
+    hosts = list(_hosts(nested, ()))
+    found = []
+    for used in _spreads([slots for _, slots in hosts], pods):
+        placed = {path: n for (path, _), n in zip(hosts, used, strict=True) if n}
+        if is_whole(placed, grain) and (require < 0 or len({path[: require + 1] for path in placed}) == 1):
+            found.append(evenness(placed, levelled=levelled, prefer=prefer))
+    return min(found, default=None)
+
+
+Evenness = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def evenness(placed: Mapping[tuple[int, ...], int], *, levelled: bool = True, prefer: int | None = None) -> Evenness:
+    """How good a balanced placement (host's path -> pods) is, the smaller the better.
+
+    The numbers of domains down to `prefer`, or to the first level with several; then the shares there, negative: the
+    smallest as large as possible, then the second smallest. Not `levelled`: of the hosts alone.
+    """
+    depth = len(next(iter(placed)))
+    counts: list[int] = []
+    shares: list[int] = []
+    for level in range(depth) if levelled else (depth - 1,):
+        held = Counter[tuple[int, ...]]()
+        for path, n in placed.items():
+            held[path[: level + 1]] += n
+        counts.append(len(held))
+        if len(held) > 1 and not shares:
+            shares = [-n for n in sorted(held.values())]
+        if shares and level >= (prefer or 0):
+            break
+    return tuple(counts), tuple(shares)
+
+
+def is_whole(placed: Mapping[tuple[int, ...], int], grain: Mapping[int, int] | None) -> bool:
+    """Whether every domain of a level in `grain` holds a multiple of its number."""
+    held = Counter[tuple[int, ...]]()
+    for path, n in placed.items():
+        held.update({path[: level + 1]: n for level in grain or ()})
+    return not any(n % (grain or {})[len(path) - 1] for path, n in held.items())

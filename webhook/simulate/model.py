@@ -54,7 +54,9 @@ class PodSet(_Part):
     prefer: str | None = Field(description="Alias of the preferred level.")
     assignment: tuple[HostSlots, ...] = Field(description="In order of rank; empty unless placed.")
     domains_used: dict[str, int] = Field(description="Number of domains by level alias; empty unless placed.")
-    proven: bool | None = Field(description="True when no plan uses fewer domains; null unless placed.")
+    proven: bool | None = Field(
+        description="True when no plan uses fewer domains (balanced: or has more even shares); null unless placed."
+    )
 
 
 class Gang(_Part):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from engine.api import names
 from local.kubelets import fail_pod
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, delete_job, held_pods, pod_of_index, replaced, status_of
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, prefer, require
 from tests.support.raw_pods import held
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,6 +44,21 @@ def test_a_rank_whose_host_takes_nobody_any_more_goes_to_another_host_of_the_rac
     stands = gangs.placement("train")["spec"]["assignment"]  # type: ignore[index]
     assert stands["revision"] > revision
     assert set(assigned(gangs, "train")) == {host, before[0], before[2]}
+
+
+def test_a_balanced_gang_that_loses_a_rank_stays_on_its_racks(gangs: Namespace) -> None:
+    """Three and three of six pods; one that its host takes no more gets another host of these two racks."""
+    gangs.fleet.grid("1x3x5")
+    gangs.submit("even", pods=6, annotations={**prefer("rack"), names.PROFILE: "balanced"}, spec=RETRIES)
+    before = gangs.all_bound("even", 6)
+    racks = Counter(gangs.fleet.rack_of(host) for host in before.values())
+    assert sorted(racks.values()) == [3, 3]
+    gangs.fleet.cordon(before[4])
+    failed = pod_of_index(gangs, "even", 4)["metadata"]
+    fail_pod(gangs.client, gangs.name, failed["name"])
+    host = eventually(lambda: _back(gangs, "even", 4, failed["uid"]), 40.0, lambda: gangs.describe("even"))
+    assert host not in before.values()
+    assert gangs.fleet.rack_of(host) in racks
 
 
 def test_several_nodes_at_once_are_one_repair(gangs: Namespace) -> None:

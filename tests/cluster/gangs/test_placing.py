@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.api import names
+from tests.support.eventually import eventually
+from tests.support.gang_steps import status_of
 from tests.support.gangs import INDEX, Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,3 +63,17 @@ def test_slices_in_two_layers_are_kept_on_both_levels(gangs: Namespace) -> None:
     placement = gangs.placement("layers")
     assert placement is not None
     assert placement["spec"]["podSets"][0]["slices"] == [{"level": "rack", "size": 6}, {"level": "host", "size": 3}]
+
+
+def test_a_balanced_gang_is_divided_evenly(gangs: Namespace) -> None:
+    """Eight pods on racks of six hosts are four and four, not six and two."""
+    gangs.fleet.grid("1x3x6")
+    gangs.submit("even", pods=8, annotations={**prefer("rack"), names.PROFILE: "balanced"})
+    hosts = gangs.all_bound("even", 8)
+    racks = [gangs.racks({rank: hosts[rank] for rank in range(first, first + 4)}) for first in (0, 4)]
+    assert [len(one) for one in racks] == [1, 1]
+    assert racks[0] != racks[1]
+    placement = gangs.placement("even")
+    assert placement is not None
+    assert placement["spec"]["profile"] == "balanced"
+    eventually(lambda: status_of(gangs, "even").get("proven"), 20.0, lambda: gangs.describe("even"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -309,3 +310,45 @@ def test_the_profile_is_the_workload_s_or_its_topology_s_or_the_planner_s(
     )
     assert isinstance(outcome, Placed)
     assert {slot.domain[1] for slot in outcome.pod_sets[0].slots} == racks
+
+
+def shares_of(outcome: Outcome, level: int) -> list[int]:
+    assert isinstance(outcome, Placed), outcome
+    held = Counter[tuple[str, ...]]()
+    for slot in outcome.pod_sets[0].slots:
+        held[slot.domain[: level + 1]] += slot.count
+    return sorted(held.values())
+
+
+BALANCED = {names.PREFER: "rack", names.PROFILE: "balanced"}
+
+
+@pytest.mark.parametrize(("asked", "shares"), [({}, [1, 15]), ({names.PROFILE: "balanced"}, [8, 8])], ids=str)
+def test_a_balanced_gang_has_as_many_pods_in_each_rack(asked: dict[str, str], shares: list[int]) -> None:
+    """Sixteen pods on racks of fifteen hosts: two racks either way; neighbouring ranks stay together."""
+    outcome = plan_on(gpu_nodes(1, 3, 15), replace(job(count=16), annotations={names.PREFER: "rack", **asked}))
+    assert isinstance(outcome, Placed)
+    assert (outcome.domains_used, outcome.proven) == ({"block": 1, "rack": 2, "host": 16}, True)
+    assert shares_of(outcome, 1) == shares
+    ranks = [first for slot in outcome.pod_sets[0].slots for first, _ in slot.ranks or ()]
+    assert ranks == [*range(16)]
+
+
+def test_a_balanced_gang_keeps_its_slices_whole() -> None:
+    """Twenty pods in slices of four on racks of fifteen hosts: twelve and eight, not ten and ten."""
+    annotations = {**BALANCED, names.SLICES: "rack=4"}
+    outcome = plan_on(gpu_nodes(1, 3, 15), replace(job(count=20), annotations=annotations))
+    assert shares_of(outcome, 1) == [8, 12]
+
+
+def test_a_balanced_gang_that_fits_in_one_rack_stays_there() -> None:
+    """Even shares never cost a domain."""
+    outcome = plan_on(gpu_nodes(1, 3, 4), replace(job(count=4), annotations=BALANCED))
+    assert shares_of(outcome, 1) == [4]
+
+
+def test_a_balanced_gang_of_a_minimum_is_divided_as_far_as_it_fits() -> None:
+    """Of twelve pods eight are enough, and eight hosts in two racks are free: four in each."""
+    annotations = {**BALANCED, names.MIN_AVAILABLE: "8"}
+    outcome = plan_on(gpu_nodes(1, 2, 4), replace(job(count=12), annotations=annotations))
+    assert shares_of(outcome, 1) == [4, 4]
