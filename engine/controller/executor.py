@@ -92,7 +92,7 @@ class ActionExecutor:
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
-    def place_together(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+    def place_group(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
         """Write the Placements of all workloads of a pod group; only then resume the first of them.
 
         If one cannot be written none is resumed, and those that were give their slots back. If one cannot be resumed

@@ -73,7 +73,7 @@ class GangScheduler:
             self._term.queue.drop(key)
             self._time_out(key, gang, now)
             return
-        if (group := gang.pod_group) is not None and not (group.complete or group.standing):
+        if (group := gang.pod_group) is not None and not (group.complete or group.placed):
             self._term.queue.drop(key)
             gang_state.wake_at(ends + clock if ends is not None else None)
             self._reporter.report(key, gang, Status("Waiting", "WaitingForMembers", group.incomplete_text), now)
@@ -234,7 +234,7 @@ class GangScheduler:
             if self._limited(key, entry):
                 self._wait_behind_own(key, gang, now)
                 return
-            if gang.pod_group is not None and not gang.pod_group.standing:
+            if gang.pod_group is not None and not gang.pod_group.placed:
                 self._plan_group(gang.pod_group, now)
                 return
             excluded = gang_state.timers.hosts_out(now)
@@ -309,7 +309,7 @@ class GangScheduler:
             gang_state.last_plan, gang_state.pending_status = placed, None
         first, *others = outcome.plans
         plans = [(gang, placement) for gang, _, placement in outcome.plans.values()]
-        self._term.send(first, lambda: self._executor.place_together(plans), together=others)
+        self._term.send(first, lambda: self._executor.place_group(plans), also=others)
 
     def _plan_member(self, group: PodGroupState, priority: int, now: float, gang: Gang) -> Outcome:
         """Return the outcome of one workload of a pod group, around the hosts nominated for gangs outside of it."""

@@ -166,12 +166,12 @@ class LeaderTerm:
             metrics.controller_faults.inc()
             self.of(key).back_off(now)
 
-    def send(self, key: GangKey, action: Callable[[], None], *, together: Iterable[GangKey] = ()) -> None:
+    def send(self, key: GangKey, action: Callable[[], None], *, also: Iterable[GangKey] = ()) -> None:
         """Run one action in its namespace's turn; the gang is busy until it is done, then reconciled again.
 
-        `together`: further gangs that the action is about.
+        `also`: further gangs that the action is about.
         """
-        keys = (key, *together)
+        keys = (key, *also)
         self.busy.update(keys)
         gang_state = self.gang_state.get(key)
         try:

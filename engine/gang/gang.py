@@ -51,7 +51,7 @@ class PodGroupState:
         return self.pods >= self.minimum
 
     @property
-    def standing(self) -> bool:
+    def placed(self) -> bool:
         """True when as many pods have slots as must start together: any further one joins them."""
         return self.assigned >= self.minimum
 

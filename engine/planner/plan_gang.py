@@ -89,8 +89,8 @@ def _no_worse(capacity: HostCapacity, batched: BatchedGang, hosts: Ints64, befor
             if size > 1 and (np.bincount(tree.domains[level][hosts], weights=pods) % size).any():
                 return False
     for shared in batched.shared_domains:
-        together = hosts[after[sorted(shared.batches)].sum(axis=0) > 0]
-        if len(np.unique(tree.domains[shared.level][together])) > 1:
+        used = hosts[after[sorted(shared.batches)].sum(axis=0) > 0]
+        if len(np.unique(tree.domains[shared.level][used])) > 1:
             return False
     costs = [cost_of(tree, batched, _per_host(capacity, hosts, planned)) for planned in (before, after)]
     return costs[1] <= costs[0]

@@ -209,7 +209,7 @@ def _used_up(short: Shortfall) -> Waits:
 def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:
     unlabelled = _counted(short, lambda reason: reason.startswith(NO_LABEL))
     chosen = _counted(short, lambda reason: reason in _CHOSEN)
-    subject = f"needs {_amount(short)}{_together(short)}"
+    subject = f"needs {_amount(short)}{_constraints(short)}"
     if short.hosts <= 0:
         return Waits("LabelsMissing", f"{subject}; the topology has no nodes yet")
     if unlabelled and (short.domains == 0 or unlabelled > max(unhealthy, tainted + chosen)):
@@ -287,7 +287,7 @@ def _of_all(short: Shortfall, noun: str) -> str:
     return plural(short.count, noun) if short.whole is None else f"{short.count:,} of {plural(short.whole, noun)}"
 
 
-def _together(short: Shortfall) -> str:
+def _constraints(short: Shortfall) -> str:
     return (f" {_in_one(short.level)}" if short.level is not None else "") + _sliced(short)
 
 
@@ -301,7 +301,7 @@ def _in_one(level: str) -> str:
 
 
 def _needed(short: Shortfall, *, in_all: bool = False) -> str:
-    needs = f"needs {_amount(short)}{_together(short)}"
+    needs = f"needs {_amount(short)}{_constraints(short)}"
     room = "" if _by_host(short) else "room for "
     if short.level is None:
         have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")

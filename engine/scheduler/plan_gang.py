@@ -96,7 +96,7 @@ def plan_pod_sets(
                     return _placed(inputs, gang, answer)
                 resources.eligible[conflict[0]][conflict[1]] = False
             case NoFit():
-                return _no_room(inputs, gang, answer, capacity, explain)
+                return _not_placed(inputs, gang, answer, capacity, explain)
             case Undecided():
                 break
     missing = plural(_count(inputs), "pod")
@@ -165,7 +165,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
                 level = topology.auto_level(ask.count, ask.slices, empty=counted.empty)
             else:
                 empty = empty or _free_resources(inputs, capacity, empty=True)
-                level = _lowest_together(inputs, gang, empty, members_of_level)
+                level = _finest_level(inputs, gang, empty, members_of_level)
             level = topology.allowed_level(min(level, _shared_level(inputs, members_of_level)), inputs.levels)
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
@@ -174,7 +174,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
     if whole is not None and whole.require == AUTO:
         empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
-        level = min(_lowest_together(inputs, gang, empty, every), _shared_level(inputs, every))
+        level = min(_finest_level(inputs, gang, empty, every), _shared_level(inputs, every))
         gang = replace(gang, require=topology.allowed_level(level, inputs.levels))
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
@@ -227,9 +227,7 @@ def _shared_level(inputs: PlanInput, members_of_level: list[int]) -> int:
     return 0
 
 
-def _lowest_together(
-    inputs: PlanInput, gang: GangPlanRequest, empty: _FreeResources, members_of_level: list[int]
-) -> int:
+def _finest_level(inputs: PlanInput, gang: GangPlanRequest, empty: _FreeResources, members_of_level: list[int]) -> int:
     """Return the finest level with one empty domain that holds these pod sets; the coarsest if none does."""
     tree = inputs.topology.tree
     members = tuple(
@@ -324,7 +322,7 @@ def _plan(ask: PodSetRequest, assigned: HostAssignment, topology: Topology) -> P
     )
 
 
-def _no_room(
+def _not_placed(
     inputs: PlanInput,
     gang: GangPlanRequest,
     answer: NoFit,

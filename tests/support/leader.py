@@ -96,7 +96,7 @@ class Hands(ActionExecutor):
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
-    def place_together(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+    def place_group(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
         written = []
         for gang, placement in plans:
             self._called("place", gang.workload.name)

@@ -199,7 +199,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             sock, client = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                return any([self._make_room() for _ in range(SPARE_FILES)])
+                return any([self._end_idle() for _ in range(SPARE_FILES)])
             if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED):
                 log.warning("accept failed: %s", error)
             return False
@@ -267,7 +267,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         while self.parked.partial > self.app.max_partial:
             self._end(self.parked.first_to_forget(), Ended.MEMORY)
         # Below the limit at which the run loop stops accepting: silence must not keep others out.
-        while len(self.connections) >= self.worker_connections and self._make_room():
+        while len(self.connections) >= self.worker_connections and self._end_idle():
             pass
         now = time.monotonic()
         if now >= self._next_sweep:
@@ -278,7 +278,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
     def murder_keepalived(self, force: bool = False) -> None:
         """Do nothing: our connections are never in gunicorn's queue, and the last of them end with the process."""
 
-    def _make_room(self) -> bool:
+    def _end_idle(self) -> bool:
         connection = self.parked.first_to_go()
         if connection is None:
             return False

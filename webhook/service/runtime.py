@@ -54,7 +54,7 @@ log = logging.getLogger("topogate.runtime")
 CA_RETRY = 1.0
 # Seconds. If the Secret of the CA is gone, or holds a CA that no configuration trusts, the holder of the Lease has to
 # correct it, because it knows the CA in use. After this long the holder is taken for dead.
-CA_PATIENCE = 20.0
+CA_WAIT = 20.0
 REFRESH_TIMEOUT = 20.0
 # Topology objects of others decide which levels there are; a replica that cannot list them becomes ready anyway.
 TOPOLOGIES_WAIT = 5.0
@@ -171,7 +171,7 @@ class Runtime:
 
     def _obtain_certificate(self) -> None:
         """Obtain the CA and sign a leaf; retried until it works, as the API server may not be reachable yet."""
-        logged, give_up = "", time.monotonic() + CA_PATIENCE
+        logged, give_up = "", time.monotonic() + CA_WAIT
 
         def alone() -> bool:
             held = lease_holder(self._api, self._settings.namespace, names.LEASE_NAME)

@@ -112,7 +112,7 @@ class _Run:
         self._view = view
         self._independent = independent
         self._clock = clock
-        self._together: dict[GangKey, Outcome] = {}  # of the workloads of pod groups, which are planned in one decision
+        self._group_outcomes: dict[GangKey, Outcome] = {}  # of the members of pod groups, planned in one decision
 
     def turn(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
         """Return the answers for one workload, for the pods of one plain gang, or for the members of one pod group."""
@@ -142,16 +142,16 @@ class _Run:
         if self._left_alone(entry, projection):
             return lambda: [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
         submitted = submit(one, entry.sent, offline, projection=projection)
-        told = replace(about, warnings=submitted.warnings)
+        warned = replace(about, warnings=submitted.warnings)
         if submitted.errors:
-            return lambda: [Simulated(rejected(told, submitted.errors), None, ())]
-        of_workload = self._workload(entry, told, submitted, offline) if one.what != POD else None
+            return lambda: [Simulated(rejected(warned, submitted.errors), None, ())]
+        of_workload = self._workload(entry, warned, submitted, offline) if one.what != POD else None
 
         def answered() -> list[Simulated]:
             if of_workload is not None:
                 gangs = of_workload()
             else:
-                gangs = [self._single(entry, told, submitted, offline) or self._pod(told, submitted, offline)]
+                gangs = [self._single(entry, warned, submitted, offline) or self._pod(warned, submitted, offline)]
             first, *others = gangs
             rest = (Simulated(gang, None, ()) for gang in others)
             return [Simulated(first, submitted.stored, submitted.patch), *rest]
@@ -255,9 +255,9 @@ class _Run:
         view, found = self._view, gang.workload
         hosts = HostHealth(gang, view.capacity, view.topologies, now=0.0)
         decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
-        if isinstance(decision.action, Enqueue) and gang.pod_group is not None and not gang.pod_group.standing:
-            self._plan_together(gang.pod_group)
-        if (outcome := self._together.pop(gang.key, None)) is not None:
+        if isinstance(decision.action, Enqueue) and gang.pod_group is not None and not gang.pod_group.placed:
+            self._plan_group(gang.pod_group)
+        if (outcome := self._group_outcomes.pop(gang.key, None)) is not None:
             return planned(self._unpredicted(about, gang, offline), gang, outcome, view)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
@@ -291,7 +291,7 @@ class _Run:
         predicted = set(forecast(first, groups=gang.workload.groups)) if first is not None else set()
         return replace(about, warnings=tuple(text for text in about.warnings if text not in predicted))
 
-    def _plan_together(self, group: PodGroupState) -> None:
+    def _plan_group(self, group: PodGroupState) -> None:
         """Plan the members of a pod group, and keep the outcome of each for its own answer."""
         view = self._view
         outcome: PlacedGroup | Waits | Never
@@ -303,11 +303,11 @@ class _Run:
             outcome = Waits("WaitingForMembers", group.incomplete_text)
         for gang in waiting:
             if not isinstance(outcome, PlacedGroup):
-                self._together[gang.key] = outcome
+                self._group_outcomes[gang.key] = outcome
                 if not self._independent:
                     self._record_waiting(gang, outcome)
             elif gang.key in outcome.plans:
-                self._together[gang.key] = outcome.plans[gang.key][1]
+                self._group_outcomes[gang.key] = outcome.plans[gang.key][1]
 
     def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
         """Record in the gang's Placement that it waits, so that later gangs queue behind it."""

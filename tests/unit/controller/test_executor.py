@@ -498,6 +498,6 @@ def test_no_workload_of_a_group_is_resumed_before_all_placements_are_written(des
     desk.server.answer = answer
     gangs = [desk.view.gangs.get(one.uid) for one in jobs]
     with pytest.raises(ApiFault):
-        desk.executor.place_together([(cast(Gang, gang), plan) for gang, (_, plan) in zip(gangs, plans, strict=True)])
+        desk.executor.place_group([(cast(Gang, gang), plan) for gang, (_, plan) in zip(gangs, plans, strict=True)])
     patched = [name for how, name in writes if how == "PATCH"]
     assert patched == ([] if refused is not None else ["a", "b"])
