@@ -176,8 +176,8 @@ class ReservationRules(Section):
 
     guard: bool = Field(
         default=False,
-        description="Whether the binding of a pod of no gang is refused if it takes capacity that is reserved for a "
-        "gang. The scheduler tries the pod again.",
+        description="Whether the binding of a pod without a gang is refused if the pod would take capacity that is "
+        "reserved for a gang. The scheduler tries the pod again.",
     )
 
 
@@ -207,13 +207,13 @@ class Queue(Section):
     on_timeout: Literal["requeue", "giveUp"] = Field(
         default="requeue",
         description="What happens to a gang that has waited for its `topogate.dev/schedule-timeout`. `requeue`: it "
-        "goes behind its equals as if just submitted. `giveUp`: it stays held and is not planned again until its user "
-        "changes its request or resumes it.",
+        "moves to the end of its priority in the queue. `giveUp`: it stays held and is not planned again until its "
+        "user changes its request or resumes it.",
     )
     max_start_attempts: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=3,
-        description="How many starts in a row a gang may fail (`timeouts.start`). Then it stays held, with the reason "
-        "`StartLimitExceeded`, until its user changes or resumes it.",
+        description="Maximum number of failed starts in a row (`timeouts.start`). After it a gang stays held, with the "
+        "reason `StartLimitExceeded`, until its user changes or resumes it.",
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=GANG_PODS, description="Maximum number of pods in a gang; larger gangs are denied."
@@ -240,8 +240,8 @@ class Timeouts(Section):
     start: Annotated[float, Duration("1s", "168h")] | None = Field(
         default=None,
         description="How long the pods of a gang may be bound but not ready before its slots are released and it is "
-        "planned again on other hosts; null: forever, as the pull of a large image may take any time. A gang may set "
-        "its own (`topogate.dev/start-timeout`). Kinds that cannot be suspended are only reported.",
+        "planned again on other hosts; null: forever, because pulling a large image may take long. A gang may set its "
+        "own (`topogate.dev/start-timeout`). For kinds that cannot be suspended the problem is only reported.",
     )
     recover: Annotated[float, Duration("1s", "168h")] = Field(
         default=600.0,
