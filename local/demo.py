@@ -70,7 +70,7 @@ class Demo:
         """Show a kubectl command with its output; DemoError when its exit status is not the expected one."""
         self.console.print(f"[bold]$ kubectl {' '.join(arguments)}[/]", highlight=False, soft_wrap=True)
         done = self.cluster.kubectl(f"--namespace={namespace}", *arguments, check=False)
-        output = (done.stdout + done.stderr).rstrip()
+        output = (done.stderr + done.stdout).rstrip()  # as in a terminal: warnings come first
         self.console.print(output, highlight=False, markup=False, soft_wrap=True)
         if done.returncode != expect:
             raise DemoError(f"kubectl {' '.join(arguments)}: exit status {done.returncode}, not {expect}")

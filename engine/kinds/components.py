@@ -121,7 +121,7 @@ def _template(text: str, path: PathNode, component: PathNode) -> PathNode:
         at = step.end()
         node = _down(node, step[1], step[2], path, text)
     if node is component:
-        raise NodeError(path.steps, "is required: the path of a pod template", kind="Required value")
+        raise NodeError(path.steps, "the path of a pod template is missing", kind="Required value")
     return node
 
 

@@ -100,7 +100,7 @@ class _Reader:
         if template is None and spec.missing == "skip":
             return None
         if template is None and spec.missing == "error":
-            message = "is required: the template of the pods"
+            message = "the template of the pods is missing"
             self.faults.append(NodeError(where, message, kind="Required value", absent=True))
         name = self._name(where)
         variables = self._variables()
@@ -144,7 +144,7 @@ class _Reader:
         path = self._spec.name.path
         steps = where if path is None else _steps(path, self._scope)
         kind = "Invalid value" if name else "Required value"
-        message = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "is required: a name"
+        message = f"must be a label value of 1 to 63 characters; got {shown(name)}" if name else "the name is missing"
         self.faults.append(NodeError(steps, message, kind=kind, absent=not name))
         return ""
 

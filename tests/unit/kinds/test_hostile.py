@@ -91,9 +91,9 @@ def test_an_object_that_is_no_mapping(raw: Any) -> None:
 
 def test_a_template_that_is_missing() -> None:
     """A pod set without a template is a fault where the template should be."""
-    assert faults("job", {"spec": {"template": None}}) == [("spec.template", "is required: the template of the pods")]
+    assert faults("job", {"spec": {"template": None}}) == [("spec.template", "the template of the pods is missing")]
     assert faults("jobset", {"spec": {"replicatedJobs": [{"name": "a"}]}}) == [
-        (f"{JOBS}[0].template.spec.template", "is required: the template of the pods")
+        (f"{JOBS}[0].template.spec.template", "the template of the pods is missing")
     ]
 
 
@@ -129,7 +129,7 @@ def test_a_name_that_cannot_be_a_label(name: Any) -> None:
 def test_a_name_that_is_missing() -> None:
     """Where the kind has no name of its own for it, it is required."""
     jobs = [{"template": {"spec": {"template": TEMPLATE}}}]
-    assert (f"{JOBS}[0].name", "is required: a name") in faults("jobset", {"spec": {"replicatedJobs": jobs}})
+    assert (f"{JOBS}[0].name", "the name is missing") in faults("jobset", {"spec": {"replicatedJobs": jobs}})
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_lying_index_chooses_no_leader() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "is required: the path of a pod template"),
+        ("", "the path of a pod template is missing"),
         ("template.spec.parts[7].template", "not found in the object"),
         ("template.spec.parts[-1].template", "must be a path such as"),
         ("template.spec..parts", "must be a path such as"),
