@@ -72,7 +72,8 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
     raw = decode(wire.Pod, source)
     meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
     spec = pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels)
-    asked = bool(spec.node_name) and names.MANAGED in spec.labels
+    asked = spec.node_name and names.MANAGED in spec.labels
+    bound, readiness = _bound_and_ready(status) if asked else (0.0, None)
     return Pod(
         namespace=intern(meta.namespace or ""),
         name=meta.name or "",
@@ -86,8 +87,8 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         unschedulable=_unschedulable(status.conditions or ()),
         mirror=meta.annotations is not None and _MIRROR in meta.annotations,
-        bound=_bound(status.conditions or ()) if asked else 0.0,
-        readiness=_readiness(status) if asked else None,
+        bound=bound,
+        readiness=readiness,
     )
 
 
@@ -388,36 +389,35 @@ def _unschedulable(conditions: Iterable[wire.Condition]) -> str:
     return ""
 
 
-def _bound(conditions: Iterable[wire.Condition]) -> float:
-    """Return when a pod got its node."""
-    return next((epoch(one.last_transition_time) for one in conditions if one.type == "PodScheduled"), 0.0)
-
-
-def _readiness(status: wire.PodStatus) -> Readiness | None:
-    """Return the readiness of a bound pod; None if it is ready without a restart, or has ended.
+def _bound_and_ready(status: wire.PodStatus) -> tuple[float, Readiness | None]:
+    """Return when a bound pod got its node, and its readiness: None if it is ready without a restart, or has ended.
 
     Where nothing sets the condition Ready (some virtual kubelets) a pod is ready when it runs.
     """
-    if status.phase in _ENDED:
-        return None
-    ready, since = status.phase == "Running", None
+    ready, since, bound = status.phase == "Running", None, None
     for condition in status.conditions or ():
         if condition.type == "Ready":
             ready, since = condition.status == "True", condition.last_transition_time
-    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    restarts = max([one.restart_count or 0 for one in status.container_statuses or ()], default=0)
-    if ready and not restarts:
-        return None
+        elif condition.type == "PodScheduled":
+            bound = condition.last_transition_time
+    restarts = 0
+    for container in status.container_statuses or ():
+        restarts = max(restarts, container.restart_count or 0)
+    if (ready and not restarts) or status.phase in _ENDED:
+        return epoch(bound), None
     readiness = Readiness(ready=ready, since=epoch(since), restarts=restarts)
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     stopped = None if ready else _first_stopped(containers)
-    if stopped is None:
-        return readiness
-    state = stopped.state or wire.ContainerState()
-    waiting, last = state.waiting or wire.ContainerWaiting(), stopped.last_state or wire.ContainerState()
+    return epoch(bound), readiness if stopped is None else _stopped(readiness, stopped)
+
+
+def _stopped(readiness: Readiness, container: wire.ContainerStatus) -> Readiness:
+    state, last = container.state or wire.ContainerState(), container.last_state or wire.ContainerState()
+    waiting = state.waiting or wire.ContainerWaiting()
     return replace(
         readiness,
-        restarts=max(restarts, stopped.restart_count or 0),
-        container=(stopped.name or "")[:_MAX_NAME],
+        restarts=max(readiness.restarts, container.restart_count or 0),
+        container=(container.name or "")[:_MAX_NAME],
         waiting=intern((waiting.reason or "")[:_MAX_WAITING]),
         message=(waiting.message or "")[:_MAX_MESSAGE],
         ended=_end_of(state.terminated or last.terminated),
