@@ -154,7 +154,7 @@ def serve(
 )
 @click.option("--policy", "policy_file", metavar="FILE", help="policy.yaml, or the ConfigMap that holds it.")
 @click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, if no policy names levels.")
-@click.option("--queue", is_flag=True, help="Process the workloads by priority, age and name, not in file order.")
+@click.option("--queue", is_flag=True, help="Process the workloads in the queue's order, not in file order.")
 @click.option("--independent", is_flag=True, help="Simulate each workload alone, on the cluster as given.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")

@@ -199,6 +199,11 @@ class Capacity:
             for name, hosts in self._reservations.get(key, {}).items()
         }
 
+    def to_come(self, key: ReservationKey) -> list[tuple[int, Requests]]:
+        """Return the pods still to come, by pod set: their number and the requests of each."""
+        pod_sets = self._reservations.get(key, {}).values()
+        return [(sum(one.count for one in hosts.values()), next(iter(hosts.values())).requests) for hosts in pod_sets]
+
     def reserving(self) -> list[ReservationKey]:
         """Return the keys that have a reservation."""
         return list(self._reservations)

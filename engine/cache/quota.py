@@ -1,4 +1,4 @@
-"""Checks whether a namespace's ResourceQuotas admit a whole gang. Pure.
+"""What a namespace uses: whether its ResourceQuotas admit a whole gang, and its usage of GPUs and pods. Pure.
 
 Without quota a gang can be created in part, so the whole of it must fit before its first pod exists. Rules of scopes
 and resource names: Kubernetes' quota evaluator for pods.
@@ -6,13 +6,20 @@ and resource names: Kubernetes' quota evaluator for pods.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from engine.api.objects import Quota
-from engine.api.pod import PodSpec
-from engine.api.resources import format_units
+from engine.api.pod import Pod, PodSpec
+from engine.api.resources import Requests, format_units
 from engine.api.text import plural
+from engine.devices.resources import CORE, GPU, RATIO, WHOLE, is_gpu
+
+# Names for a part of a GPU, in percent of one.
+_PARTS: Final = frozenset({GPU, CORE, RATIO})
 
 
 def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
@@ -77,3 +84,41 @@ def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pe
                     f"{plural(sum(count for _, count in under), 'pod')} need {format_units(resource, usage[name])}"
                 )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPUs, in percent of one, and pods."""
+
+    gpus: int = 0
+    pods: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.gpus + other.gpus, self.pods + other.pods)
+
+
+@lru_cache(maxsize=4_096)
+def usage_of_pods(requests: Requests, count: int) -> Usage:
+    """Return the usage of `count` pods with these requests; a share of a GPU counts by its larger part."""
+    whole = sum(amount for name, amount in requests if is_gpu(name))
+    return Usage(count * max((whole * WHOLE, *(amount for name, amount in requests if name in _PARTS))), count)
+
+
+class NamespaceUsage:
+    """The usage of bound pods by namespace; not thread-safe by itself."""
+
+    def __init__(self) -> None:
+        self._usage: defaultdict[str, Usage] = defaultdict(Usage)
+
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        """Apply a change of a pod; one that has ended, or has no host yet, uses nothing."""
+        for pod, sign in ((old, -1), (new, 1)):
+            if pod is not None and not pod.finished and (pod.spec.node_name or pod.nominated_node):
+                found = self._usage[pod.namespace] + usage_of_pods(pod.spec.shape.requests, sign)
+                self._usage[pod.namespace] = found
+                if found == Usage():
+                    del self._usage[pod.namespace]
+
+    def now(self) -> dict[str, Usage]:
+        """Return the usage of every namespace with bound pods."""
+        return dict(self._usage)

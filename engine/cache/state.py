@@ -28,6 +28,7 @@ from engine.cache.gangs import GangIndex
 from engine.cache.grace import GRACE_SECONDS, GraceReservations
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
+from engine.cache.quota import NamespaceUsage, Usage, usage_of_pods
 from engine.cache.reservations import Reservations
 from engine.cache.stores import Stores
 from engine.gang import plain_pods
@@ -94,6 +95,7 @@ class ClusterState:
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex()
+        self._usage = NamespaceUsage()
         self._owners: OwnerResolver | None = None
         self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
         self._topology_stale = True
@@ -178,6 +180,7 @@ class ClusterState:
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
                 self._daemon_pods.set_pod(old, new)
+                self._usage.change(old, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
                     self._grace.arrived(new)
                 touched |= self._pods.set_pod(old, new, self.owners)
@@ -236,6 +239,19 @@ class ClusterState:
                 touched |= self._pods.set_link(old, new, self.owners)
             case _:
                 self._pending.everything = True
+
+    def usage(self) -> dict[str, Usage]:
+        """Return the usage by namespace: of bound pods, and of slots that are reserved for gangs."""
+        with self.lock:
+            found = self._usage.now()
+            for key in filter(is_gang_key, self.capacity.reserving()):
+                if namespace := self.gangs.namespace_of(key):
+                    found[namespace] = found.get(namespace, Usage()) + self.reserved_usage(key)
+            return found
+
+    def reserved_usage(self, key: GangKey) -> Usage:
+        """Return the usage of a gang's pods that are still to come."""
+        return sum((usage_of_pods(requests, count) for count, requests in self.capacity.to_come(key)), Usage())
 
     def _limits_hosts(self, namespace: str) -> bool:
         """Return whether the policy limits the hosts on which gangs of a namespace have slots."""

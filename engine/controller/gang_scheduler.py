@@ -22,7 +22,7 @@ from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang, PodGroupState, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
-from engine.scheduler.fairness import Shares
+from engine.scheduler.fairness import Shares, weighted_usage
 from engine.scheduler.limits import too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
@@ -118,6 +118,7 @@ class GangScheduler:
         """Plan the gangs that are due, in the order of the queue."""
         view = self._view
         strict = view.policy.queue.order == "strict"
+        self._term.queue.usage = weighted_usage(view)
         self._nominate(now, strict=strict)
         if self._term.queue.capacity_freed and not strict:
             for key in self._term.queue.for_hosts:  # their numbers may have changed, if not their outcome
@@ -134,7 +135,7 @@ class GangScheduler:
     def _plan_in_order(self, keys: list[GangKey], now: float) -> None:
         """Plan the gangs one by one up to the first that waits for capacity, which must not be overtaken."""
         queue = self._term.queue
-        for key in keys:
+        for key in queue.in_turns(keys):
             if key in self._term.busy:
                 queue.capacity_freed = True  # plan all of them again when it is no longer busy
                 break
@@ -155,7 +156,7 @@ class GangScheduler:
         queue = self._term.queue
         namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
         shares = Shares(set(namespaces.values()), self._monotonic)
-        rest = [key for key in keys if not self._plan_within(key, namespaces, shares, 0.5, now)]
+        rest = [key for key in queue.in_turns(keys) if not self._plan_within(key, namespaces, shares, 0.5, now)]
         for key in queue.longest_put_off(rest):
             if not self._plan_within(key, namespaces, shares, 1.0, now):
                 queue.put_off(key)
@@ -231,7 +232,7 @@ class GangScheduler:
                 self._term.queue.drop(key)
                 return
             gang_state = self._term.of(key)
-            if self._limited(key, entry):
+            if self._limited(key, entry, gang):
                 self._wait_behind_own(key, gang, now)
                 return
             if gang.pod_group is not None and not gang.pod_group.placed:
@@ -253,6 +254,8 @@ class GangScheduler:
                 priority = view.pod_shapes.priority_of(gang.workload)
                 placement = new_placement(gang, outcome, priority=priority, now=self._wall())
                 view.assume(key, placement)
+                if self._term.queue.usage is not None:
+                    self._term.queue.usage.charge(entry.namespace, view.reserved_usage(key))
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):
             self._term.queue.drop(key)
@@ -307,6 +310,8 @@ class GangScheduler:
             self._term.bursts.placed(now)
             gang_state = self._term.of(key)
             gang_state.last_plan, gang_state.pending_status = placed, None
+            if queue.usage is not None:
+                queue.usage.charge(entries[key].namespace, view.reserved_usage(key))
         first, *others = outcome.plans
         plans = [(gang, placement) for gang, _, placement in outcome.plans.values()]
         self._term.send(first, lambda: self._executor.place_group(plans), also=others)
@@ -319,12 +324,17 @@ class GangScheduler:
         outcome, first = in_turn(partial(self._plan_beside, gang, kept_assignment(gang), excluded), ahead)
         return kept_for(first, gang) if first else outcome
 
-    def _limited(self, key: GangKey, entry: QueueEntry) -> bool:
-        """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one."""
+    def _limited(self, key: GangKey, entry: QueueEntry, gang: Gang) -> bool:
+        """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one.
+
+        Those of its own pod group do not count, as they start together.
+        """
         limit = waiting_limit(entry.namespace, self._view.policy)
         if limit is None:
             return False
-        waiting = (other for other in self._term.queue.ahead_in_namespace(key) if self._blocks(other))
+        own = gang.pod_group.members if gang.pod_group is not None else ()
+        ahead = self._term.queue.ahead_in_namespace(key)
+        waiting = (other for other in ahead if other not in own and self._blocks(other))
         return sum(1 for _ in islice(waiting, limit)) == limit
 
     def _wait_behind_own(self, key: GangKey, gang: Gang, now: float) -> None:
@@ -405,9 +415,9 @@ class GangScheduler:
 
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:
         with self._view.lock:
-            gang, ahead = self._view.gangs.get(key), self._term.queue.entry(first)
+            gang, ahead = self._view.gangs.get(key), self._term.queue.turn(first)
         if gang is not None and ahead is not None:
-            outcome_behind = goes_first(ahead.name, gang)
+            outcome_behind = goes_first(ahead, gang, self._term.queue.turn(key))
             self._reporter.report(key, gang, Status("Waiting", outcome_behind.reason, outcome_behind.message), now)
 
 

@@ -68,6 +68,11 @@ def _whole(vendors: frozenset[str]) -> frozenset[str]:
     return frozenset({NVIDIA}) | VENDORS | {name for name in vendors if "/" in name and name not in KOORDINATOR}
 
 
+def is_gpu(name: str) -> bool:
+    """Return whether a resource name counts whole GPUs: a known one, or one of a vendor that ends with /gpu."""
+    return name in _whole(frozenset()) or (name.endswith("/gpu") and name not in KOORDINATOR)
+
+
 def device_kind(name: str) -> str:
     """Return the kind of a device resource: gpu, rdma or fpga."""
     return {RDMA: "rdma", FPGA: "fpga"}.get(name, "gpu")

@@ -194,12 +194,39 @@ class Planner(Section):
     )
 
 
+class NamespaceWeight(Section):
+    """The weight of some namespaces in the fair order of the queue."""
+
+    namespaces: NamespacePatterns = Field(description="Namespace names; `*` matches any part of a name.")
+    weight: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        description="A namespace of weight 4 goes first until it uses four times as much as one of weight 1."
+    )
+
+
+class Fairness(Section):
+    """The order of gangs of the same priority from different namespaces."""
+
+    mode: Literal["none", "namespaces"] = Field(
+        default="none",
+        description="`none`: by age. `namespaces`: gangs of the namespace that uses least, divided by its weight, go "
+        "first: GPUs in use and reserved, then pods.",
+    )
+    weights: tuple[NamespaceWeight, ...] = Field(
+        default=(),
+        max_length=MAX_LIST,
+        description="The first entry that matches a namespace counts; without one the weight is 1.",
+    )
+
+
 class Queue(Section):
     """The order of waiting gangs."""
 
     order: Literal["best-effort", "strict"] = Field(
         default="best-effort",
         description="`best-effort`: gangs may overtake one that does not fit now. `strict`: they wait behind it.",
+    )
+    fairness: Fairness = Field(
+        default=Fairness(), description="The order of gangs of the same priority from different namespaces."
     )
     patience: Annotated[float, Duration("1s", "168h")] = Field(
         default=600.0, description="How long a gang waits before Topogate keeps hosts free for it."

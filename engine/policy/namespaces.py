@@ -34,6 +34,12 @@ def rule_of(namespace: str, policy: Policy) -> RuleInForce | None:
     return None
 
 
+def weight_of(namespace: str, policy: Policy) -> int:
+    """Return the weight of a namespace in the fair order of the queue."""
+    weights = policy.queue.fairness.weights
+    return next((one.weight for one in weights if matches(namespace, one.namespaces)), 1)
+
+
 def level_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[FieldError]:
     """Yield the errors of levels in `namespaces.rules` that no topology has, given the topologies of the policy."""
     levels = level_names(policy.topologies, topologies, None)
@@ -49,6 +55,10 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
     rules = [rule.namespaces for rule in policy.namespaces.rules]
     yield from _unreachable("namespaces.rules", rules)
     yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
+    fairness = policy.queue.fairness
+    yield from _unreachable("queue.fairness.weights", [one.namespaces for one in fairness.weights])
+    if fairness.weights and fairness.mode == "none":
+        yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
 
 
 def _unreachable(path: str, entries: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
+from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.limits import waiting_limit
 from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.starvation import Nomination
@@ -21,12 +22,13 @@ from engine.scheduler.starvation import Nomination
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """The gang that must not be overtaken (`first`, namespace/name or ""), and the nominations of others.
+    """The place of a gang (`turn`), the gang that it must not overtake (`first`), and the nominations of others.
 
     `limited`: as many gangs of its own namespace wait ahead of it as the policy allows.
     """
 
-    first: str = ""
+    turn: Turn | None = None
+    first: Turn | None = None
     nominations: tuple[Nomination, ...] = ()
     limited: bool = False
 
@@ -38,18 +40,22 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     workload, priority = gang.workload, view.pod_shapes.priority_of(gang.workload)
     limit, strict = waiting_limit(workload.namespace, view.policy), view.policy.queue.order == "strict"
     if strict or limit is not None:
-        mine = first = (-priority, created, f"{workload.namespace}/{workload.name}")
+        usage = weighted_usage(view)
+        together = gang.pod_group.members if gang.pod_group is not None else ()
+        mine = first = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
         waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
-            place = (-placement.priority, queued_at(other, placement), f"{other.namespace}/{other.name}")
+            name = f"{other.namespace}/{other.name}"
+            place = turn_of(placement.priority, queued_at(other, placement), name, usage)
             counts = limit is not None and other.namespace == workload.namespace and place < mine
+            counts = counts and key not in together
             if (counts or (strict and place < first)) and key != gang.key and _in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)
         if limit is not None and waiting >= limit:
             return Precedence(limited=True)
         if strict:
-            return Precedence(first=first[2] if first < mine else "")
+            return Precedence(turn=mine, first=first if first < mine else None)
     nominations = [
         Nomination(
             key=key,
@@ -88,9 +94,11 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nom
     ).name
 
 
-def goes_first(name: str, gang: Gang) -> Waits:
-    """Return the outcome of a gang that must not overtake another one (namespace/name)."""
-    return Waits("QueuedBehind", f"{_named(name, gang)} goes first and does not fit yet")
+def goes_first(first: Turn, gang: Gang, own: Turn | None) -> Waits:
+    """Return the outcome of a gang that must not overtake another one; `own` is its own place."""
+    fair = own is not None and own[0] == first[0] and first[1] < own[1]
+    why = ", as its namespace uses less," if fair else ""
+    return Waits("QueuedBehind", f"{_named(first[-1], gang)} goes first{why} and does not fit yet")
 
 
 def kept_for(name: str, gang: Gang) -> Waits:

@@ -1,9 +1,13 @@
-"""The queue of gangs that wait for capacity: highest priority first, then oldest, then by name."""
+"""The queue of gangs that wait for capacity: highest priority first, then oldest, then by name.
+
+If the policy says so, the gangs of the namespace that uses least go before older ones of the same priority
+(`engine.scheduler.fairness`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 
@@ -11,6 +15,7 @@ from engine.api.names import AUTO
 from engine.api.pod import Shape
 from engine.api.workload import GangKey
 from engine.gang.request import PlacementRequest
+from engine.scheduler.fairness import Turn, WeightedUsage, in_turns, turn_of
 from engine.scheduler.outcome import Never, Waits
 
 
@@ -29,6 +34,10 @@ class QueueEntry:
     def namespace(self) -> str:
         """Return the namespace of its workload."""
         return self.name.partition("/")[0]
+
+    def turn(self, usage: WeightedUsage | None) -> Turn:
+        """Return its place in the queue."""
+        return turn_of(self.priority, self.created, self.name, usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +77,14 @@ def plan_key(request: PlacementRequest, shapes: Mapping[str, Shape], *beside: ob
 
 
 class GangQueue:
-    """Waiting gangs by key; when `capacity_freed` is True, gangs that did not fit may fit now."""
+    """Waiting gangs by key; when `capacity_freed` is True, gangs that did not fit may fit now.
+
+    `usage`: what namespaces use in this turn, if their order depends on it.
+    """
 
     def __init__(self) -> None:
         self.capacity_freed = False
+        self.usage: WeightedUsage | None = None
         self._entries: dict[GangKey, QueueEntry] = {}
         self._fresh: set[GangKey] = set()  # not planned since they were added or requeued
         self._put_off: dict[GangKey, None] = {}  # postponed when they were due, in that order
@@ -128,7 +141,7 @@ class GangQueue:
         namespace = self._entries[key].namespace
         if namespace not in self._orders:
             gangs = [other for other, entry in self._entries.items() if entry.namespace == namespace]
-            self._orders[namespace] = sorted(gangs, key=self._order)
+            self._orders[namespace] = sorted(gangs, key=self._turn)
         for other in self._orders[namespace]:
             if other == key:
                 return
@@ -179,7 +192,7 @@ class GangQueue:
             for key, one in self._entries.items()
             if one.patient_until <= now and one.not_before <= now and key not in self._for_hosts
         ]
-        return sorted(waited, key=self._order)
+        return sorted(waited, key=self._turn)
 
     def take(self, now: float, *, strict: bool) -> list[GangKey]:
         """Return the gangs to plan now, in order: all that freed capacity may help, else only new ones.
@@ -196,12 +209,19 @@ class GangQueue:
         ready = {key for key in wanted if self._entries[key].not_before <= now}
         self.capacity_freed = False
         self._fresh -= ready
-        return sorted(ready, key=self._order)
+        return sorted(ready, key=self._turn)
+
+    def in_turns(self, keys: Sequence[GangKey]) -> Iterator[GangKey]:
+        """Iterate over gangs that are in order, while some of them are placed and `usage` grows."""
+        if self.usage is None:
+            return iter(keys)
+        usage, entries = self.usage, {key: self._entries[key] for key in keys}  # some are dropped meanwhile
+        return in_turns(keys, lambda key: entries[key].turn(usage), usage)
 
     def later_than(self, key: GangKey) -> list[GangKey]:
         """Return the gangs behind one in the queue."""
-        mine = self._order(key)
-        return sorted((other for other in self._entries if self._order(other) > mine), key=self._order)
+        mine = self._turn(key)
+        return sorted((other for other in self._entries if self._turn(other) > mine), key=self._turn)
 
     def stop_behind(self, key: GangKey) -> None:
         """Block the queue behind this gang; new gangs are planned when capacity is freed."""
@@ -222,6 +242,9 @@ class GangQueue:
         if self.known_miss(problem) is None:
             self._misses[problem.about] = (problem.count, miss)
 
-    def _order(self, key: GangKey) -> tuple[int, float, str]:
-        entry = self._entries[key]
-        return (-entry.priority, entry.created, entry.name)
+    def turn(self, key: GangKey) -> Turn | None:
+        """Return the place of a waiting gang."""
+        return self._turn(key) if key in self._entries else None
+
+    def _turn(self, key: GangKey) -> Turn:
+        return self._entries[key].turn(self.usage)

@@ -79,8 +79,8 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
     before = precedence_of(view, gang, created=created)
     if before.limited:
         return too_many_waiting(gang.workload.namespace, view.policy)
-    if before.first:
-        return goes_first(before.first, gang)
+    if before.first is not None:
+        return goes_first(before.first, gang, before.turn)
 
     def plan(nominated: frozenset[str]) -> Outcome:
         return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)

@@ -7,7 +7,7 @@ placed, assumed in the cluster state, so that the next one sees less free capaci
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -34,6 +34,7 @@ from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
 from engine.scheduler.explain import forecast
+from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.schedule import (
@@ -84,6 +85,7 @@ def simulate(
 ) -> list[Simulated]:
     """Return the results of all workloads, in file order or (`queue`) by priority, age and name.
 
+    With `queue` the fair order of the policy counts as for the leader, by what each namespace uses by then.
     With `independent` each workload starts from the original cluster. Objects without a pod template are left out.
     `clock` counts nanoseconds. Raises FileProblem if there is no workload, or a duplicate one.
     """
@@ -92,7 +94,7 @@ def simulate(
         taken = queued(taken)
     run = _Run(cluster.view, independent=independent, clock=clock)
     turns = together(taken)
-    return [answer for turn in turns for answer in run.turn(turn)]
+    return [answer for turn in (run.in_turns(turns) if queue else turns) for answer in run.turn(turn)]
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
@@ -124,6 +126,22 @@ class _Run:
         answers = [self._submit(entry) for entry in turn if entry.plain is None]
         found = self.pods(pods) if pods else []
         return [*(simulated for answer in answers for simulated in answer()), *found]
+
+    def in_turns(self, turns: Sequence[list[SubmittedWorkload]]) -> Iterator[list[SubmittedWorkload]]:
+        """Yield workloads, the pods of a plain gang together, in the order of the queue; what is placed meanwhile
+        counts.
+        """
+        usage = weighted_usage(self._view)
+        if usage is None:
+            yield from turns
+            return
+
+        def turn(of: list[SubmittedWorkload]) -> Turn:
+            return turn_of(of[0].priority, of[0].made, "/".join(of[0].key[2:]), usage)
+
+        for of in in_turns(sorted(turns, key=turn), turn, usage):
+            yield of
+            usage.update(self._view.usage())
 
     def one(self, entry: SubmittedWorkload) -> list[Simulated]:
         """Submit, reconcile, plan and assume one workload; return one answer for every gang."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from engine.api import names
-from local.client import ClientError
+from local.client import Client, ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, occupy, vacate
 from tests.support.gangs import Namespace, prefer, require
 
@@ -79,3 +82,46 @@ def test_a_gang_waits_behind_those_of_its_namespace_and_goes_on(gangs: Namespace
     assert waits["status"]["message"].startswith("needs 2 more hosts; its namespace has slots on 1 host")
     delete_job(gangs, "first")
     gangs.all_bound("second", 2)
+
+
+@pytest.fixture
+def beside(client: Client, gangs: Namespace) -> Iterator[Namespace]:
+    """Another namespace on the same nodes, emptied afterwards."""
+    name = f"{gangs.name}-b"
+    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    eventually(lambda: client.find(account), message=f"the default service account of namespace {name}")
+    found = Namespace(client, name, gangs.fleet)
+    yield found
+    for one in client.items(found.jobs_path):
+        delete_job(found, one["metadata"]["name"])
+    eventually(lambda: not client.items(f"/api/v1/namespaces/{name}/pods"), message="its pods are gone")
+    client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.mark.parametrize("order", ["best-effort", "strict"])
+def test_two_namespaces_share_a_small_cluster(
+    gangs: Namespace, beside: Namespace, policy: PolicyInForce, order: str
+) -> None:
+    """One has older gangs for the whole cluster: as its gangs end, those of the other start, until both have half."""
+    gangs.fleet.grid("1x1x4")
+    policy.set(f"{TEST_POLICY}queue: {{order: {order}, fairness: {{mode: namespaces}}}}\n")
+    for number in range(4):
+        gangs.submit(f"first{number}", pods=1, annotations=require("rack"))
+    for number in range(4):
+        gangs.all_bound(f"first{number}", 1)
+    for number in range(3):
+        gangs.submit(f"older{number}", pods=1, annotations=require("rack"))
+        gangs.waits(f"older{number}")
+    for number in range(3):
+        beside.submit(f"newer{number}", pods=1, annotations=require("rack"))
+        beside.waits(f"newer{number}")
+    for number in range(2):
+        delete_job(gangs, f"first{number}")
+        beside.all_bound(f"newer{number}", 1)
+    delete_job(gangs, "first2")
+    gangs.all_bound("older0", 1)
+    assert beside.phase("newer2") == gangs.phase("older1") == "Waiting"
+    delete_job(beside, "newer0")
+    beside.all_bound("newer2", 1)
+    assert gangs.phase("older1") == "Waiting"

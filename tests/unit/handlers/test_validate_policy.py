@@ -145,3 +145,14 @@ def test_a_default_is_checked_under_the_rule_of_its_namespaces() -> None:
     assert not check(config(f"namespaces: {{{default % 'block'}, {rules}}}")).allowed
     apart = "rules: [{namespaces: [a-b], levels: [rack]}]"
     assert check(config(f"namespaces: {{{default % 'block'}, {apart}}}")).allowed
+
+
+def test_weights_without_an_effect_are_warned_about() -> None:
+    """They count in fair order only, and only the first that matches a namespace."""
+    weights = "weights: [{namespaces: ['*'], weight: 2}, {namespaces: [a], weight: 3}]"
+    assert check(config(f"queue: {{fairness: {{mode: namespaces, {weights}}}}}")).warnings == (
+        "queue.fairness.weights[1] has no effect: its namespaces match queue.fairness.weights[0] first",
+    )
+    assert check(config("queue: {fairness: {weights: [{namespaces: [a], weight: 2}]}}")).warnings == (
+        "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces",
+    )

@@ -57,10 +57,16 @@ REFUSED = {
     "fields and names of a rule": "namespaces: {rules: [{namespaces: [A, b], level: [rack]}, {namespaces: [c, c]}]}",
     "levels of a rule": "namespaces: {rules: [{namespaces: [a], levels: [rakc, auto, 5, 'a b', rack, rack]}, "
     "{namespaces: [b], levels: []}]}",
-    "limits of a rule": "namespaces: {rules: [{namespaces: [a], maxGangPods: -1}, "
-    "{namespaces: [b], maxGangPods: 20000}, {namespaces: [c], maxGangPods: x}]}",
+    "limits of a rule": "namespaces: {rules: [{namespaces: [a], maxGangPods: -1, maxWaitingGangs: 0}, "
+    "{namespaces: [b], maxGangPods: 20000, maxWaitingGangs: 6000}, "
+    "{namespaces: [c], maxGangPods: x, maxReservedHosts: -5}]}",
+    "limits above those of the queue": "namespaces: {rules: [{namespaces: [a], maxGangPods: 6, maxWaitingGangs: 3}]}\n"
+    "queue: {maxGangPods: 5, maxNamespaceGangs: 2}",
     "limits where nothing is allowed": "namespaces: {rules: [{namespaces: [a], allow: false, levels: [rack], "
-    "maxGangPods: 5}]}",
+    "maxGangPods: 5, maxWaitingGangs: 2, maxReservedHosts: 2}]}",
+    "a fair order": "queue: {fairness: {mode: fair, weights: [{namespaces: [A], weight: -1}, {namespaces: [a]}, "
+    "{weight: 1.5}, {namespaces: [b], weight: 9999, wight: 1}]}}",
+    "a fair order of the wrong type": "queue: {fairness: namespaces}",
     "a default that its rule forbids": "namespaces: {rules: [{namespaces: [a*], levels: [rack]}, {namespaces: ['*'], "
     "allow: false}], defaults: [{namespaces: [ab, c], annotations: {topogate.dev/require-topology: block}}]}",
     "hostile text": 'mode: "\\e[31m\\u202eevil\\n\\"quoted\\" ' + "x" * 200 + '"',

@@ -1,4 +1,4 @@
-"""`topogate simulate` keeps to the limits of namespaces as the leader does."""
+"""`topogate simulate` keeps to the limits and the fair order of namespaces as the leader does."""
 
 from __future__ import annotations
 
@@ -51,3 +51,38 @@ def test_a_gang_above_the_limit_by_itself_is_told_so() -> None:
     found = answer(grid(1, 2, 4), [at("a", job("large", 4, RACK))], policy=limited("maxReservedHosts: 3"))["workloads"]
     assert found[0]["message"] == ("needs 4 hosts; the limit is 3 (policy namespaces.rules[0].maxReservedHosts)")
     assert "would wait: needs 4 hosts" not in str(found[0]["warnings"])
+
+
+FAIR = parse_policy("""
+topologies: [{name: default, preset: demo}]
+queue: {fairness: {mode: namespaces, weights: [{namespaces: [b], weight: 2}]}}
+""")
+
+
+def test_with_a_queue_namespaces_go_by_what_they_use() -> None:
+    """Pods that run count, and so do gangs placed before in the run: b, of weight 2, gets two hosts for each of a."""
+    jobs = [at(space, job(f"{space}-{n}", 1, RACK)) for space in ("a", "b") for n in range(4)]
+    found = [name for name, verdict, _ in verdicts(grid(1, 1, 6), jobs, policy=FAIR, queue=True) if verdict == "placed"]
+    assert found == ["a-0", "b-0", "b-1", "a-1", "b-2", "b-3"]
+    by_age = verdicts(
+        grid(1, 1, 6), jobs, policy=parse_policy("topologies: [{name: default, preset: demo}]"), queue=True
+    )
+    assert [name for name, verdict, _ in by_age if verdict == "placed"] == ["a-0", "a-1", "a-2", "a-3", "b-0", "b-1"]
+
+
+def test_in_file_order_only_strict_order_asks_who_uses_less() -> None:
+    """Without a queue the files say who comes first; in strict order a gang may still wait for an earlier one."""
+    host = grid(1, 1, 1)[0]["metadata"]["name"]
+    jobs = [at("a", job("a-0", 2, RACK)), at("b", job("b-0", 1, RACK)), at("a", job("a-1", 1, RACK))]
+    running = pod("runs", host)
+    running["metadata"]["namespace"] = "b"
+    strict = parse_policy(
+        "topologies: [{name: default, preset: demo}]\nqueue: {order: strict, fairness: {mode: namespaces}}"
+    )
+    found = answer([*grid(1, 1, 2), running], jobs, policy=strict)["workloads"]
+    assert [(one["verdict"], one["reason"]) for one in found] == [
+        ("waits", "InsufficientFreeGPUs"),
+        ("waits", "QueuedBehind"),
+        ("waits", "QueuedBehind"),
+    ]
+    assert "as its namespace uses less" in found[1]["message"]
