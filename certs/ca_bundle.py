@@ -12,10 +12,9 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from certs.client import CONFLICT, Client, status_of
+from certs.client import Client, patch_current
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
-ATTEMPTS: Final = 3
 
 Configurations = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
 
@@ -68,21 +67,14 @@ def inject(
     every write. Raises ConfigurationMalformed; errors of the API pass through, "not found" too.
     """
     path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
-    attempt = 0
-    while True:
-        attempt += 1
-        patch = bundle_patch(api.request("GET", path) if known is None else known, bundle)
-        if patch is None:
-            return False
-        fence()
-        try:
-            api.request("PATCH", path, body=patch, content_type=STRATEGIC_MERGE)
-        except Exception as error:
-            if status_of(error) != CONFLICT or attempt == ATTEMPTS:
-                raise
-            known = None
-        else:
-            return True
+    return patch_current(
+        api,
+        path,
+        lambda configuration: bundle_patch(configuration, bundle),
+        known=known,
+        content_type=STRATEGIC_MERGE,
+        fence=fence,
+    )
 
 
 def _decoded(text: Any) -> bytes | None:

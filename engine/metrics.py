@@ -30,6 +30,12 @@ leading = Gauge("topogate_leader", "1 on the leader.", registry=registry)
 writes = Counter(
     "topogate_writes", "Write requests by method, resource and result.", ["what", "result"], registry=registry
 )
+events = Counter(
+    "topogate_events",
+    "Events about objects: posted, failed (not tried again), or dropped as too many.",
+    ["result"],
+    registry=registry,
+)
 controller_faults = Counter("topogate_controller_faults", "Unexpected errors in the leader's loop.", registry=registry)
 policy_info = Gauge("topogate_policy_info", "1 for the policy in force, by its hash.", ["hash"], registry=registry)
 policy_refused = Gauge("topogate_policy_refused", "1 while the policy in the ConfigMap is refused.", registry=registry)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from engine import metrics
 from engine.api.event_reasons import EventReason
 from engine.api.names import FIELD_MANAGER
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
@@ -118,9 +119,6 @@ class Recorder:
         wall: Callable[[], float] = time.time,
         suffix: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
-        self.dropped = 0
-        self.failed = 0
-        self.posted = 0
         self._api = api
         self._instance = instance
         self._clock = clock
@@ -151,7 +149,7 @@ class Recorder:
             )
             if len(self._queue) >= QUEUE:
                 self._queue.popleft()
-                self.dropped += 1
+                metrics.events.labels("dropped").inc()
             self._queue.append(body)
             self._changed.notify_all()
         return True
@@ -180,7 +178,7 @@ class Recorder:
         last.at = now
         news = (last.reason, last.note) != (reason, note)
         if news and last.tokens < 1.0:
-            self.dropped += 1
+            metrics.events.labels("dropped").inc()
             news = False
         elif news:
             last.tokens -= 1.0
@@ -207,18 +205,18 @@ class Recorder:
         path = object_path("events.k8s.io/v1", "events", namespace=body["metadata"]["namespace"])
         try:
             self._api.request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=body, timeout=(2.0, 5.0))
-            self.posted += 1
+            metrics.events.labels("posted").inc()
             return 0.0
         except ApiError as error:
             # An Event is not worth a second attempt; a namespace that is being deleted takes none (403).
-            self.failed += 1
+            metrics.events.labels("failed").inc()
             _log.debug("an event was not posted: %s", error)
             return min(error.retry_after or 0.0, LONGEST_PAUSE)
         except ApiFault as fault:
-            self.failed += 1
+            metrics.events.labels("failed").inc()
             _log.debug("an event was not posted: %s", fault)
             return 1.0
         except Exception:
-            self.failed += 1
+            metrics.events.labels("failed").inc()
             _log.exception("an event could not be posted")
             return 1.0

@@ -149,8 +149,6 @@ class Counts:
     """Counters of a reflector since it started; written by its thread alone."""
 
     lists: int = 0
-    watches: int = 0
-    events: int = 0
     faults: int = 0
     expired: int = 0
     unreadable: int = 0
@@ -407,7 +405,6 @@ class Reflector(Generic[R]):
             with self._api.stream(self._path, query, read_timeout=self._read_timeout) as stream:
                 if not self._register_stream(stream):
                     return
-                self.counts.watches += 1
                 self._problem = None
                 for line in stream:
                     if self._interrupted():
@@ -434,7 +431,6 @@ class Reflector(Generic[R]):
             meta = _decode_object(event.object).metadata
         except UNREADABLE as error:
             raise _ListAgain(f"an event that cannot be read: {error}") from None
-        self.counts.events += 1
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED" as kind:
                 readable = (meta.namespace, meta.name) not in self._unreadable

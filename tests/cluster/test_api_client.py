@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from engine import metrics
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
@@ -199,13 +200,15 @@ def test_jobs_are_suspended_and_resumed_as_we_know_them(api: KubeClient, client:
 
 def test_events_are_accepted(api: KubeClient, client: Client, namespace: str) -> None:
     """The API server takes our Events, also one with a note that had to be cut."""
+    metrics.events.clear()
     recorder = Recorder(api, instance="topogate-0")
     recorder.start()
     about = Regarding("v1", "Pod", namespace, "p", "u")
     recorder.record(about, reason="Fragmented", note="é" * 3000, action="Place", warning=True)
     recorder.record(replace(about, namespace=""), reason="Placed", note="n", action="Place")
     recorder.stop(10)
-    assert (recorder.posted, recorder.failed) == (2, 0)
+    of = [metrics.registry.get_sample_value("topogate_events_total", {"result": one}) for one in ("posted", "failed")]
+    assert of == [2, None]
     found = client.get(object_path("events.k8s.io/v1", "events", namespace=namespace))["items"]
     assert [item["reason"] for item in found if item["reportingController"] == "topogate.dev/engine"] == ["Fragmented"]
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from certs.client import patch_current
 from engine.api import names
-from engine.cluster.client import MERGE_PATCH, ApiError, KubeClient
+from engine.cluster.client import MERGE_PATCH, KubeClient
 from engine.kinds.registry import Registry, built_in
 from engine.policy.model import Policy
 from webhook.configuration import pod_conditions
@@ -25,9 +26,7 @@ from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
 Entry = dict[str, Any]
 
 RESOURCES: Final[tuple[Resource, ...]] = (MUTATING, VALIDATING)
-ATTEMPTS: Final = 3
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1"
-_CONFLICT: Final = 409
 
 
 class PairMalformed(ValueError):
@@ -123,21 +122,14 @@ def keep(
         return False
     client_config = {**client_config, "caBundle": base64.b64encode(bundle).decode("ascii")}
     path = f"{_PATH}/{resource}/{names.POLICY_CONFIGURATION}"
-    attempt = 0
-    while True:
-        attempt += 1
-        patch = patch_for(known, wanted, client_config=client_config)
-        if patch is None:
-            return False
-        fence()
-        try:
-            api.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
-        except ApiError as error:
-            if error.status != _CONFLICT or attempt == ATTEMPTS:
-                raise
-            known = api.request("GET", path)
-        else:
-            return True
+    return patch_current(
+        api,
+        path,
+        lambda configuration: patch_for(configuration, wanted, client_config=client_config),
+        known=known,
+        content_type=MERGE_PATCH,
+        fence=fence,
+    )
 
 
 def _client_config(configuration: bytes) -> Mapping[str, Any] | None:
