@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+# Scopes that a pod's GPUs can share, the nearest first: linked GPUs (a set of their number in the table of NVLink
+# partitions), one PCIe scope, one NUMA node.
+SCOPES: Final = ("nvlink", "pcie", "numa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +17,7 @@ class DeviceRequest:
 
     `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
     other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
-    that, a number of whole ones.
+    that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES; "": nothing.
     """
 
     gpus: int = 0
@@ -22,6 +27,11 @@ class DeviceRequest:
     whole: bool = False
     rdma: int = 0
     fpga: int = 0
+    scope: str = ""
+
+    def within(self, scope: str) -> DeviceRequest:
+        """Return the request with the scope that its GPUs must share; one GPU, or a part of one, shares any."""
+        return replace(self, scope=scope) if self.whole and self.gpus > 1 else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ RECOVER_TIMEOUT: Final = "topogate.dev/recover-timeout"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
+DEVICE_SCOPE: Final = "topogate.dev/device-scope"
 
 REQUEST_KEYS: Final = frozenset(
     {
@@ -47,6 +48,7 @@ REQUEST_KEYS: Final = frozenset(
         GANG_NAME,
         GANG_SIZE,
         POD_GROUP,
+        DEVICE_SCOPE,
     }
 )
 

@@ -55,7 +55,8 @@ class PodSetRequest:
 
     `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level. Pod sets of one gang
     with the same `colocate` share one domain of the required level. `relaxed`: the level that was required before the
-    gang had waited for `relax-after`.
+    gang had waited for `relax-after`. `device_scope`: what the whole GPUs of each pod must share, one of `SCOPES` in
+    `engine.api.device`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class PodSetRequest:
     slices: tuple[tuple[str, int], ...] = ()
     colocate: str | None = None
     relaxed: str | None = None
+    device_scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ topology at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -269,7 +269,7 @@ class Capacity:
             np.minimum(slots_free, self._amounts.of(rows, resource) // amount, out=slots_free)
             np.minimum(slots_empty, self._amounts.of(rows, resource, empty=True) // amount, out=slots_empty)
         built = slots_empty
-        if shape.devices is not None and self._devices.relevant:
+        if shape.devices is not None and (self._devices.relevant or shape.devices.scope):
             built = slots_empty.copy()
             self._devices.limit(slots_free, rows, shape.devices)
             self._devices.limit(slots_empty, rows, shape.devices, empty=True)
@@ -369,6 +369,20 @@ class Capacity:
         """True when a host has devices for these numbers of pods of several requests together."""
         row = self._rows.get(host)
         return row is None or self._devices.fit(row, wanted)
+
+    def devices_near(self, host: str, wanted: Sequence[tuple[DeviceRequest, int]]) -> bool:
+        """True when so many pods of each request fit on a host within the scope that the request names."""
+        row = self._rows.get(host)
+        if row is None:
+            return False
+        if len(wanted) > 1:
+            return self._devices.fit(row, wanted)
+        return all((self._devices.slots(row, request) or 0) >= count for request, count in wanted)
+
+    @property
+    def device_scopes(self) -> frozenset[str]:
+        """The scopes of GPUs (`engine.api.device.SCOPES`) that some host reports."""
+        return self._devices.scopes
 
     @property
     def devices_matter(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.placement import Placement, kept_hosts
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
@@ -24,6 +24,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
+from engine.gang.shape import within_scope
 
 
 class GangIndex:
@@ -105,7 +106,7 @@ class GangIndex:
             request=request,
             placement=placement,
             pods=pods,
-            shapes=self._pod_shapes.shapes_of(workload),
+            shapes=self._shapes_of(workload, request),
             group=parts(key)[1],
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
             pod_group=state,
@@ -124,14 +125,23 @@ class GangIndex:
         key = next(iter(keys_of(workload)), key_of(workload))
         known = self.get(key)
         placement = known.placement if known is not None else None
+        request = effective_request(request, placement, self._owners().policy)
         return Gang(
             workload=workload,
-            request=effective_request(request, placement, self._owners().policy),
+            request=request,
             placement=placement,
             pods=known.pods if known is not None else (),
-            shapes=self._pod_shapes.shapes_of(workload),
+            shapes=self._shapes_of(workload, request),
             group=parts(key)[1],
         )
+
+    def _shapes_of(self, workload: Workload, request: PlacementRequest) -> dict[str, Shape]:
+        """Return the shape of one pod of every pod set, with the scope of devices that the request names."""
+        shapes = self._pod_shapes.shapes_of(workload)
+        for ask in request.pod_sets:
+            if ask.device_scope is not None:
+                shapes[ask.name] = within_scope(shapes[ask.name], ask.device_scope)
+        return shapes
 
     def workload_of(self, key: GangKey) -> Workload | None:
         """Return the live workload with a gang of that key, with all its pod sets."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine.api import names
-from engine.api.device import DeviceUse
+from engine.api.device import SCOPES, DeviceUse
 from engine.api.duration import epoch
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef
@@ -99,6 +99,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 "prefer": pod_set.prefer,
                 "slices": [{"level": level, "size": size} for level, size in pod_set.slices],
                 "colocate": pod_set.colocate,
+                **({} if pod_set.device_scope is None else {"deviceScope": pod_set.device_scope}),
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
                 **_relaxed(pod_set),
@@ -216,6 +217,7 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         slices=tuple((one.level, one.size) for one in pod_set.slices or ()),
         colocate=pod_set.colocate,
         relaxed=pod_set.relaxed,
+        device_scope=pod_set.device_scope if pod_set.device_scope in SCOPES else None,
     )
 
 

@@ -569,6 +569,7 @@ class PlacementPodSet(Struct):
     prefer: str | None = None
     slices: list[PlacementSlice] | None = None
     colocate: str | None = None
+    device_scope: str | None = None
     relaxed: str | None = None
     ranked: bool | None = None
     shape_hash: str | None = None

@@ -8,15 +8,22 @@ their PCIe scopes where there are some. Nothing depends on the order of devices 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
-from engine.api.device import Device, DeviceRequest, DeviceUse
+from engine.api.device import SCOPES, Device, DeviceRequest, DeviceUse
 from engine.devices.fit import slots, times
 from engine.devices.free import FreeDevice, devices_asked, gpu_use, share_use
 from engine.devices.resources import WHOLE
-
-Partitions = Mapping[int, tuple[tuple[int, ...], ...]]
-Scope = Callable[[Device], Hashable]
+from engine.devices.scopes import (
+    Minors,
+    Partitions,
+    Scope,
+    disjoint_sets,
+    linked_sets,
+    numa_scope,
+    pcie_scope,
+    within_one,
+)
 
 
 def choose_devices(
@@ -24,9 +31,11 @@ def choose_devices(
 ) -> tuple[tuple[DeviceUse, ...], ...]:
     """Return the devices of each of `count` pods, fewer when no more fit: GPUs, RDMA, FPGA, each by minor."""
     left = sorted((one.copy() for one in devices), key=lambda one: (one.device.kind, one.device.minor))
-    fitting = min(count, slots(left, request))
+    fitting = min(count, slots(left, request, partitions=partitions))
     if fitting <= 0:
         return ()
+    if not request.scope:
+        request = _nearest_scope(left, request, fitting, partitions)
     gpus = [one for one in left if one.device.kind == "gpu"]
     chosen = _gpus(gpus, request, fitting, partitions)
     answer: list[tuple[DeviceUse, ...]] = []
@@ -44,18 +53,8 @@ def choose_devices(
 
 def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitions) -> list[Device]:
     """Return `wanted` of these free devices (sorted by minor, at least as many) that share the deepest scope."""
-    minors = {one.minor for one in devices}
-    linked = [one for one in partitions.get(wanted, ()) if len(set(one)) == wanted and minors.issuperset(one)]
-    if linked:
-        larger = [
-            [one for one in partitions[size] if minors.issuperset(one)]
-            for size in sorted(partitions, reverse=True)
-            if size > wanted
-        ]
-        # The table is in order of preference, and min() keeps the first of equals.
-        best = min(linked, key=lambda one: _broken(set(one), larger))
-        return [one for one in devices if one.minor in best]
-    return _by_topology(list(devices), wanted)
+    best = _linked({one.minor for one in devices}, wanted, partitions)
+    return [one for one in devices if one.minor in best] if best else _by_topology(list(devices), wanted)
 
 
 def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tuple[FreeDevice, int]]:
@@ -64,12 +63,12 @@ def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tupl
     Empty devices come last: the smallest first, then those in scopes that are broken already.
     """
     empty = [one.device for one in devices if one.empty]
-    in_pcie, in_numa = _sizes(empty, _pcie), _sizes(empty, _numa)
+    in_pcie, in_numa = _sizes(empty, pcie_scope), _sizes(empty, numa_scope)
 
     def key(one: FreeDevice) -> tuple[int, ...]:
         device = one.device
         asked = (one.memory, one.ratio) if request.memory > 0 else (one.ratio, one.memory)
-        scopes = (in_pcie.get(_pcie(device), 0), in_numa.get(_numa(device), 0)) if one.empty else (0, 0)
+        scopes = (in_pcie.get(pcie_scope(device), 0), in_numa.get(numa_scope(device), 0)) if one.empty else (0, 0)
         return (int(one.empty), asked[0], one.core, asked[1], *scopes, device.minor)
 
     often = [(one, times(request, one.core, one.ratio, one.memory, one.device.memory)) for one in devices]
@@ -80,7 +79,7 @@ def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions
     if request.gpus <= 0:
         return [[] for _ in range(count)]
     if request.whole:
-        return [_whole_gpus(gpus, request, partitions) for _ in range(count)]
+        return _whole_gpus(gpus, request, count, partitions)
     # Fill the fullest device first, no device more often than there are pods; dealing the places out in turn then
     # never gives a pod the same device twice.
     places: list[FreeDevice] = []
@@ -92,16 +91,64 @@ def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions
     return dealt
 
 
-def _whole_gpus(gpus: list[FreeDevice], request: DeviceRequest, partitions: Partitions) -> list[FreeDevice]:
+def _nearest_scope(
+    devices: Sequence[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions
+) -> DeviceRequest:
+    """Return the request with the nearest scope that every one of `count` pods can keep to, if there is one."""
+    for scope in SCOPES:
+        within = request.within(scope)
+        if within.scope and slots(devices, within, partitions=partitions) >= count:
+            return within
+    return request
+
+
+def _whole_gpus(
+    gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions
+) -> list[list[FreeDevice]]:
+    """Return the GPUs of each of `count` pods, which fit: chosen for all pods together.
+
+    Linked sets first, as many as possible. Of the rest each pod takes one PCIe scope, else one NUMA node, while there
+    is one with enough devices: that lowers the pods which fit into such scopes by one, so no order gives more.
+    """
     free = {
         one.device.minor: one
         for one in gpus
         if one.empty and times(request, one.core, one.ratio, one.memory, one.device.memory)
     }
-    chosen = tightest_fit([one.device for one in free.values()], request.gpus, partitions=partitions)
-    for device in chosen:
-        free[device.minor].take(gpu_use(request, device))
-    return [free[device.minor] for device in chosen]
+    if request.scope in ("pcie", "numa"):
+        partitions = within_one([one.device for one in free.values()], request.scope, partitions)
+    chosen: list[list[FreeDevice]] = []
+    linked = _linked_sets(set(free), request.gpus, count, partitions)
+    for number in range(count):
+        devices = [one.device for one in free.values()]
+        minors = linked[number] if number < len(linked) else ()
+        picked = [one for one in devices if one.minor in minors] or _by_topology(devices, request.gpus)
+        chosen.append([free.pop(device.minor) for device in picked])
+        for one in chosen[-1]:
+            one.take(gpu_use(request, one.device))
+    return chosen
+
+
+def _linked_sets(minors: set[int], wanted: int, count: int, partitions: Partitions) -> list[Minors]:
+    """Return disjoint linked sets for at most `count` pods; as many as there can be, even if sets overlap."""
+    most = disjoint_sets(linked_sets(minors, wanted, partitions))[:count]
+    left, found = set(minors), list[Minors]()
+    while len(found) < len(most) and (best := _linked(left, wanted, partitions)):
+        found.append(best)
+        left -= set(best)
+    return found if len(found) == len(most) else list(most)
+
+
+def _linked(minors: set[int], wanted: int, partitions: Partitions) -> Minors:
+    """Return the free set of so many linked GPUs that breaks fewest larger ones; none: ()."""
+    linked = linked_sets(minors, wanted, partitions)
+    larger = [
+        [one for one in partitions[size] if minors.issuperset(one)]
+        for size in sorted(partitions, reverse=True)
+        if size > wanted and linked
+    ]
+    # The table is in order of preference, and min() keeps the first of equals.
+    return min(linked, key=lambda one: _broken(set(one), larger), default=())
 
 
 def _nearest_devices(devices: list[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
@@ -147,15 +194,15 @@ def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
         return devices
     if not any(one.pcie or one.numa is not None for one in devices):
         return devices[:wanted]  # what follows comes to the same, in ten times the time; most hosts report no topology
-    around = _sizes(devices, _numa)
-    enough = [one for one in _scopes(devices, _pcie) if len(one) >= wanted]
+    around = _sizes(devices, numa_scope)
+    enough = [one for one in _scopes(devices, pcie_scope) if len(one) >= wanted]
     if enough:
-        best = min(enough, key=lambda one: (len(one), around[_numa(one[0])], one[0].minor))
+        best = min(enough, key=lambda one: (len(one), around[numa_scope(one[0])], one[0].minor))
         return best[:wanted]
-    enough = [one for one in _scopes(devices, _numa) if len(one) >= wanted]
+    enough = [one for one in _scopes(devices, numa_scope) if len(one) >= wanted]
     if enough:
-        return _over(min(enough, key=lambda one: (len(one), one[0].minor)), wanted, _pcie)
-    return _over(devices, wanted, _numa)
+        return _over(min(enough, key=lambda one: (len(one), one[0].minor)), wanted, pcie_scope)
+    return _over(devices, wanted, numa_scope)
 
 
 def _over(devices: list[Device], wanted: int, scope: Scope) -> list[Device]:
@@ -184,12 +231,3 @@ def _sizes(devices: Sequence[Device], scope: Scope) -> dict[Hashable, int]:
     for one in devices:
         sizes[scope(one)] = sizes.get(scope(one), 0) + 1
     return sizes
-
-
-def _numa(device: Device) -> Hashable:
-    """Return the NUMA scope; a device with an unknown NUMA node shares none but that of its PCIe scope."""
-    return device.numa if device.numa is not None else _pcie(device)
-
-
-def _pcie(device: Device) -> Hashable:
-    return (device.numa, device.pcie) if device.pcie else ("alone", device.minor)

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.api.device import DeviceRequest
+from engine.api.device import Device, DeviceRequest
 from engine.devices.free import FreeDevice, devices_asked, gpu_part
 from engine.devices.resources import MAX_BYTES, WHOLE
+from engine.devices.scopes import Partitions, pods_in_scope
 from engine.planner.tree import Bools, Ints64
 
 Percents = npt.NDArray[np.int16]
@@ -26,18 +27,24 @@ Percents = npt.NDArray[np.int16]
 UNLIMITED: Final = 2**31 - 1
 
 
-def slots(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
+def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: Partitions) -> int:
     """Return how many such pods fit on the free part of a host's devices."""
     gpus: list[tuple[bool, int]] = []
+    takers: list[Device] = []
     others: dict[str, list[FreeDevice]] = {"rdma": [], "fpga": []}
     for one in devices:
         if one.device.kind == "gpu":
-            gpus.append((one.empty, times(request, one.core, one.ratio, one.memory, one.device.memory)))
+            often = times(request, one.core, one.ratio, one.memory, one.device.memory)
+            gpus.append((one.empty, often))
+            if one.empty and often:
+                takers.append(one.device)
         else:
             others[one.device.kind].append(one)
     fit = UNLIMITED
     if request.gpus > 0:
         fit = gpu_slots(gpus, request)
+    if request.scope:
+        fit = pods_in_scope(takers, request.gpus, request.scope, partitions)
     for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
         if percent > 0:
             fit = min(fit, share_slots([(one.empty, one.share) for one in others[kind]], percent))
@@ -83,13 +90,28 @@ def pods(often: Sequence[int], distinct: int) -> int:
 
 
 def gpu_slots_many(
-    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64, empty: Bools
+    request: DeviceRequest,
+    *,
+    core: Percents,
+    ratio: Percents,
+    memory: Ints64,
+    size: Ints64,
+    empty: Bools,
+    scopes: Percents | None = None,
 ) -> Ints64:
-    """Return the slots on the GPUs of many hosts: arrays of devices x hosts, padded with zeros."""
+    """Return the slots on the GPUs of many hosts: arrays of devices x hosts, padded with zeros.
+
+    `scopes`: the number of each device's scope on its host, from 1, where the devices of a pod must share one.
+    """
     often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
     if request.whole:
         taking = (often > 0) & empty
-        return summed(taking) // request.gpus
+        if scopes is None:
+            return summed(taking) // request.gpus
+        found: Ints64 = np.zeros(taking.shape[1], dtype=np.int64)
+        for number in range(1, int(scopes.max(initial=0)) + 1):
+            found += summed(taking & (scopes == number)) // request.gpus
+        return found
     return _pods_many(often, request.gpus)
 
 

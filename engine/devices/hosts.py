@@ -24,6 +24,7 @@ from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Rows, Summary
 from engine.devices.resources import KOORDINATOR, WHOLE
+from engine.devices.scopes import reported_scopes
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Bools, Ints64
 
@@ -33,6 +34,11 @@ Uses = tuple[DeviceUse, ...]
 UNHEALTHY: Final = "with unhealthy devices"
 NOT_UNDERSTOOD: Final = "with devices that cannot be read"
 DISAGREEING: Final = "with devices that differ from its resources"
+
+
+def allocation_order(request: DeviceRequest) -> int:
+    """Return the sort key by which pods on one host choose: most whole GPUs first, the others fit around them."""
+    return -request.gpus if request.whole else 0
 
 
 def by_vendor_name(requests: Requests) -> bool:
@@ -53,6 +59,7 @@ class HostDevices:
         self._rows: set[int] = set()
         self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
         self._problems: dict[int, str] = {}
+        self._scopes: dict[int, frozenset[str]] = {}  # the scopes that a host reports, where it reports any
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
     # -- changes; each method returns whether slots may have changed ---------------------------------------------------
@@ -102,14 +109,24 @@ class HostDevices:
         """True when devices are counted on at least one host."""
         return bool(self._rows)
 
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that at least one host reports of its GPUs."""
+        return frozenset().union(*set(self._scopes.values()))
+
     def limit(
         self, slots: Ints64, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True
     ) -> None:
         """Lower the slots of hosts, in place, to the pods that fit on their devices.
 
-        `empty`: as if no device had a holder. `sick` False: skip hosts that have devices with problems.
+        `empty`: as if no device had a holder. `sick` False: skip hosts that have devices with problems. A host that
+        does not report its devices has no slots for pods whose devices must share a scope.
         """
         where = self._counted_positions(rows)
+        if request.scope:
+            unknown = np.ones(len(rows), dtype=np.bool_)
+            unknown[where] = False
+            slots[unknown] = 0
         if not sick and self._problems:
             where = where[[row not in self._problems for row in rows[where].tolist()]]
         if len(where):
@@ -134,8 +151,10 @@ class HostDevices:
         return self._problems.get(row, "")
 
     def slots(self, row: int, request: DeviceRequest) -> int | None:
-        """Return how many pods fit on the devices of one host; None where devices are not counted."""
-        return self._ledger.slots_of(row, request) if row in self._rows else None
+        """Return how many pods fit on the devices of one host; None where devices are not counted and do not matter."""
+        if row in self._rows:
+            return self._ledger.slots_of(row, request)
+        return 0 if request.scope else None
 
     def reports(self, row: int, request: DeviceRequest) -> bool:
         """Return whether the host's Device object lists enough devices of every requested kind."""
@@ -169,12 +188,12 @@ class HostDevices:
         return chosen if len(chosen) == count else None
 
     def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """Return whether a host's devices hold that many more pods of each request, one after the other."""
+        """Return whether a host's devices hold that many more pods of each request, chosen by `allocation_order`."""
         if row not in self._rows:
-            return True
+            return not any(request.scope for request, _ in wanted)
         left = self.left(row)
         partitions = self._ledger.inventory(row).partitions
-        for request, count in wanted:
+        for request, count in sorted(wanted, key=lambda one: allocation_order(one[0])):
             chosen = choose_devices(left, request, count, partitions=partitions)
             if len(chosen) < count:
                 return False
@@ -205,7 +224,8 @@ class HostDevices:
             if not _fits(left, uses, holding.request):
                 return False
             _take(left, uses)
-        return slots_on(left, holding.request) >= holding.count - len(holding.uses)
+        partitions = self._ledger.inventory(row).partitions
+        return slots_on(left, holding.request, partitions=partitions) >= holding.count - len(holding.uses)
 
     def summary(self, row: int) -> Summary | None:
         """Return the GPUs of a host in numbers; None where devices are not counted."""
@@ -236,6 +256,7 @@ class HostDevices:
                 return False
             self._rows.discard(row)
             self._problems.pop(row, None)
+            self._scopes.pop(row, None)
             self._apply_given(row, None)
             self._counted[row] = False
             self._ledger.set_host(row, None)
@@ -246,6 +267,10 @@ class HostDevices:
         changed = self._ledger.set_host(row, devices)
         if (reported is not None and reported.given) or row in self._given:
             changed |= self._apply_given(row, reported)
+        if scopes := reported_scopes(devices.devices, devices.partitions):
+            self._scopes[row] = scopes
+        else:
+            self._scopes.pop(row, None)
         if problem := _problem(devices, reported):
             self._problems[row] = problem
         else:

@@ -21,6 +21,7 @@ from engine.api.device import DeviceRequest
 from engine.devices import fit
 from engine.devices.free import FreeDevice
 from engine.devices.inventory import Inventory
+from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Ints64
 
@@ -154,7 +155,12 @@ _GPU_AMOUNTS = {
     "all_ratio": np.int16,
     "size": np.int64,
     "healthy": np.bool_,
+    "pcie": np.int16,
+    "numa": np.int16,
 }
+# The amounts that decide how often a GPU takes a request: what is free of them, and what is there without holders.
+_FREE_AMOUNTS = ("empty", "core", "ratio", "memory", "size")
+_ALL_AMOUNTS = ("healthy", "all_core", "all_ratio", "size", "size")
 _SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
 
 
@@ -209,7 +215,9 @@ class DeviceLedger:
         self._refresh()
         rows = np.asarray(rows, dtype=np.intp)
         result: Ints64 = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
-        if request.gpus > 0:
+        if request.scope == "nvlink":
+            result = np.array([self._linked(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
+        elif request.gpus > 0:
             result = self._gpus.count(rows, partial(_gpus, request, empty))
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
@@ -220,8 +228,10 @@ class DeviceLedger:
         """Return how many such pods fit on the devices of one host."""
         self._refresh_row(row)
         result = fit.UNLIMITED
-        if request.gpus > 0:
-            read = self._gpus.read(row, "empty", "core", "ratio", "memory", "size")
+        if request.scope:
+            result = self._within_scope(row, request, empty=False)
+        elif request.gpus > 0:
+            read = self._gpus.read(row, *_FREE_AMOUNTS)
             result = 0 if read is None else fit.gpu_slots(_often(request, read), request)
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
@@ -271,6 +281,23 @@ class DeviceLedger:
             self._recompute(row)
             self._stale.discard(row)
 
+    def _within_scope(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
+        """Return how many pods fit on the GPUs of one host, every pod within one scope."""
+        inventory = self.inventory(row)
+        gpus = [one for one in inventory.devices if one.kind == "gpu"]
+        names = _ALL_AMOUNTS if empty else _FREE_AMOUNTS
+        read = self._gpus.read(row, *names)
+        if read is None:
+            return 0
+        often = _often(request, read)[: len(gpus)]
+        taking = [one for one, (free, times) in zip(gpus, often, strict=True) if free and times]
+        return pods_in_scope(taking, request.gpus, request.scope, inventory.partitions)
+
+    def _linked(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
+        if request.gpus not in self.inventory(row).partitions:
+            return 0
+        return self._within_scope(row, request, empty=empty)
+
     def _set_up(self, row: int, inventory: Inventory) -> None:
         """Write the amounts of the devices without holders."""
         gpus = [one for one in inventory.devices if one.kind == "gpu"]
@@ -282,6 +309,8 @@ class DeviceLedger:
                 "all_ratio": [one.ratio * one.healthy for one in gpus],
                 "size": [one.memory for one in gpus],
                 "healthy": [one.healthy for one in gpus],
+                "pcie": scope_numbers(gpus, pcie_scope),
+                "numa": scope_numbers(gpus, numa_scope),
             },
         )
         for kind, tables in self._shares.items():
@@ -318,18 +347,9 @@ class DeviceLedger:
 
 
 def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints64:
-    if empty:
-        return fit.gpu_slots_many(
-            request,
-            core=of["all_core"],
-            ratio=of["all_ratio"],
-            memory=of["size"],
-            size=of["size"],
-            empty=of["healthy"],
-        )
-    return fit.gpu_slots_many(
-        request, core=of["core"], ratio=of["ratio"], memory=of["memory"], size=of["size"], empty=of["empty"]
-    )
+    free, core, ratio, memory, size = (of[name] for name in (_ALL_AMOUNTS if empty else _FREE_AMOUNTS))
+    scopes = of[request.scope] if request.scope else None
+    return fit.gpu_slots_many(request, core=core, ratio=ratio, memory=memory, size=size, empty=free, scopes=scopes)
 
 
 def _freest(compute: bool, of: Arrays) -> Ints64:

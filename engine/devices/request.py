@@ -28,12 +28,19 @@ from engine.devices.resources import (
     whole_names,
 )
 
+SCOPES_IN_WORDS: Final = {
+    "nvlink": "in one NVLink partition",
+    "pcie": "in one PCIe scope",
+    "numa": "in one NUMA node",
+}
+
 
 def asked_in_words(request: DeviceRequest) -> str:
     """Return the request as text: `4 GPUs`, `30Gi of the memory and 20% of the compute of a GPU`, with RDMA."""
     parts = []
     if request.gpus:
-        parts.append(plural(request.gpus, "GPU") if request.whole else _part(request))
+        within = f" {SCOPES_IN_WORDS[request.scope]}" if request.scope else ""
+        parts.append(plural(request.gpus, "GPU") + within if request.whole else _part(request))
     for noun, percent in (("RDMA device", request.rdma), ("FPGA", request.fpga)):
         if percent:
             article = "an" if noun[0] in "RF" else "a"

@@ -12,6 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from engine.api import names
+from engine.api.device import SCOPES
 from engine.api.duration import DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
@@ -342,6 +343,12 @@ def _profile(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str
     )
 
 
+def _device_scope(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if said.value in SCOPES:
+        return said.value
+    return unsupported(said.field, said.value, tuple(sorted(SCOPES)), reason="InvalidValue")
+
+
 def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
@@ -402,4 +409,5 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.COLOCATE: _name,
     names.GANG_NAME: _name,
     names.POD_GROUP: _name,
+    names.DEVICE_SCOPE: _device_scope,
 }

@@ -37,7 +37,15 @@ _GROUP = "pods-"
 _HASH_DIGITS = 16
 _MARK, _MARK_DIGITS = "single-", 8
 _SINGLE_POD_KEYS = frozenset(
-    {names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.TOPOLOGY, names.PROFILE, names.RELAX_AFTER}
+    {
+        names.REQUIRE,
+        names.PREFER,
+        names.UNCONSTRAINED,
+        names.TOPOLOGY,
+        names.PROFILE,
+        names.RELAX_AFTER,
+        names.DEVICE_SCOPE,
+    }
 )
 
 

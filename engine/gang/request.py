@@ -30,6 +30,7 @@ from engine.gang.validation import (
     colocation_errors,
     conflict,
     contradictions,
+    device_scope_errors,
     minimum_errors,
     nesting_errors,
     of_plain_pods,
@@ -46,7 +47,9 @@ from engine.topology.topology import Topology
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
-_NEEDS_LEVEL = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE}) | _TIMEOUTS
+_NEEDS_LEVEL = (
+    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, names.DEVICE_SCOPE}) | _TIMEOUTS
+)
 # about the whole gang, wherever they are set
 _GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP}) | _TIMEOUTS
 
@@ -156,6 +159,7 @@ def parse_request(
     for scope in scopes:
         errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
         errors += [] if grouped and scope is whole else minimum_errors(scope)
+        errors += device_scope_errors(scope, workload)
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     if grouped:
@@ -345,6 +349,7 @@ def _asks(
                 unconstrained=require is None and prefer is None,
                 slices=slices_of(scope, whole),
                 colocate=meanings.get(names.COLOCATE) or whole.meanings.get(names.COLOCATE),
+                device_scope=meanings.get(names.DEVICE_SCOPE) or whole.meanings.get(names.DEVICE_SCOPE),
             )
         )
     return tuple(asks)

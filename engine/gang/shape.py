@@ -119,6 +119,12 @@ def with_requests(shape: Shape, requests: Requests) -> Shape:
     return replace(shape, requests=requests, devices=device_request(dict(requests)))
 
 
+def within_scope(shape: Shape, scope: str | None) -> Shape:
+    """Return the shape with the scope that several whole GPUs of a pod must share; None: as it is."""
+    devices = shape.devices.within(scope) if shape.devices is not None and scope else shape.devices
+    return shape if devices == shape.devices else replace(shape, devices=devices)
+
+
 def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
 

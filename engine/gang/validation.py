@@ -69,6 +69,20 @@ def pod_group_errors(
                 yield conflict(one, "the minimum of a pod group is about all of its pods; set it on the workload")
 
 
+def device_scope_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
+    """Yield the error for a scope of devices where no pod requests whole GPUs."""
+    said = scope.annotation_for(names.DEVICE_SCOPE)
+    if said is None or names.DEVICE_SCOPE not in scope.meanings:
+        return
+    templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
+    requests = [one.shape.devices for one in templates]
+    if any(request is not None and request.whole and request.gpus for request in requests):
+        return
+    shared = any(request is not None and request.gpus for request in requests)
+    part = "a part of a GPU is always in one scope" if shared else "the pods request no GPU"
+    yield conflict(said, f"is for pods with whole GPUs, and {part}; remove it")
+
+
 def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:
     """Yield errors for levels that exclude each other."""
     require, prefer = scope.meanings.get(names.REQUIRE), scope.meanings.get(names.PREFER)

@@ -15,6 +15,7 @@ from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, PodSet
 from engine.cache.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
+from engine.devices.hosts import allocation_order
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.repair import KeptSlot
 from engine.scheduler.outcome import Placed
@@ -28,18 +29,22 @@ def allocate_devices(
 ) -> Placed:
     """Return the plan with the devices of each pod; slots in `kept` (by pod set and rank) keep theirs."""
     given: dict[str, list[Uses]] = {}  # host -> devices allocated in this plan
-    plans: list[PodSetPlan] = []
-    for plan in placed.pod_sets:
+    plans = {plan.name: plan for plan in placed.pod_sets}
+
+    def order(plan: PodSetPlan) -> int:
+        shape = shapes.get(plan.name)
+        return 0 if shape is None or shape.devices is None else allocation_order(shape.devices)
+
+    for plan in sorted(placed.pod_sets, key=order):
         shape = shapes.get(plan.name)
         if shape is None or shape.devices is None:
-            plans.append(plan)
             continue
         slots: list[Slot] = []
         for slot in plan.slots:
             beside = given.setdefault(slot.host, [])
             slots.append(_with_devices(slot, shape.devices, capacity, kept.get(plan.name, {}), beside))
-        plans.append(replace(plan, slots=tuple(slots)))
-    return replace(placed, pod_sets=tuple(plans))
+        plans[plan.name] = replace(plan, slots=tuple(slots))
+    return replace(placed, pod_sets=tuple(plans.values()))
 
 
 def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:

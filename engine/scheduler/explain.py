@@ -223,10 +223,13 @@ def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Wait
 
 def _too_large(short: Shortfall, *, away: int) -> str:
     asked = _of_all(short, "pod")
-    unit = short.gpus_per_pod or 1
-    if short.gpus_per_pod:
+    scoped = short.devices is not None and short.devices.scope
+    unit = 1 if scoped else short.gpus_per_pod or 1
+    if scoped and short.devices is not None:
+        asked += f" x {short.devices.asked}"
+    elif short.gpus_per_pod:
         asked += f" x {plural(unit, 'GPU')} = {plural(short.count * unit, 'GPU')}"
-    has = "has" if short.gpus_per_pod else "holds"
+    has = "has" if short.gpus_per_pod and not scoped else "holds"
     possible = _possible(short, away)
     whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
     if short.level is None or whole < short.count:
@@ -249,6 +252,8 @@ def _host_too_small(short: Shortfall) -> str:
         if short.host_gpus == 0:
             return f"{asks} and no host has any"
         return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
+    if short.devices is not None and short.devices.in_scope < short.devices.gpus and short.devices.scope:
+        return _scope_too_small(short.devices)
     if short.devices is not None and not short.gpus_per_pod and (short.limiting or "") in KOORDINATOR:
         return f"one pod asks for {short.devices.asked}, more than any host has; ask for less per pod"
     if short.too_big is not None:
@@ -256,6 +261,14 @@ def _host_too_small(short: Shortfall) -> str:
         has = f"no host has more than {format_units(name, most)}" if most else "no host has any"
         return f"one pod asks for {sanitize(name)} {format_units(name, asked)} and {has}; ask for less per pod"
     return "no host has all that one pod asks for; ask for less per pod"
+
+
+def _scope_too_small(devices: DeviceShortfall) -> str:
+    asks = f"one pod asks for {devices.asked} ({names.DEVICE_SCOPE})"
+    if not devices.in_scope:
+        return f"{asks}, and no host's Device object reports such scopes; remove the annotation"
+    fewer = f"use {devices.in_scope} per pod and more pods, or " if devices.in_scope > 1 else ""
+    return f"{asks}, and no host has more than {devices.in_scope} in one; {fewer}remove the annotation"
 
 
 def _possible(short: Shortfall, away: int) -> int:

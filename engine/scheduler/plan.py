@@ -5,16 +5,19 @@ The only way from a workload to the pure planner, used by the leader, by the web
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from engine.api.device import SCOPES, DeviceRequest
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS
+from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, within_scope
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
@@ -48,6 +51,96 @@ def plan_placement(
     Never raises for malformed input: the outcome names what is missing.
     """
     assert request.pod_sets, "only a workload that asks is planned"
+    plan_with = partial(
+        _plan_shapes,
+        request,
+        capacity=capacity,
+        topology=topology,
+        policy=policy,
+        settled_before=settled_before,
+        excluded=excluded,
+        kept=kept,
+        nominated=nominated,
+        emptied=emptied,
+    )
+    found = plan_with(shapes)
+    if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
+        return _with_near_devices(found, shapes, scopes, plan_with, capacity=capacity, kept=kept or {})
+    return found
+
+
+def _with_near_devices(
+    found: Placed,
+    shapes: Mapping[str, Shape],
+    scopes: frozenset[str],
+    plan_with: Callable[[Mapping[str, Shape]], Outcome],
+    *,
+    capacity: Capacity,
+    kept: Mapping[str, Mapping[int, str]],
+) -> Placed:
+    """Return the plan, or one as good in which the GPUs of every pod share a scope: the nearest that is possible.
+
+    As good: as many pods, and on no level more domains. Only which of the equally good hosts are taken may change.
+    """
+    for scope in SCOPES:
+        near = {
+            name: shape if shape.devices is None or shape.devices.scope else within_scope(shape, scope)
+            for name, shape in shapes.items()
+        }
+        if near == shapes:
+            return found
+        if scope not in scopes:
+            continue
+        if _near_already(found, near, capacity, kept):
+            return found
+        other = plan_with(near)
+        if isinstance(other, Placed) and _as_good(other, found):
+            return other
+    return found
+
+
+def _near_already(
+    found: Placed, near: Mapping[str, Shape], capacity: Capacity, kept: Mapping[str, Mapping[int, str]]
+) -> bool:
+    """Return whether the new pods of a plan fit on their hosts within the scopes of these shapes."""
+    wanted: dict[str, list[tuple[DeviceRequest, int]]] = {}
+    for plan_of_set in found.pod_sets:
+        devices = near[plan_of_set.name].devices
+        standing = Counter(kept.get(plan_of_set.name, {}).values())
+        for slot in plan_of_set.slots if devices is not None and devices.gpus else ():
+            if devices is not None and (count := slot.count - standing[slot.host]) > 0:
+                wanted.setdefault(slot.host, []).append((devices, count))
+    return all(
+        capacity.devices_near(host, requests)
+        for host, requests in wanted.items()
+        if any(request.scope for request, _ in requests)
+    )
+
+
+def _as_good(other: Placed, found: Placed) -> bool:
+    def pods(placed: Placed) -> int:
+        return sum(slot.count for one in placed.pod_sets for slot in one.slots)
+
+    return (
+        pods(other) >= pods(found)
+        and (other.require, other.prefer, other.levels) == (found.require, found.prefer, found.levels)
+        and all(number <= found.domains_used.get(level, 0) for level, number in other.domains_used.items())
+    )
+
+
+def _plan_shapes(
+    request: PlacementRequest,
+    shapes: Mapping[str, Shape],
+    *,
+    capacity: Capacity,
+    topology: Topology | None,
+    policy: Policy,
+    settled_before: float | None,
+    excluded: frozenset[str],
+    kept: Mapping[str, Mapping[int, str]] | None,
+    nominated: frozenset[str],
+    emptied: frozenset[str],
+) -> Outcome:
     if topology is None:
         return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
     if topology.waits:

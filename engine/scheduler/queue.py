@@ -68,7 +68,8 @@ def plan_key(request: PlacementRequest, shapes: Mapping[str, Shape], *beside: ob
     """
     asks, gang = request.pod_sets, request.gang
     about = [
-        (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, shapes[ask.name]) for ask in asks
+        (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, ask.device_scope, shapes[ask.name])
+        for ask in asks
     ]
     counts = [(ask.count, ask.min_available) for ask in asks]
     if len(asks) > 1 or gang is not None or asks[0].require == AUTO:

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from engine.api.device import DeviceRequest
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
 from engine.api.resources import is_claim
@@ -24,6 +25,7 @@ from engine.topology.topology import Topology
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
 IN_USE: Final = "in use"
 IN_PART: Final = "with GPUs used in part"
+APART: Final = "with too few free GPUs in one scope"
 TOO_SMALL: Final = "too small"
 
 
@@ -38,6 +40,8 @@ class DeviceShortfall:
     in_part     GPUs used in part on that host
     freest      percent left of the freest GPU of an eligible host; None: not known of any
     most        whole GPUs of the largest host, in use or not
+    scope       what the GPUs of a pod must share; "": nothing
+    in_scope    most GPUs that share such a scope on any host, in use or not; 0: no host reports such scopes
     """
 
     asked: str
@@ -47,6 +51,8 @@ class DeviceShortfall:
     in_part: int
     freest: int | None
     most: int
+    scope: str = ""
+    in_scope: int = 0
 
 
 def device_shortfall(
@@ -70,7 +76,19 @@ def device_shortfall(
         in_part=max(partly, default=0),
         freest=None if freest is None or not freest.any() else int(freest.max()),
         most=capacity.largest(name, topology) // (WHOLE if name in KOORDINATOR else 1),
+        scope=request.scope,
+        in_scope=_most_in_scope(shape, request, topology, capacity),
     )
+
+
+def _most_in_scope(shape: Shape, request: DeviceRequest, topology: Topology, capacity: Capacity) -> int:
+    """Return the most GPUs, up to the request's number, that share its scope on a host of the topology."""
+    if request.scope not in capacity.device_scopes:
+        return 0
+    for gpus in range(request.gpus, 1, -1):
+        if capacity.count(replace(shape, devices=replace(request, gpus=gpus)), topology).empty.any():
+            return gpus
+    return 1
 
 
 def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counted: SlotCounts) -> SlotCounts:
@@ -80,10 +98,14 @@ def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counte
     return capacity.count(replace(shape, devices=None), topology)
 
 
-def full(host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts) -> str:
-    """Return why an eligible host without a free slot has none."""
+def full(
+    host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts, scoped: bool
+) -> str:
+    """Return why an eligible host without a free slot has none; `scoped`: the GPUs of a pod must share a scope."""
     if counted.empty[place] > 0:
-        return IN_PART if by_numbers.free[place] > 0 else IN_USE
+        if by_numbers.free[place] > 0:
+            return APART if scoped else IN_PART
+        return IN_USE
     problem = capacity.device_problem(host) if by_numbers.empty[place] > 0 else ""
     return problem or TOO_SMALL
 
@@ -191,11 +213,13 @@ def shortfall_of(
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
+    scoped = shape.devices is not None and bool(shape.devices.scope)
     for index, reason in enumerate(reasons):
         if reason:
             exclusions[reason] += 1
         elif counted.free[index] == 0:
-            exclusions[full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers)] += 1
+            why = full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers, scoped=scoped)
+            exclusions[why] += 1
     for reason in topology.outside.values():
         exclusions[reason] += 1
     per_host = int(empty.max()) if len(empty) else 0

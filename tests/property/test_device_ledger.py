@@ -26,6 +26,9 @@ REQUESTS = (
     whole(1),
     whole(2, rdma=100),
     whole(4),
+    whole(2).within("pcie"),
+    whole(4).within("numa"),
+    whole(2).within("nvlink"),
     part(50),
     part(30),
     part(40, gpus=2),
@@ -129,7 +132,7 @@ class Histories(RuleBasedStateMachine):
             fresh.hold(at, who, what, uses, count=count)
         rows = np.arange(len(HOSTS))
         for what in REQUESTS:
-            alone = [slots(fresh.left(at), what) for at in self.hosts]
+            alone = [slots(fresh.left(at), what, partitions=one.partitions) for at, one in self.hosts.items()]
             assert self.ledger.slots(rows, what).tolist() == fresh.slots(rows, what).tolist() == alone
             assert self.ledger.slots(rows, what, empty=True).tolist() == fresh.slots(rows, what, empty=True).tolist()
         for at in self.hosts:

@@ -144,7 +144,7 @@ def test_many_hosts_at_once_are_each_host_alone(
     alone = [ledger.slots_of(int(row), request) for row in rows]
     assert ledger.slots(rows, request).tolist() == alone
     assert ledger.slots(rows[:1], request).tolist() == alone[:1]
-    bare = [slots([unused(one) for one in ledger.inventory(int(row)).devices], request) for row in rows]
+    bare = [slots([unused(one) for one in ledger.inventory(int(row)).devices], request, partitions={}) for row in rows]
     assert ledger.slots(rows, request, empty=True).tolist() == bare
 
 

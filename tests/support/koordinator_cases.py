@@ -74,7 +74,7 @@ class KoordinatorCase:
         asked = {name: amount(value) for name, value in self.containers[0]["limits"].items()}
         request = DeviceRequest(gpus=1, core=asked.get(CORE, 0), ratio=asked.get(RATIO, 0), memory=asked.get(MEMORY, 0))
         gpu = Device("gpu", 0, "", self.size is not None, core=100, ratio=100, memory=self.size or 0)
-        if not slots([unused(gpu)], request):
+        if not slots([unused(gpu)], request, partitions={}):
             return {"refused": True}
         use = gpu_use(request, gpu)
         return {"use": {"core": use.core, "ratio": use.ratio, "memory": use.memory}}

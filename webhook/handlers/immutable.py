@@ -179,6 +179,7 @@ def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iter
         (names.PREFER, was.prefer, now.prefer),
         *(((names.SLICES, was.slices, now.slices),) if layered else slices),
         (names.COLOCATE, was.colocate, now.colocate),
+        (names.DEVICE_SCOPE, was.device_scope, now.device_scope),
     )
     yield from (key for key, one, other in parts if one != other)
 

@@ -33,25 +33,32 @@ def crd(client: Client) -> None:
     KOORDINATOR.install(client)
 
 
-def gpu(minor: int, *, health: bool = True) -> Json:
+def gpu(minor: int, *, health: bool = True, pcie: str = "p0") -> Json:
     amounts = {CORE: "100", RATIO: "100", MEMORY: "80Gi"}
-    return {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": health, "resources": amounts}
+    topology = {"socketID": 0, "nodeID": 0, "pcieID": pcie}
+    one = {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": health, "resources": amounts}
+    return {**one, "topology": topology}
 
 
 class Told:
-    """Hosts with two GPUs each that tell them; each object also holds a device that nobody understands."""
+    """Hosts with two GPUs each that tell them; each object also holds a device that nobody understands.
 
-    def __init__(self, gangs: Namespace, service: Service, layout: str) -> None:
+    The GPUs of a host are on one PCIe scope, those of the first `apart` hosts on two.
+    """
+
+    def __init__(self, gangs: Namespace, service: Service, layout: str, *, apart: int = 0) -> None:
         self._client, self._service = gangs.client, service
         shape = HostShape(gpus=0, extended={CORE: "200", RATIO: "200", MEMORY: "160Gi"})
         self.hosts = gangs.fleet.grid(layout, shape=shape)
-        for host in self.hosts:
+        for number, host in enumerate(self.hosts):
             body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
-            self._client.create(DEVICES, {**body, "metadata": {"name": host}, "spec": self._spec()})
+            spec = self._spec(apart=number < apart)
+            self._client.create(DEVICES, {**body, "metadata": {"name": host}, "spec": spec})
         self.known(len(self.hosts))
 
-    def _spec(self, *sick: int) -> Json:
-        return {"devices": [*(gpu(minor, health=minor not in sick) for minor in range(2)), {"type": "gpu"}]}
+    def _spec(self, *sick: int, apart: bool = False) -> Json:
+        gpus = [gpu(minor, health=minor not in sick, pcie=f"p{minor if apart else 0}") for minor in range(2)]
+        return {"devices": [*gpus, {"type": "gpu"}]}
 
     def sick(self, host: str, *minors: int) -> None:
         """Turn these of a host's GPUs sick, and the others well."""
@@ -75,7 +82,8 @@ class Told:
 
 @pytest.fixture
 def told(request: pytest.FixtureRequest, crd: None, gangs: Namespace, service: Service) -> Iterator[Told]:
-    hosts = Told(gangs, service, getattr(request, "param", "1x1x1"))
+    layout, apart = getattr(request, "param", ("1x1x1", 0))
+    hosts = Told(gangs, service, layout, apart=apart)
     yield hosts
     hosts.clear()
 
@@ -115,6 +123,25 @@ def test_pods_are_told_their_parts_of_devices(gangs: Namespace, told: Told) -> N
         assert device["resources"] == {CORE: "50", MEMORY: "40Gi", RATIO: "50"}
     gangs.submit("more", pods=1, annotations=require("host"), pod_spec=share(10))
     gangs.waits("more", "InsufficientFreeGPUs")
+
+
+@pytest.mark.parametrize("told", [("1x1x3", 2)], indirect=True)
+def test_near_devices_decide_the_host(gangs: Namespace, told: Told) -> None:
+    """The last of three equal hosts is taken: its GPUs share a PCIe scope; if that is required no other will do."""
+    near = told.hosts[-1]
+    gangs.submit("pair", pods=1, annotations=require("host"), pod_spec=share(200))
+    gangs.all_bound("pair", 1)
+    (first,) = gangs.pods("pair")
+    assert first["spec"]["nodeName"] == near
+    assert [device["minor"] for device in devices_of(first)] == [0, 1]
+    strict = {**require("host"), names.DEVICE_SCOPE: "pcie"}
+    gangs.submit("strict", pods=1, annotations=strict, pod_spec=share(200))
+    gangs.waits("strict", "InsufficientFreeGPUs")
+    gangs.submit("any", pods=1, annotations=require("host"), pod_spec=share(200))
+    gangs.all_bound("any", 1)
+    gangs.client.delete(f"{gangs.jobs_path}/pair?propagationPolicy=Background")
+    gangs.all_bound("strict", 1)
+    assert [one["spec"]["nodeName"] for one in gangs.pods("strict")] == [near]
 
 
 def test_a_sick_device_is_nobodys_until_it_is_well(gangs: Namespace, told: Told) -> None:

@@ -251,9 +251,9 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
         (
             "rack",
-            "no such annotation; the keys are colocate, gang-name, gang-size, min-available, pod-group, "
-            "prefer-topology, profile, recover-timeout, relax-after, require-topology, schedule-timeout, slice-size, "
-            "slice-topology, slices, start-timeout, topology, unconstrained-topology",
+            "no such annotation; the keys are colocate, device-scope, gang-name, gang-size, min-available, "
+            "pod-group, prefer-topology, profile, recover-timeout, relax-after, require-topology, schedule-timeout, "
+            "slice-size, slice-topology, slices, start-timeout, topology, unconstrained-topology",
         ),
     ],
 )
@@ -547,6 +547,32 @@ def test_a_profile_is_one_of_those_that_exist() -> None:
         "InvalidValue",
     )
     assert error.message.endswith('did you mean "spread"?')
+
+
+NO_GPU = {"containers": [{"name": "c"}]}
+GPUS = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]}
+SHARE = {"containers": [{"name": "c", "resources": {"limits": {"koordinator.sh/gpu": "50"}}}]}
+
+
+def test_a_scope_of_devices_alone_asks_for_no_level() -> None:
+    """It says which GPUs a pod gets, not which hosts the gang."""
+    error = only(read({names.DEVICE_SCOPE: "pcie"}, pod_spec=GPUS))
+    assert error.reason == "MissingValue"
+    assert names.DEVICE_SCOPE in error.message
+
+
+@pytest.mark.parametrize(("pod", "why"), [(NO_GPU, "the pods request no GPU"), (SHARE, "always in one scope")])
+def test_a_scope_of_devices_needs_whole_gpus(pod: Any, why: str) -> None:
+    error = only(read({names.REQUIRE: "rack", names.DEVICE_SCOPE: "pcie"}, pod_spec=pod))
+    assert (error.field, error.reason) == (f"metadata.annotations[{names.DEVICE_SCOPE}]", "ConflictingAnnotations")
+    assert why in error.message
+
+
+def test_two_scopes_of_devices_contradict_each_other() -> None:
+    error = only(
+        read({names.REQUIRE: "rack", names.DEVICE_SCOPE: "pcie"}, template={names.DEVICE_SCOPE: "numa"}, pod_spec=GPUS)
+    )
+    assert error.reason == "ConflictingAnnotations"
 
 
 def test_a_profile_alone_asks_for_no_level() -> None:

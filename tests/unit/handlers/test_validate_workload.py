@@ -519,6 +519,14 @@ def test_layers_of_slices_of_a_running_gang_may_not_change(layers: str | None) -
     assert admitted(old, annotated(old, slices="rack=4, kubernetes.io/hostname=2"), view).allowed
 
 
+def test_the_scope_of_a_running_gang_s_devices_may_not_change() -> None:
+    """Its pods have devices already."""
+    old = running(raw_job({names.REQUIRE: "rack", names.DEVICE_SCOPE: "pcie"}))
+    old["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "4"}}
+    answer = admitted(old, annotated(old, device_scope="numa"), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{names.DEVICE_SCOPE}]"]
+
+
 def test_the_profile_of_a_running_gang_may_not_change() -> None:
     """Its slots were chosen by it."""
     old = running(raw_job({names.REQUIRE: "rack", names.PROFILE: "spread"}))

@@ -1,0 +1,156 @@
+"""`topogate simulate` on pods of several GPUs: hosts where they share a PCIe scope, a NUMA node or NVLink."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.api import names
+from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO
+from tests.support.simulation import Json, answer, grid, job, pod
+
+HOST, RACK = {"require": "host"}, {"require": "rack"}
+
+
+def device_object(host: str, gpus: list[tuple[int | None, str]]) -> Json:
+    """A Device object of GPUs, each with its NUMA node and PCIe scope."""
+    one = {"type": "gpu", "health": True, "resources": {CORE: "100", RATIO: "100", MEMORY: "80Gi"}}
+    devices = [
+        {**one, "minor": minor, "id": f"GPU-{minor}"}
+        | ({} if numa is None else {"topology": {"nodeID": numa, "pcieID": pcie, "socketID": numa}})
+        for minor, (numa, pcie) in enumerate(gpus)
+    ]
+    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    return {**kind, "metadata": {"name": host}, "spec": {"devices": devices}}
+
+
+EIGHT = [(minor // 4, f"p{minor // 2}") for minor in range(8)]
+
+
+def cluster(*told: list[tuple[int | None, str]], racks: int = 1) -> list[Json]:
+    """Hosts of 8 GPUs; the first ones have a Device object."""
+    nodes = grid(1, racks, 2)
+    hosts = [one["metadata"]["name"] for one in nodes]
+    return [*nodes, *(device_object(host, gpus) for host, gpus in zip(hosts, told, strict=False) if gpus)]
+
+
+def gpu_job(name: str, pods: int, gpus: int, asks: Json, scope: str | None = None) -> Json:
+    body = job(name, pods, asks)
+    amounts = {NVIDIA: str(gpus)}
+    body["spec"]["template"]["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": amounts}}]
+    if scope is not None:
+        body["metadata"].setdefault("annotations", {})[names.DEVICE_SCOPE] = scope
+    return body
+
+
+def used(host: str, *minors: int) -> Json:
+    """A pod of somebody else with these GPUs."""
+    body = pod(f"used-{host}", host)
+    body["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {NVIDIA: str(len(minors))}}}]
+    devices = {"gpu": [{"minor": minor, "resources": {CORE: "100", RATIO: "100"}} for minor in minors]}
+    body["metadata"]["annotations"] = {names.DEVICE_ALLOCATED: json.dumps(devices)}
+    return body
+
+
+def gang(objects: list[Json], body: Json, **options: Any) -> Json:
+    (found,) = answer(objects, [body], **options)["workloads"]
+    return dict(found)
+
+
+def hosts_and_minors(found: Json) -> list[tuple[str, list[list[int]]]]:
+    assert found["verdict"] == "placed", found
+    return [
+        (slots["domain"][-1], [[use["minor"] for use in pod_uses] for pod_uses in slots["devices"] or []])
+        for slots in found["podSets"][0]["assignment"]
+    ]
+
+
+def names_of(objects: list[Json]) -> list[str]:
+    return [one["metadata"]["name"] for one in objects if one["kind"] == "Node"]
+
+
+def test_of_two_equal_hosts_the_one_where_the_gpus_share_a_scope_is_taken() -> None:
+    """The first host is fuller, which is why it would be taken; its free GPUs are on two PCIe scopes."""
+    objects = cluster(EIGHT, EIGHT)
+    first, second = names_of(objects)
+    body = gpu_job("near", 1, 2, HOST)
+    assert hosts_and_minors(gang([*objects, used(first, 0, 1, 2, 4, 5, 6)], body)) == [(second, [[0, 1]])]
+    assert hosts_and_minors(gang([*objects, used(first, 0, 1, 2, 3, 4, 5)], body)) == [(first, [[6, 7]])]
+    no_pair = [used(first, 0, 1, 2, 4, 5, 6), used(second, 0, 2, 4, 6)]
+    assert hosts_and_minors(gang([*objects, *no_pair], body)) == [(second, [[1, 3]])]  # of one NUMA node
+
+
+def test_near_devices_cost_no_domain() -> None:
+    """Two pods fit on one host of the rack only far apart from their GPUs: still one host."""
+    objects = cluster(EIGHT, EIGHT)
+    first, second = names_of(objects)
+    crowded = [used(first, 1, 3, 5, 7), used(second, 1, 2, 3, 4, 5, 6)]
+    assert hosts_and_minors(gang([*objects, *crowded], gpu_job("far", 2, 2, HOST))) == [(first, [[0, 2], [4, 6]])]
+
+
+def test_a_required_scope_counts_only_hosts_and_slots_that_keep_to_it() -> None:
+    """Of 8 free GPUs per host 3 pods of 3 share nothing on PCIe scopes of 2; on NUMA nodes of 4 it is one each."""
+    objects = cluster(EIGHT, EIGHT)
+    first, _ = names_of(objects)
+    found = gang(objects, gpu_job("numa", 2, 3, HOST, "numa"))
+    assert hosts_and_minors(found) == [(first, [[0, 1, 2], [4, 5, 6]])]
+    waits = gang([*objects, used(first, 0, 4)], gpu_job("pairs", 7, 2, RACK, "pcie"))
+    assert (waits["verdict"], waits["reason"]) == ("waits", "InsufficientFreeGPUs")
+    assert waits["message"].startswith("needs room for 7 pods x 2 GPUs in one PCIe scope in one rack; best is")
+    assert gang([*objects, used(first, 0, 4)], gpu_job("pairs", 6, 2, RACK, "pcie"))["verdict"] == "placed"
+
+
+def test_what_no_host_can_give_is_never() -> None:
+    """The scope is too small everywhere, or no Device object reports any."""
+    found = gang(cluster(EIGHT, EIGHT), gpu_job("four", 1, 4, HOST, "pcie"))
+    assert (found["verdict"], found["reason"]) == ("never", "HostTooSmall")
+    assert found["message"] == (
+        "one pod asks for 4 GPUs in one PCIe scope (topogate.dev/device-scope), and no host has more than 2 in one; "
+        "use 2 per pod and more pods, or remove the annotation"
+    )
+    nothing: list[tuple[int | None, str]] = [(None, "")] * 8
+    for objects in (cluster(), cluster(nothing, nothing), cluster(EIGHT, EIGHT)):
+        scope = "nvlink" if objects == cluster(EIGHT, EIGHT) else "numa"
+        found = gang(objects, gpu_job("four", 1, 4, HOST, scope))
+        assert (found["verdict"], found["reason"]) == ("never", "HostTooSmall")
+        assert found["message"].endswith("no host's Device object reports such scopes; remove the annotation")
+
+
+def test_only_hosts_with_a_device_object_are_taken() -> None:
+    """A host that counts its GPUs only cannot say what they share."""
+    objects = cluster([], EIGHT)
+    _, second = names_of(objects)
+    assert hosts_and_minors(gang(objects, gpu_job("near", 1, 4, HOST, "numa"))) == [(second, [[0, 1, 2, 3]])]
+
+
+def test_linked_gpus_are_those_of_a_partition() -> None:
+    """A pair of the table: also where other free GPUs share a PCIe scope."""
+    objects = cluster(EIGHT, EIGHT)
+    first, _ = names_of(objects)
+    table = {"2": [{"minors": [0, 2]}, {"minors": [5, 7]}]}
+    device = next(one for one in objects if one["kind"] == "Device" and one["metadata"]["name"] == first)
+    device["metadata"]["annotations"] = {"scheduling.koordinator.sh/gpu-partitions": json.dumps(table)}
+    found = gang(objects, gpu_job("linked", 2, 2, HOST, "nvlink"))
+    assert hosts_and_minors(found) == [(first, [[0, 2], [5, 7]])]
+    assert gang(objects, gpu_job("linked", 3, 2, HOST, "nvlink"))["verdict"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "scope", "told"),
+    [
+        (4, "socket", 'Unsupported value: "socket": allowed: numa, nvlink, pcie'),
+        (0, "numa", 'Invalid value: "numa": is for pods with whole GPUs, and the pods request no GPU; remove it'),
+    ],
+)
+def test_a_scope_that_means_nothing_is_refused(gpus: int, scope: str, told: str) -> None:
+    """With its path, and the allowed values."""
+    body = gpu_job("wrong", 1, gpus, HOST, scope)
+    if not gpus:
+        body["spec"]["template"]["spec"]["containers"][0].pop("resources")
+    found = gang(cluster(EIGHT, EIGHT), body)
+    assert found["verdict"] == "rejected"
+    (error,) = found["errors"]
+    assert error["field"] == f"metadata.annotations[{names.DEVICE_SCOPE}]"
+    assert error["message"] == told
