@@ -214,7 +214,7 @@ class Fairness(Section):
     weights: tuple[NamespaceWeight, ...] = Field(
         default=(),
         max_length=MAX_LIST,
-        description="The first entry that matches a namespace counts; without one the weight is 1.",
+        description="The weights of namespaces: the first matching entry applies; without one the weight is 1.",
     )
 
 
