@@ -23,6 +23,7 @@ BY_KIND = "tests/cluster/gangs/kinds/test_every_kind.py"
 SECONDS = {"tests/cluster/gangs/": 3.0, "tests/cluster/": 0.5, "tests/contract/": 1.0, "tests/property/": 1.0}
 SHORT = 0.05
 LONG = {
+    "tests/cluster/gangs/test_life_readiness.py": 110,
     "tests/cluster/gangs/kinds/test_page_examples.py": 80,
     "tests/cluster/test_control_plane.py": 70,
     "tests/cluster/gangs/kinds/test_training_gangs.py": 50,

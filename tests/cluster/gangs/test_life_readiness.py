@@ -10,7 +10,7 @@ from local.service import NAMESPACE, Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, delete_job, failures, pod_of_index, resume, status_of
-from tests.support.gangs import Json, Namespace, require
+from tests.support.gangs import Json, Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(180)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
@@ -65,6 +65,54 @@ def test_a_gang_whose_pod_cannot_start_on_a_host_is_started_on_others(gangs: Nam
     (note,) = events(gangs, "StartTimeout")
     assert f"on {bad}: container main: ImagePullBackOff: ImagePullBackOff: example.com/train:1" in note
     assert note.endswith(f"start 1 of 3 has failed: it is planned again in 1s without {bad}")
+
+
+def test_the_pods_of_a_jobset_are_started_on_other_hosts_too(
+    gangs: Namespace, policy: PolicyInForce, jobset: None
+) -> None:
+    """Suspended as a whole; no restart of its own is used."""
+    policy.set(limited("4s"))
+    bad, *others = gangs.fleet.grid("1x1x3")
+    template = job_body("", pods=1, selector=gangs.fleet.selector, pod_annotations={**PULL, WAITING_ON: bad})["spec"]
+    spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": template}}]}
+    collection = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{gangs.name}/jobsets"
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
+    gangs.client.create(collection, {**body, "metadata": {"name": "set", "annotations": require("rack")}})
+    eventually(lambda: bad in assigned(gangs, "set"), message=lambda: f"it is tried\n{gangs.describe('set')}")
+    is_told(gangs, "set", "Running", None, 60.0)
+    assert set(assigned(gangs, "set")) == set(others)
+    assert gangs.client.get(f"{collection}/set")["status"].get("restarts", 0) == 0
+    assert len(events(gangs, "StartTimeout")) == 1
+
+
+def test_a_gang_that_cannot_be_suspended_keeps_its_hosts_and_says_what_is_wrong(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """A StatefulSet: its pods would come again with the same image. When it is there, they run."""
+    policy.set(limited("4s"))
+    gangs.fleet.grid("1x1x2")
+    job = job_body("web", pods=2, annotations=require("rack"), selector=gangs.fleet.selector, pod_annotations=PULL)
+    template = job["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "web"}
+    template["spec"]["restartPolicy"] = "Always"
+    spec = {
+        "replicas": 2,
+        "serviceName": "web",
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template,
+    }
+    collection = f"/apis/apps/v1/namespaces/{gangs.name}/statefulsets"
+    gangs.client.create(
+        collection, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": job["metadata"], "spec": spec}
+    )
+    status = is_told(gangs, "web", "Starting", "PodsNotReady", 60.0)
+    assert status["message"].startswith("2 of 2 pods not ready: web-0 on ")
+    assert len(assigned(gangs, "web")) == 2
+    for name in ("web-0", "web-1"):
+        path = f"/api/v1/namespaces/{gangs.name}/pods/{name}"
+        gangs.client.patch(path, {"metadata": {"annotations": {WAITING: None}}})
+    is_told(gangs, "web", "Running", None)
 
 
 def test_after_its_last_start_a_gang_is_held_until_its_user_resumes_it(
