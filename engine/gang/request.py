@@ -146,7 +146,10 @@ def parse_request(
 
     rule = rule_of(workload.namespace, policy)
     if said and rule is not None and not rule.rule.allow:
-        return PlacementRequest(errors=tuple(sorted((*errors, _not_allowed(said[0], rule)), key=_order)))
+        # Annotations for pod-group labels are written by the webhook: their user knows the labels alone.
+        labels = bool(pod_group_of(sources, dialects=policy.annotations.dialects))
+        refused = _not_allowed(said[0], rule, what="pod-group labels" if labels else "request")
+        return PlacementRequest(errors=tuple(sorted((*errors, refused), key=_order)))
     chosen = _topology(said, workload, policy=policy, topologies=topologies)
     levels = level_names(policy.topologies, topologies, chosen)
     if rule is not None and rule.rule.levels is not None:
@@ -210,15 +213,15 @@ def of_group(request: PlacementRequest) -> PlacementRequest:
     return replace(request, pod_sets=asks, gang=gang)
 
 
-def _not_allowed(said: RequestAnnotation, rule: RuleInForce) -> FieldError:
-    """Return the error for a request in a namespace without any; `said` is the first part of it."""
+def _not_allowed(said: RequestAnnotation, rule: RuleInForce, *, what: str) -> FieldError:
+    """Return the error for a request in a namespace without any; `said` is the first part of it, `what` its form."""
     return FieldError(
         field=said.field,
         kind="Forbidden",
         value=None,
         reason="NamespaceNotAllowed",
-        message=f"this namespace may not request a topology or a gang ({rule.field('allow')}); remove the request, or "
-        "use another namespace",
+        message=f"this namespace may not request a topology or a gang ({rule.field('allow')}); remove the {what}, "
+        "or use another namespace",
     )
 
 

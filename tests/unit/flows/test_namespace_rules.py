@@ -41,6 +41,15 @@ def test_a_refusal_by_a_rule_is_the_policys() -> None:
     )
 
 
+def test_pod_group_labels_are_a_request_too() -> None:
+    """Their user wrote no annotation: the message names the labels."""
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    view, sent = FakeView(policy=CLOSED), raw_job(labels=labels, template_labels=labels)
+    refused = validate(review(apply(sent, mutate(review(sent), view, 0.0))), view, 0.0)
+    assert refused.code == 403
+    assert "remove the pod-group labels, or use another namespace" in refused.message
+
+
 def test_plain_pods_follow_the_rules() -> None:
     """A pod with a request of its own is a gang of its namespace."""
     view, sent = FakeView(policy=CLOSED), raw_pod(annotations={names.REQUIRE: "rack"}, gates=())

@@ -78,6 +78,19 @@ def test_any_other_level_is_refused_under_every_key(key: str, value: str) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (names.SLICES, "block=4,rack=2"),
+        ("kueue.x-k8s.io/podset-slice-required-topology-constraints", '[{"topology":"block","size":4}]'),
+    ],
+)
+def test_a_layer_of_slices_names_a_level_too(key: str, value: str) -> None:
+    """In the own spelling and in Kueue's."""
+    assert refusals(read("research-a", {key: value, names.UNCONSTRAINED: "true"})) == [(key, "LevelNotAllowed")]
+    assert read("coarse", {names.SLICES: "block=4", names.UNCONSTRAINED: "true"}).errors == ()
+
+
 def test_an_unknown_level_is_offered_only_what_is_allowed() -> None:
     """A typo is still a typo; the levels that it suggests are those that the namespace may name."""
     (error,) = read("research-a", {names.REQUIRE: "rakc"}).errors
