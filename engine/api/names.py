@@ -19,6 +19,9 @@ SLICE_SIZE: Final = "topogate.dev/slice-size"
 SLICES: Final = "topogate.dev/slices"
 PROFILE: Final = "topogate.dev/profile"
 COLOCATE: Final = "topogate.dev/colocate"
+EXCLUSIVE: Final = "topogate.dev/exclusive-topology"
+SPREAD: Final = "topogate.dev/spread-topology"
+SPREAD_GROUP: Final = "topogate.dev/spread-group"
 RELAX_AFTER: Final = "topogate.dev/relax-after"
 MIN_AVAILABLE: Final = "topogate.dev/min-available"
 SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
@@ -40,6 +43,9 @@ REQUEST_KEYS: Final = frozenset(
         SLICES,
         PROFILE,
         COLOCATE,
+        EXCLUSIVE,
+        SPREAD,
+        SPREAD_GROUP,
         RELAX_AFTER,
         MIN_AVAILABLE,
         SCHEDULE_TIMEOUT,

@@ -84,6 +84,19 @@ class GangRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Separation:
+    """From which other gangs a gang is kept apart, by level alias; at least one of the levels is set.
+
+    `exclusive`: no other gang in its domains of this level. `spread`: no other gang of the same workload in its domains
+    of this level; with `group` no other gang of the namespace that names the same group.
+    """
+
+    exclusive: str | None
+    spread: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadRef:
     """The workload that a Placement belongs to."""
 
@@ -98,7 +111,7 @@ class Placement:
     """A Placement object. `assignment` is None while the gang waits; `status` is the raw status mapping.
 
     `gang` is None with one pod set. `profile` is the workload's own, None where it names none. `group`: the index of
-    the replica, for kinds with a gang per replica.
+    the replica, for kinds with a gang per replica. `separation`: None where other gangs may be in the same domains.
     """
 
     namespace: str
@@ -115,6 +128,7 @@ class Placement:
     gang: GangRequest | None = None
     group: str | None = None
     profile: str | None = None
+    separation: Separation | None = None
     generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
 

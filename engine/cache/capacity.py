@@ -19,12 +19,14 @@ from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
 from engine.api.workload import GangKey, ReservationKey
 from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
+from engine.cache.pods import GangHosts
 from engine.cache.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
 from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.devices.usage import DeviceHolding
+from engine.gang.key import is_orphan
 from engine.planner.plan import SlotIndex
 from engine.planner.tree import Bools, Ints64
 from engine.topology.topology import Topology
@@ -81,6 +83,7 @@ class Capacity:
     """The free resources of every host. Not thread-safe: its owner (`cache.state`) holds the lock."""
 
     def __init__(self) -> None:
+        self.gang_hosts = GangHosts()
         self._rows: dict[str, int] = {}
         self._amounts = ResourceTable()
         self._nodes: list[Node | None] = []
@@ -164,6 +167,8 @@ class Capacity:
             if old == new:
                 continue
             row = self._row(host)
+            if (old is None) != (new is None) and not is_orphan(key):
+                self.gang_hosts.change(key, host, 1 if old is None else -1)
             if old is not None:
                 self._add(row, old.requests, old.count)
             if new is not None:

@@ -1,13 +1,17 @@
 """Indexes every pod under the gang that its owner chain proves, updated as owners appear and disappear.
 
 A pod may be seen before its Job, and the Job before its JobSet. When any object of a chain comes, changes or goes, only
-the pods below it are indexed again.
+the pods below it are indexed again. The hosts of a gang are those of its pods and of its reservations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from engine.api import names
 from engine.api.pod import Pod
@@ -15,14 +19,68 @@ from engine.api.workload import GangKey, Owned, ReservationKey, Workload
 from engine.gang.key import is_gang_key, orphan_key, workload_key
 from engine.gang.ownership import Key, Link, OwnerResolver, object_key
 from engine.gang.plain_pods import is_plain, is_single
+from engine.planner.tree import Bools, Tree
+from engine.topology.topology import Topology
 
 PodKey = tuple[str, str]
+Ints = npt.NDArray[np.int64]
+
+
+class GangHosts:
+    """The gangs on each host, by their pods and reservations; not thread-safe by itself.
+
+    A pod that outlives its workload counts as a gang of its own.
+    """
+
+    def __init__(self) -> None:
+        self._gangs: dict[str, Counter[str]] = {}  # host -> gang -> pods and reservations there
+        self._hosts: dict[str, Counter[str]] = {}  # gang -> host
+        self._numbers: dict[str, tuple[Tree, Ints, set[str]]] = {}  # by topology: gangs per host, and what changed
+
+    def __len__(self) -> int:
+        """Return the number of hosts with a gang."""
+        return len(self._gangs)
+
+    def change(self, gang: str, host: str, by: int) -> None:
+        """Add to the number of a gang's pods and reservations on a host; at 0 the gang is not there any more."""
+        for index, one, other in ((self._gangs, host, gang), (self._hosts, gang, host)):
+            counts = index.setdefault(one, Counter())
+            counts[other] += by
+            if not counts[other]:
+                del counts[other]
+                if not counts:
+                    del index[one]
+        for name, (tree, _, changed) in list(self._numbers.items()):
+            changed.add(host)
+            if len(changed) > len(tree.hosts):  # nobody has asked for long
+                del self._numbers[name]
+
+    def others(self, own: Collection[str], topology: Topology) -> Bools:
+        """Return for each host of a topology whether a gang other than these is there."""
+        tree = topology.tree
+        known = self._numbers.get(topology.name)
+        if known is None or known[0] is not tree:
+            known = (tree, np.zeros(len(tree.hosts), dtype=np.int64), set(self._gangs))
+            self._numbers[topology.name] = known
+        _, numbers, changed = known
+        for host in changed:
+            if (place := tree.index.get(host)) is not None:
+                numbers[place] = len(self._gangs.get(host, ()))
+        changed.clear()
+        there = Counter(host for key in own for host in self._hosts.get(key, ()))
+        others = numbers > 0
+        for host, gangs in there.items():
+            if (place := tree.index.get(host)) is not None:
+                others[place] = numbers[place] > gangs
+        return others
 
 
 class PodIndex:
     """All pods and the links above them, by gang; not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: GangHosts) -> None:
+        """`hosts` counts every pod of a gang on its host."""
+        self._hosts = hosts
         self._links: dict[Key, Workload | Owned] = {}
         self._pods: dict[PodKey, Pod] = {}
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
@@ -100,11 +158,13 @@ class PodIndex:
         gang = owners.owner_of(pod).key
         if gang is not None:
             self._members.setdefault(gang, {})[pod.key] = pod
+            self._count(gang, pod, 1)
             self._keys[pod.key] = gang
             return {gang}
         if names.MANAGED in pod.spec.labels:
             orphan = self._keys[pod.key] = orphan_key(pod)
             self._orphans[orphan] = pod
+            self._count(orphan, pod, 1)
             return {orphan}
         return set() if pod.owner is None else {workload_key(pod.owner.uid)}
 
@@ -113,12 +173,18 @@ class PodIndex:
         if key is None:
             return set()
         if is_gang_key(key):
-            self._members[key].pop(pod)
+            self._count(key, self._members[key].pop(pod), -1)
             if not self._members[key]:
                 del self._members[key]
         else:
-            del self._orphans[key]
+            self._count(key, self._orphans.pop(key), -1)
         return {key}
+
+    def _count(self, key: ReservationKey, pod: Pod, by: int) -> None:
+        """Count a managed pod on its host; one that outlives its workload too."""
+        host = pod.spec.node_name or pod.nominated_node
+        if host and not pod.finished and names.MANAGED in pod.spec.labels:
+            self._hosts.change(key, host, by)
 
     def _link(self, link: Link) -> None:
         if link.owner is not None:

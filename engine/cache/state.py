@@ -94,7 +94,7 @@ class ClusterState:
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
-        self._pods = PodIndex()
+        self._pods = PodIndex(self.capacity.gang_hosts)
         self._usage = NamespaceUsage()
         self._owners: OwnerResolver | None = None
         self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
@@ -210,10 +210,11 @@ class ClusterState:
                 if old is not None and (new is None or new.assignment is None):
                     self._keep_dropped_slots(old)
                 touched |= self.gangs.set_placement(old, new)
-                if old is not None and old.assignment is not None and (new is None or new.assignment != old.assignment):
+                dropped = old is not None and old.assignment is not None
+                dropped = dropped and (new is None or new.assignment != old.assignment)
+                ended = new is not None and new.status.get("phase") == "Finished" and self._keeps_hosts(new)
+                if dropped or ended:
                     self._pending.capacity_freed = True
-                elif new is not None and new.status.get("phase") == "Finished" and self._limits_hosts(new.namespace):
-                    self._pending.capacity_freed = True  # only now its hosts do not count for its namespace any more
             case "devices":
                 devices: NodeDevices = new or old
                 if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
@@ -253,10 +254,14 @@ class ClusterState:
         """Return the usage of a gang's pods that are still to come."""
         return sum((usage_of_pods(requests, count) for count, requests in self.capacity.to_come(key)), Usage())
 
-    def _limits_hosts(self, namespace: str) -> bool:
-        """Return whether the policy limits the hosts on which gangs of a namespace have slots."""
-        rule = rule_of(namespace, self.policy)
-        return rule is not None and rule.rule.max_reserved_hosts is not None
+    def _keeps_hosts(self, placement: Placement) -> bool:
+        """Return whether the hosts of a Placement count until it is finished, though its pods have ended before.
+
+        For a limit of its namespace, or because it keeps other gangs out of its domains.
+        """
+        rule = rule_of(placement.namespace, self.policy)
+        limited = rule is not None and rule.rule.max_reserved_hosts is not None
+        return limited or placement.separation is not None
 
     def topologies_under(self, policy: Policy) -> dict[str, Topology]:
         """Return the topologies that a policy would have over the current nodes."""

@@ -14,7 +14,16 @@ from typing import Any
 from engine.api import names
 from engine.api.device import SCOPES, DeviceUse
 from engine.api.duration import epoch
-from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.placement import (
+    Assignment,
+    GangRequest,
+    Placement,
+    PodSetPlan,
+    PodSetRequest,
+    Separation,
+    Slot,
+    WorkloadRef,
+)
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
 from engine.api.resources import QuantityError, format_bytes
@@ -52,6 +61,7 @@ def placement(source: Source) -> Placement:
         gang=None if spec.gang is None else _gang(spec.gang),
         group=spec.group,
         profile=spec.profile,
+        separation=_separation(spec.separation),
         generation=meta.generation or 0,
         status=raw.status or {},
     )
@@ -111,9 +121,17 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
         spec["group"] = placement.group
     if placement.profile is not None:
         spec["profile"] = placement.profile
+    if (apart := placement.separation) is not None:
+        spec["separation"] = {"exclusive": apart.exclusive, "spread": apart.spread, "spreadGroup": apart.group}
     if placement.assignment is not None:
         spec["assignment"] = assignment_body(placement.assignment)
     return {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata, "spec": spec}
+
+
+def _separation(raw: wire.PlacementSeparation | None) -> Separation | None:
+    if raw is None or (raw.exclusive is None and raw.spread is None):
+        return None
+    return Separation(raw.exclusive, raw.spread, raw.spread_group)
 
 
 def assignment_body(assignment: Assignment) -> dict[str, Any]:

@@ -618,6 +618,14 @@ class PlacementAssignment(Struct):
     pod_sets: list[PlacementPlan]
 
 
+class PlacementSeparation(Struct):
+    """spec.separation of a Placement."""
+
+    exclusive: str | None = None
+    spread: str | None = None
+    spread_group: str | None = None
+
+
 class PlacementSpec(Struct):
     """spec of a Placement."""
 
@@ -628,6 +636,7 @@ class PlacementSpec(Struct):
     group: str | None = None
     gang: PlacementGang | None = None
     profile: str | None = None
+    separation: PlacementSeparation | None = None
     assignment: PlacementAssignment | None = None
 
 

@@ -30,6 +30,7 @@ from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
+from engine.scheduler.separation import separation_key
 from engine.scheduler.starvation import Nomination, StarvingGang
 
 log = logging.getLogger("topogate.controller")
@@ -242,7 +243,8 @@ class GangScheduler:
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
-            problem = plan_key(gang.request, gang.shapes, excluded, hosts, classes)
+            apart = separation_key(gang)
+            problem = plan_key(gang.request, gang.shapes, excluded, hosts, classes, apart)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own
             if not joins and not alone and not self._term.nominator.of(key) and self._answered(key, gang, problem, now):

@@ -34,8 +34,10 @@ def stale(gang: Gang) -> bool:
     asked, placement = gang.request, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is None:
         return False
-    planned = (tuple(map(request_of, placement.pod_sets)), placement.gang, placement.topology, placement.profile)
-    return planned != (tuple(map(request_of, asked.pod_sets)), asked.gang, asked.topology, asked.profile)
+    planned = (placement.gang, placement.topology, placement.profile, placement.separation)
+    asks = (asked.gang, asked.topology, asked.profile, asked.separation)
+    of_pods = (tuple(map(request_of, placement.pod_sets)), tuple(map(request_of, asked.pod_sets)))
+    return planned != asks or of_pods[0] != of_pods[1]
 
 
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
@@ -52,9 +54,9 @@ def request_written(gang: Gang, *, priority: int) -> bool:
     asked, placement = gang.request, gang.placement
     if not asked.pod_sets or placement is None or placement.assignment is not None or placement.deleting:
         return True
-    whole = (placement.topology, placement.priority, placement.gang, placement.profile)
-    written = (*whole, [*map(_on_the_wire, placement.pod_sets)])
-    return written == (asked.topology, priority, asked.gang, asked.profile, [*map(_on_the_wire, asked.pod_sets)])
+    whole = (placement.topology, placement.priority, placement.gang, placement.profile, placement.separation)
+    wanted = (asked.topology, priority, asked.gang, asked.profile, asked.separation)
+    return whole == wanted and [*map(_on_the_wire, placement.pod_sets)] == [*map(_on_the_wire, asked.pod_sets)]
 
 
 def _on_the_wire(pod_set: PodSetRequest) -> PodSetRequest:

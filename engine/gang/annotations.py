@@ -244,7 +244,7 @@ def invalid(
 
 
 def _level(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> str | FieldError:
-    auto = (names.AUTO,) if said.about != names.SLICE_TOPOLOGY else ()
+    auto = (names.AUTO,) if said.about in (names.REQUIRE, names.PREFER) else ()
     if said.value in auto:
         lowest = levels.lowest
         if lowest is None:
@@ -395,6 +395,8 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.REQUIRE: _level,
     names.PREFER: _level,
     names.SLICE_TOPOLOGY: _level,
+    names.EXCLUSIVE: _level,
+    names.SPREAD: _level,
     names.TOPOLOGY: _topology,
     names.UNCONSTRAINED: _flag,
     names.SLICE_SIZE: _number,
@@ -407,6 +409,7 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.START_TIMEOUT: _timeout,
     names.RECOVER_TIMEOUT: _timeout,
     names.COLOCATE: _name,
+    names.SPREAD_GROUP: _name,
     names.GANG_NAME: _name,
     names.POD_GROUP: _name,
     names.DEVICE_SCOPE: _device_scope,

@@ -85,6 +85,11 @@ def orphan_key(pod: Pod) -> ReservationKey:
     return ReservationKey(f"{_ORPHAN}{pod.namespace}/{pod.name}")
 
 
+def is_orphan(key: ReservationKey) -> bool:
+    """True for the key that stands for a pod without a gang."""
+    return key.startswith(_ORPHAN)
+
+
 def grace_key(number: int) -> ReservationKey:
     """Return the key of one grace period."""
     return ReservationKey(f"{_GRACE}{number}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
-from engine.api.placement import GangRequest, PodSetRequest
+from engine.api.placement import GangRequest, PodSetRequest, Separation
 from engine.api.reasons import Code
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import (
@@ -36,6 +36,7 @@ from engine.gang.validation import (
     of_plain_pods,
     pod_group_errors,
     slice_errors,
+    spread_group_errors,
     template_errors,
 )
 from engine.gang.warnings import request_warnings, unread
@@ -47,11 +48,14 @@ from engine.topology.topology import Topology
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
+_SEPARATION = frozenset({names.EXCLUSIVE, names.SPREAD, names.SPREAD_GROUP})
 _NEEDS_LEVEL = (
-    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, names.DEVICE_SCOPE}) | _TIMEOUTS
+    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, names.DEVICE_SCOPE})
+    | _TIMEOUTS
+    | _SEPARATION
 )
 # about the whole gang, wherever they are set
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP}) | _TIMEOUTS
+_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP}) | _TIMEOUTS | _SEPARATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,8 @@ class PlacementRequest:
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
     which the gang is requeued or given up. `start_timeout` and `recover_timeout`: instead of the policy's, in seconds;
     infinite for none. `profile` is None where the policy decides. `levels`: the aliases of the only levels that `auto`
-    may stand for, coarse to fine; None: all. `pod_group`: whose minimum it is, if not its own alone. `warnings` are
-    sentences for the user, without a prefix.
+    may stand for, coarse to fine; None: all. `pod_group`: whose minimum it is, if not its own alone. `separation`:
+    None where other gangs do not matter. `warnings` are sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -87,6 +91,7 @@ class PlacementRequest:
     start_timeout: float | None = None
     recover_timeout: float | None = None
     pod_group: PodGroupRequest | None = None
+    separation: Separation | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -165,6 +170,7 @@ def parse_request(
         errors += device_scope_errors(scope, workload)
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
+    errors += spread_group_errors(said)
     if grouped:
         errors += pod_group_errors(workload, whole, scopes[1:], said)
     elif said and not any(one.about in LEVELS for one in said):
@@ -184,6 +190,7 @@ def parse_request(
         gang_wide=of_all,
         keeps_incomplete=policy.incomplete == "keep",
         group=group.minimum if group is not None else None,
+        levels=levels,
         dialects=policy.annotations.dialects,
     )
     return PlacementRequest(
@@ -198,6 +205,7 @@ def parse_request(
         profile=of_all.get(names.PROFILE),
         levels=levels.allowed,
         pod_group=group,
+        separation=_separation(of_all),
     )
 
 
@@ -211,6 +219,13 @@ def of_group(request: PlacementRequest) -> PlacementRequest:
         gang = None
     asks = tuple(replace(ask, min_available=min(1, ask.count)) for ask in request.pod_sets)
     return replace(request, pod_sets=asks, gang=gang)
+
+
+def _separation(gang_wide: Mapping[str, str]) -> Separation | None:
+    exclusive, spread = gang_wide.get(names.EXCLUSIVE), gang_wide.get(names.SPREAD)
+    if exclusive is None and spread is None:
+        return None
+    return Separation(exclusive, spread, gang_wide.get(names.SPREAD_GROUP))
 
 
 def _not_allowed(said: RequestAnnotation, rule: RuleInForce, *, what: str) -> FieldError:

@@ -28,7 +28,13 @@ VOLUMES: Final = "volumes"
 JUST_JOINED: Final = "just joined"
 FAILED_LATELY: Final = "recently failed for this gang"
 KEPT_FOR_OTHERS: Final = "kept for a gang that has waited longer"
-_PASSING: Final = frozenset({CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS})
+# The same for a gang that is kept apart from others (`engine.scheduler.separation`).
+SPREAD_APART: Final = "in domains of gangs to be spread from"
+EXCLUSIVE: Final = "in domains of exclusive gangs"
+SHARED: Final = "in domains with other gangs"
+_PASSING: Final = frozenset(
+    {CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS, SPREAD_APART, EXCLUSIVE, SHARED}
+)
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"
 _INT64: Final = range(-(2**63), 2**63)

@@ -131,6 +131,13 @@ def colocation_errors(scopes: Sequence[RequestScope]) -> Iterator[FieldError]:
             yield _missing(said, names.REQUIRE, "also needs the level of the shared domain")
 
 
+def spread_group_errors(said: Sequence[RequestAnnotation]) -> Iterator[FieldError]:
+    """Yield the error for a spread group without the level of its domains."""
+    of_group = next((one for one in said if one.about == names.SPREAD_GROUP), None)
+    if of_group is not None and not any(one.about == names.SPREAD for one in said):
+        yield _missing(of_group, names.SPREAD, "also needs the level at which its gangs have different domains")
+
+
 def slice_errors(
     scope: RequestScope, whole: RequestScope, workload: Workload, levels: LevelNames
 ) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
+from engine.topology.choice import LevelNames
 
 _PREFIX: Final = names.API_GROUP.partition(".")[0]
 _MAX_WARNINGS: Final = 4  # users do not read more
@@ -49,6 +50,7 @@ def request_warnings(
     gang_wide: Mapping[str, str],
     keeps_incomplete: bool,
     group: int | None,
+    levels: LevelNames,
     dialects: Collection[str],
 ) -> Iterator[str]:
     """Yield the warnings about a request that has no errors.
@@ -65,6 +67,7 @@ def request_warnings(
     ):
         yield "relax-after has no effect without require-topology: no level is required"
     yield from _timeouts(workload, gang_wide, keeps_incomplete=keeps_incomplete)
+    yield from _separation(workload, gang_wide, levels)
     yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
     if group is not None and group > workload.slots and workload.handling != "pods":
@@ -82,6 +85,17 @@ def _timeouts(workload: Workload, gang_wide: Mapping[str, str], *, keeps_incompl
             yield f"{key} only reports: a {workload.kind} cannot be suspended, so it keeps its slots"
     elif names.RECOVER_TIMEOUT in gang_wide and keeps_incomplete:
         yield "recover-timeout has no effect: the policy keeps incomplete gangs (incomplete: keep)"
+
+
+def _separation(workload: Workload, gang_wide: Mapping[str, str], levels: LevelNames) -> Iterator[str]:
+    """Warn of a spread-topology that keeps nothing apart, or nothing that exclusive-topology would not."""
+    spread, exclusive = gang_wide.get(names.SPREAD), gang_wide.get(names.EXCLUSIVE)
+    if spread is None:
+        return
+    if workload.group_label is None and workload.unit != "child" and names.SPREAD_GROUP not in gang_wide:
+        yield f"spread-topology has no effect: the {workload.kind} is one gang; add {names.SPREAD_GROUP}"
+    elif exclusive is not None and (exclusive == spread or levels.coarser(exclusive, spread)):
+        yield f"spread-topology adds nothing: exclusive-topology {sanitize(exclusive)} keeps all other gangs out"
 
 
 def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from engine.gang.request import PlacementRequest
 from engine.planner.plan import domain_slots
 from engine.planner.tree import Ints64
 from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.separation import exclusive_hosts
 from engine.scheduler.starvation import Nomination, StarvingGang
 from engine.topology.topology import Topology
 
@@ -64,6 +65,7 @@ def nominate_hosts(
         ):
             return kept
     hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
+    hosts = exclusive_hosts(hosts, request.separation, topology)
     return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
 
 
@@ -139,6 +141,9 @@ def _candidate_hosts(
     asks = [ask for ask in request.pod_sets if ask.count]
     counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
     level = _level(request, asks, counts[_largest(asks).name].empty, topology)
+    exclusive = topology.level_of(request.separation.exclusive) if request.separation is not None else None
+    if exclusive is not None:
+        level = min(level, exclusive) if level >= 0 else exclusive
     lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)
     busy = np.zeros(len(tree.hosts), dtype=np.float64)
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
@@ -148,6 +153,8 @@ def _candidate_hosts(
         lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
         busy += (counted.empty - counted.free) / np.maximum(counted.empty, 1)
         useful |= counted.empty > 0
+    if exclusive is not None:
+        useful[:] = True  # other gangs must leave these hosts of its domain too
     of_host = lack[tree.domains[level]] if level >= 0 else np.zeros(len(tree.hosts), dtype=np.int64)
     domain = tree.domains[level] if level >= 0 else of_host
     order = np.lexsort((np.arange(len(tree.hosts)), busy, domain, of_host))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from engine.api.device import SCOPES, DeviceRequest
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
@@ -19,6 +21,7 @@ from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
 from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, within_scope
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
+from engine.planner.tree import Bools
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -41,14 +44,16 @@ def plan_placement(
     kept: Mapping[str, Mapping[int, str]] | None = None,
     nominated: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
+    barred: Mapping[str, Bools] | None = None,
 ) -> Outcome:
     """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
     `shapes`: the resources of a pod of each pod set, by name. `settled_before`: nodes that became ready after this time
     do not count yet (None: all count). `excluded` are hosts that are left out this time, `nominated` those that are
-    nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `kept`: pod set -> rank ->
-    host of pods that are running or bound already; the others join them, inside the required domain that these use.
-    Never raises for malformed input: the outcome names what is missing.
+    nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `barred`: words -> hosts of
+    the topology, by index, that the gang may not use because of other gangs (`engine.scheduler.separation`). `kept`:
+    pod set -> rank -> host of pods that are running or bound already; the others join them, inside the required domain
+    that these use. Never raises for malformed input: the outcome names what is missing.
     """
     assert request.pod_sets, "only a workload that asks is planned"
     plan_with = partial(
@@ -62,6 +67,7 @@ def plan_placement(
         kept=kept,
         nominated=nominated,
         emptied=emptied,
+        barred=barred or {},
     )
     found = plan_with(shapes)
     if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
@@ -140,6 +146,7 @@ def _plan_shapes(
     kept: Mapping[str, Mapping[int, str]] | None,
     nominated: frozenset[str],
     emptied: frozenset[str],
+    barred: Mapping[str, Bools],
 ) -> Outcome:
     if topology is None:
         return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
@@ -165,6 +172,7 @@ def _plan_shapes(
             policy=policy,
             profile=profile,
             left_out=left_out,
+            barred=barred,
             emptied=vacated,
             levels=request.levels,
         )
@@ -175,6 +183,7 @@ def _plan_shapes(
             shapes=shapes,
             topology=topology,
             left_out=frozenset(left_out),
+            barred=tuple(barred.values()),
             kept=kept_hosts,
             emptied=vacated,
             levels=request.levels,
@@ -187,7 +196,7 @@ def _plan_shapes(
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
             explain=lambda answer, ask: _no_fit_reason(
-                answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out
+                answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out, barred=barred
             ),
         )
     if isinstance(found, Placed) and len(asks) < len(request.pod_sets):
@@ -206,6 +215,7 @@ def _plan_equal_pods(
     policy: Policy,
     profile: str,
     left_out: Mapping[str, str],
+    barred: Mapping[str, Bools],
     emptied: frozenset[str],
     levels: tuple[str, ...] | None,
 ) -> Outcome:
@@ -227,11 +237,13 @@ def _plan_equal_pods(
     )
     scarce = scarce_of(shape, capacity)
     warm = capacity.slots(shape, topology, scarce=scarce)
-    if left_out or emptied:
+    if left_out or emptied or barred:
         free = warm.slots.copy()
         vacated = [topology.tree.index[host] for host in emptied]
         free[vacated] = capacity.count(shape, topology).empty[vacated] if vacated else 0
         free[[topology.tree.index[host] for host in left_out]] = 0
+        for hosts in barred.values():
+            free[hosts] = 0
         answer = plan(topology.tree, free, request, capacity.free_of(scarce, topology))
     else:
         answer = warm.plan(request)
@@ -241,7 +253,7 @@ def _plan_equal_pods(
         case Plan():
             return _placed(answer, ask, topology, require_alias, prefer_alias)
         case NoFit():
-            return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out)
+            return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out, barred=barred)
 
 
 def _no_fit_reason(
@@ -252,6 +264,7 @@ def _no_fit_reason(
     *,
     capacity: Capacity,
     left_out: Mapping[str, str],
+    barred: Mapping[str, Bools],
 ) -> Waits | Never:
     """Return why one pod set does not fit beside the current pods."""
     counted = capacity.count(shape, topology)
@@ -259,6 +272,9 @@ def _no_fit_reason(
     for host, why in left_out.items():
         place = topology.tree.index[host]
         reasons[place] = reasons[place] or why
+    for why, hosts in barred.items():
+        for place in np.flatnonzero(hosts).tolist():
+            reasons[place] = reasons[place] or why
     return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
 
 
@@ -266,7 +282,9 @@ def _levels(request: PlacementRequest) -> list[str | None]:
     """Return every level that the request names."""
     gang = [request.gang.require, request.gang.prefer] if request.gang is not None else []
     own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in request.pod_sets]
-    return [*gang, *[level for levels in own for level in levels]]
+    apart = request.separation
+    separation = [apart.exclusive, apart.spread] if apart is not None else []
+    return [*gang, *separation, *[level for levels in own for level in levels]]
 
 
 def _placed_without_pods(ask: PodSetRequest) -> Placed:

@@ -38,9 +38,9 @@ _DEVICE_TRIES: Final = 16
 class PlanInput:
     """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
 
-    `left_out`: hosts that are left out this time; `kept`: pod set -> rank -> host of the pods that stay where they are;
-    `profile`: how equally good places are ranked; `emptied`: hosts that count as empty. `levels`: those that `auto` may
-    stand for; None: all.
+    `left_out`: hosts that are left out this time, `barred` more of them, by index; `kept`: pod set -> rank -> host of
+    the pods that stay where they are; `profile`: how equally good places are ranked; `emptied`: hosts that count as
+    empty. `levels`: those that `auto` may stand for; None: all.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -50,6 +50,7 @@ class PlanInput:
     left_out: frozenset[str]
     kept: Mapping[str, Mapping[int, str]]
     profile: str
+    barred: tuple[Bools, ...] = ()
     emptied: frozenset[str] = frozenset()
     levels: tuple[str, ...] | None = None
 
@@ -114,6 +115,8 @@ def _free_resources(
     out = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
     if not empty:
         out[[topology.tree.index[host] for host in inputs.left_out]] = True
+        for hosts in inputs.barred:
+            out |= hosts
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)
         slots = counted.built if repaired else counted.empty if empty else counted.free

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -25,6 +26,7 @@ from engine.scheduler.limits import too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
+from engine.scheduler.separation import Barred, barred_hosts, separated
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
@@ -50,8 +52,9 @@ def schedule_gang(
         return problem
     kept = kept_assignment(gang) if kept is None else kept
     hosts, topology = _hosts(kept), view.topologies.get(gang.request.topology or "")
+    barred = barred_hosts(view, gang, gang.request.separation, topology, emptied=emptied)
 
-    def plan(out: frozenset[str]) -> Outcome:
+    def plan(out: frozenset[str], barred: Barred = barred) -> Outcome:
         return plan_placement(
             gang.request,
             gang.shapes,
@@ -63,9 +66,19 @@ def schedule_gang(
             kept=hosts,
             nominated=nominated | out,
             emptied=emptied,
+            barred=barred,
         )
 
-    outcome = within_host_limit(view, gang, plan(frozenset()), topology=topology, plan=plan)
+    outcome = separated(
+        plan(frozenset()),
+        partial(plan, frozenset()),
+        gang,
+        barred,
+        separation=gang.request.separation,
+        topology=topology,
+        pods=gang.request.least,
+    )
+    outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan)
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
@@ -113,7 +126,10 @@ def schedule_extension(
     topology = view.topologies.get(gang.placement.topology)
     asks = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology)
 
-    def plan(out: frozenset[str]) -> Outcome:
+    separation = gang.placement.separation
+    barred = barred_hosts(view, gang, separation, topology)
+
+    def plan(out: frozenset[str], barred: Barred = barred) -> Outcome:
         return plan_placement(
             asks,
             gang.shapes,
@@ -124,9 +140,18 @@ def schedule_extension(
             excluded=excluded,
             kept=_hosts(kept),
             nominated=nominated | out,
+            barred=barred,
         )
 
-    outcome = plan(frozenset())
+    outcome = separated(
+        plan(frozenset()),
+        partial(plan, frozenset()),
+        gang,
+        barred,
+        separation=separation,
+        topology=topology,
+        pods=extension.missing,
+    )
     if extension.more:  # lost slots are replaced in any case
         outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan)
     if not isinstance(outcome, Placed):
@@ -259,5 +284,6 @@ def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: floa
         pod_sets=gang.request.pod_sets,
         gang=gang.request.gang,
         profile=gang.request.profile,
+        separation=gang.request.separation,
         assignment=assignment,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import settings
@@ -24,6 +25,10 @@ HALF = 4  # GPUs of a pod: two pods a host
 NAMES = ("train", "other")
 GPU = "nvidia.com/gpu"
 EPOCH = 1_800_000_000.0
+BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
+GROUP = (names.SPREAD, names.SPREAD_GROUP)
+# Which of the two gangs asks to be kept apart, and how.
+APART = (((names.EXCLUSIVE,), ()), ((), (names.EXCLUSIVE,)), ((names.EXCLUSIVE,), (names.EXCLUSIVE,)), (GROUP, GROUP))
 
 
 class GangLife(RuleBasedStateMachine):
@@ -42,15 +47,27 @@ class GangLife(RuleBasedStateMachine):
     def begin(
         self, level: str, counts: tuple[int, int], policy: tuple[str, str], broken: set[str], suspendable: bool
     ) -> None:
-        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy="".join((POLICY, *policy)))
+        self._begin(level, counts, "".join(policy), broken=broken, suspendable=suspendable)
+
+    def _begin(
+        self,
+        level: str,
+        counts: tuple[int, int],
+        policy: str,
+        *,
+        broken: set[str],
+        suspendable: bool,
+        asked: tuple[Mapping[str, str], ...] = ({}, {}),
+    ) -> None:
+        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + policy)
         self.broken = set(broken)  # hosts on which no container starts
         self.edited: set[str] = set()  # gangs whose user has changed them, which gives them all their starts again
         self.serial = 0
         self.level = level
         template = spec(shape=shape(gpu=HALF), gates=(names.GATE,), labels={names.MANAGED: "true"})
-        for name, count in zip(NAMES, counts, strict=True):
+        for name, count, more in zip(NAMES, counts, asked, strict=True):
             gang = job(name, count=count, require=level, held=suspendable, template=template, suspendable=suspendable)
-            self.leader.has(gang)
+            self.leader.has(replace(gang, annotations={**gang.annotations, **more}))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -272,5 +289,39 @@ class GangLife(RuleBasedStateMachine):
                 assert there <= slots, name
 
 
+class SeparatedLife(GangLife):
+    """The same, with gangs that are kept apart from each other."""
+
+    @initialize(
+        level=st.sampled_from(["rack", "block"]),
+        counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+        policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+        apart=st.sampled_from([(*keys, level) for keys in APART for level in ("rack", "host")]),
+    )
+    def begin(  # type: ignore[override]
+        self, level: str, counts: tuple[int, int], policy: str, apart: tuple[tuple[str, ...], tuple[str, ...], str]
+    ) -> None:
+        *keys_of, at = apart
+        self.depth = {"rack": 2, "host": 3}[at]
+        values = {names.EXCLUSIVE: at, names.SPREAD: at, names.SPREAD_GROUP: "together"}
+        asked = tuple({key: values[key] for key in keys} for keys in keys_of)
+        self._begin(level, counts, policy, broken=set(), suspendable=True, asked=asked)
+
+    @invariant()
+    def no_domain_is_shared(self) -> None:
+        """Neither by slots nor by bound pods."""
+        if not hasattr(self, "leader"):
+            return
+        path = {node.name: (node.labels[BLOCK], node.labels[RACK], node.name) for node in gpu_nodes(1, 2, 4)}
+        found = []
+        for name, hosts in self._observed().items():
+            there = {*hosts.values(), *ranks_of(self.leader.placed(name)).values()}
+            found.append({path[host][: self.depth] for host in there})
+        assert found[0].isdisjoint(found[1])
+
+
 GangLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
 test_gangs_live_through_losses_and_growth = GangLife.TestCase
+
+SeparatedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+test_gangs_are_kept_apart_through_losses_and_growth = SeparatedLife.TestCase

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.device import DeviceUse
-from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.api.placement import (
+    Assignment,
+    GangRequest,
+    Placement,
+    PodSetPlan,
+    PodSetRequest,
+    Separation,
+    Slot,
+    WorkloadRef,
+)
 from engine.api.rank import format_ranks, join_ranks, parse_ranks
 from engine.cluster.devices import node_devices
 from engine.cluster.objects import node, quota
@@ -83,6 +92,7 @@ def _placements(draw: st.DrawFn) -> Placement:
         gang=draw(st.none() | st.builds(GangRequest, _LEVELS, _LEVELS, st.none() | st.integers(0, 1000), _LEVELS)),
         group=draw(st.none() | _NAMES),
         profile=draw(st.none() | _NAMES),
+        separation=draw(st.none() | st.builds(Separation, _NAMES, _LEVELS, st.none() | _NAMES)),
         pod_sets=tuple(pod_sets),
         assignment=draw(st.none() | st.builds(Assignment, st.integers(1, 2**63 - 1), st.just(plans))),
         deleting=False,

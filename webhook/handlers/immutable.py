@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
-from engine.api.placement import Placement, PodSetRequest
+from engine.api.placement import Placement, PodSetRequest, Separation
 from engine.api.reasons import asks_nothing
 from engine.api.workload import PodSet, Workload
 from engine.gang.gang import held_by_us
@@ -154,6 +154,8 @@ def _changed(
         yield request_path(new, names.TOPOLOGY, policy=policy)
     if before.profile != after.profile:
         yield request_path(new, names.PROFILE, policy=policy)
+    for key in _separation_changed(before.separation or Separation(None), after.separation or Separation(None)):
+        yield request_path(new, key, policy=policy)
     if before.gang is not None or after.gang is not None:
         gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
         for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
@@ -166,6 +168,16 @@ def _changed(
         earlier = asked.get(ask.name)
         for key in _differing(earlier, ask, layered=layered) if earlier is not None else ():
             yield request_path(new, key, policy=policy, pod_set=pod_set)
+
+
+def _separation_changed(was: Separation, now: Separation) -> Iterator[str]:
+    """Yield the keys that differ."""
+    parts = (
+        (names.EXCLUSIVE, was.exclusive, now.exclusive),
+        (names.SPREAD, was.spread, now.spread),
+        (names.SPREAD_GROUP, was.group, now.group),
+    )
+    yield from (key for key, one, other in parts if one != other)
 
 
 def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pytest
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.objects import Node
+from engine.api.placement import Separation
 from engine.api.pod import OwnerRef
 from engine.gang.request import PlacementRequest, parse_request, request_path
 from engine.policy.model import Policy, default_policy
@@ -251,9 +252,10 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
         (
             "rack",
-            "no such annotation; the keys are colocate, device-scope, gang-name, gang-size, min-available, "
-            "pod-group, prefer-topology, profile, recover-timeout, relax-after, require-topology, schedule-timeout, "
-            "slice-size, slice-topology, slices, start-timeout, topology, unconstrained-topology",
+            "no such annotation; the keys are colocate, device-scope, exclusive-topology, gang-name, gang-size, "
+            "min-available, pod-group, prefer-topology, profile, recover-timeout, relax-after, require-topology, "
+            "schedule-timeout, slice-size, slice-topology, slices, spread-group, spread-topology, start-timeout, "
+            "topology, unconstrained-topology",
         ),
     ],
 )
@@ -584,6 +586,63 @@ def test_a_profile_alone_asks_for_no_level() -> None:
 def test_two_profiles_contradict_each_other() -> None:
     error = only(read({names.REQUIRE: "rack", names.PROFILE: "pack"}, template={names.PROFILE: "spread"}))
     assert error.reason == "ConflictingAnnotations"
+
+
+def test_what_keeps_gangs_apart_is_read_for_the_whole_gang() -> None:
+    """Levels become aliases, on the workload and on its template."""
+    assert read({names.REQUIRE: "rack", names.EXCLUSIVE: "cloud.provider.com/topology-rack"}).separation == Separation(
+        "rack"
+    )
+    asked = read({names.REQUIRE: "host", names.SPREAD_GROUP: "web"}, template={names.SPREAD: "block"})
+    assert asked.separation == Separation(None, "block", "web")
+    assert read({names.REQUIRE: "rack"}).separation is None
+
+
+@pytest.mark.parametrize("key", [names.EXCLUSIVE, names.SPREAD])
+@pytest.mark.parametrize(("value", "told"), [("rak", 'did you mean "rack"?'), ("auto", "allowed: block, rack, host")])
+def test_gangs_are_kept_apart_at_a_level_that_exists(key: str, value: str, told: str) -> None:
+    error = only(read({names.REQUIRE: "rack", key: value}))
+    assert (error.field, error.reason) == (f"metadata.annotations[{key}]", "UnknownLevel")
+    assert error.message.endswith(told)
+
+
+@pytest.mark.parametrize("key", [names.EXCLUSIVE, names.SPREAD])
+def test_to_be_kept_apart_alone_asks_for_no_level(key: str) -> None:
+    error = only(read({key: "rack"}))
+    assert (error.field, error.reason) == (KEY, "MissingValue")
+    assert key in error.message
+
+
+def test_a_spread_group_needs_the_level_of_its_domains() -> None:
+    error = only(read({names.REQUIRE: "rack", names.SPREAD_GROUP: "web"}))
+    assert (error.field, error.reason) == (f"metadata.annotations[{names.SPREAD}]", "MissingValue")
+
+
+def test_a_spread_group_is_a_name() -> None:
+    error = only(read({names.REQUIRE: "rack", names.SPREAD: "rack", names.SPREAD_GROUP: "a b"}))
+    assert (error.field, error.reason) == (f"metadata.annotations[{names.SPREAD_GROUP}]", "InvalidValue")
+
+
+@pytest.mark.parametrize("key", [names.EXCLUSIVE, names.SPREAD])
+def test_two_levels_to_be_kept_apart_at_contradict_each_other(key: str) -> None:
+    error = only(read({names.REQUIRE: "rack", key: "rack"}, template={key: "host"}))
+    assert error.reason == "ConflictingAnnotations"
+
+
+def test_spreading_a_workload_of_one_gang_is_warned_about() -> None:
+    """Without a group there is nothing to be spread from."""
+    (warning,) = read({names.REQUIRE: "rack", names.SPREAD: "rack"}).warnings
+    assert warning == "spread-topology has no effect: the Job is one gang; add topogate.dev/spread-group"
+    assert not read({names.REQUIRE: "rack", names.SPREAD: "rack", names.SPREAD_GROUP: "web"}).warnings
+
+
+def test_spreading_what_is_exclusive_is_warned_about() -> None:
+    """At the exclusive level or a finer one there is no other gang anyway; at a coarser one it says something."""
+    group = {names.REQUIRE: "rack", names.SPREAD_GROUP: "web", names.EXCLUSIVE: "rack"}
+    told = ("spread-topology adds nothing: exclusive-topology rack keeps all other gangs out",)
+    assert read({**group, names.SPREAD: "rack"}).warnings == told
+    assert read({**group, names.SPREAD: "host"}).warnings == told
+    assert read({**group, names.SPREAD: "block"}).warnings == ()
 
 
 def test_a_time_to_give_up_a_level_needs_a_required_one() -> None:

@@ -534,6 +534,24 @@ def test_the_profile_of_a_running_gang_may_not_change() -> None:
     assert reasons(answer) == [f"metadata.annotations[{names.PROFILE}]"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ({names.EXCLUSIVE: "rack"}, {"exclusive_topology": "host"}, names.EXCLUSIVE),
+        ({}, {"exclusive_topology": "rack"}, names.EXCLUSIVE),
+        ({names.SPREAD: "rack", names.SPREAD_GROUP: "web"}, {"spread_topology": "host"}, names.SPREAD),
+        ({names.SPREAD: "rack", names.SPREAD_GROUP: "web"}, {"spread_group": "other"}, names.SPREAD_GROUP),
+    ],
+)
+def test_a_running_gang_stays_apart_from_the_same_gangs(
+    before: dict[str, str], after: dict[str, str], key: str
+) -> None:
+    """Others were placed, or kept out, by it."""
+    old = running(raw_job({names.REQUIRE: "rack", **before}))
+    answer = admitted(old, annotated(old, **after), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{key}]"]
+
+
 def test_another_spelling_of_the_same_request_is_no_change() -> None:
     old = running(rack_job())
     new = annotated(old, require_topology="cloud.provider.com/topology-rack")

@@ -1,0 +1,229 @@
+"""Keeps gangs apart: hosts that a gang may not use because of exclusive gangs, or of gangs that it is spread from.
+
+Everything follows from the Placements with slots and from the gangs on each host, so that a new leader keeps the same
+gangs apart. Pods that are not managed, and those of DaemonSets, are of no gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from engine.api.names import AUTO, HOST_LEVEL
+from engine.api.placement import Placement, Separation
+from engine.api.text import plural, quote, sanitize
+from engine.api.workload import GangKey
+from engine.cache.gangs import spread_name
+from engine.cache.state import ClusterState
+from engine.gang.gang import Gang
+from engine.gang.shape import EXCLUSIVE, SHARED, SPREAD_APART
+from engine.planner.tree import Bools
+from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
+from engine.topology.topology import Topology
+
+# Words for excluded hosts -> the hosts of a topology, by index.
+Barred = Mapping[str, Bools]
+
+# How a message counts the domains with excluded hosts.
+_DOMAINS: Final = {
+    SPREAD_APART: "with such gangs",
+    EXCLUSIVE: "of exclusive gangs",
+    SHARED: "with other gangs",
+}
+
+
+def separation_key(gang: Gang) -> tuple[object, ...]:
+    """Return what decides which hosts other gangs bar from a gang without slots."""
+    separation, members = gang.request.separation, gang.pod_group.members if gang.pod_group is not None else ()
+    return separation, spread_name(gang.workload.namespace, gang.workload.uid, separation), members
+
+
+def barred_hosts(
+    view: ClusterState,
+    gang: Gang,
+    separation: Separation | None,
+    topology: Topology | None,
+    *,
+    emptied: frozenset[str] = frozenset(),
+) -> Barred:
+    """Return the hosts that a gang may not use because of other gangs, by reason. The caller holds the state's lock.
+
+    `emptied`: hosts that count as empty, so that no gang is there; those of gangs to be spread from stay what they are.
+    """
+    if topology is None or topology.waits:
+        return {}
+    found = {
+        SPREAD_APART: _spread_apart(view, gang, separation, topology),
+        EXCLUSIVE: _of_exclusive_gangs(view, gang, topology, emptied),
+        SHARED: _beside_others(view, gang, separation, topology, emptied),
+    }
+    return {why: hosts for why, hosts in found.items() if hosts is not None and hosts.any()}
+
+
+def separated(
+    outcome: Outcome,
+    plan: Callable[[Barred], Outcome],
+    gang: Gang,
+    barred: Barred,
+    *,
+    separation: Separation | None,
+    topology: Topology | None,
+    pods: int,
+) -> Outcome:
+    """Return the outcome of a plan, or that other gangs are the only reason why it did not fit.
+
+    `plan` plans the gang without the hosts that it is given.
+    """
+    if not barred or topology is None or isinstance(outcome, Placed) or unschedulable_alone(outcome):
+        return outcome
+    if not isinstance(plan({}), Placed):
+        return outcome
+    beside = {why: hosts for why, hosts in barred.items() if why != SPREAD_APART}
+    needs = f"needs room for {plural(pods, 'pod')}"
+    if SPREAD_APART in barred and separation is not None and isinstance(plan(beside), Placed):
+        level, group = separation.spread or HOST_LEVEL, separation.group
+        of = "its workload" if group is None else f"spread group {quote(group)}"
+        apart = f"outside the {_several(level)} of the other gangs of {of}"
+        return Waits("SpreadDomains", f"{needs} {apart}; {_domains(barred, topology, level)}")
+    if separation is not None and separation.exclusive is not None:
+        level, apart = separation.exclusive, f"in {_several(separation.exclusive)} without other gangs"
+    else:
+        level, apart = _level(gang), "outside the domains of exclusive gangs"
+    return Waits("ExclusiveDomains", f"{needs} {apart}; {_domains(barred, topology, level)}")
+
+
+def _several(level: str) -> str:
+    """Return a level in the plural."""
+    return plural(2, sanitize(level)).partition(" ")[2]
+
+
+def exclusive_hosts(hosts: frozenset[str], separation: Separation | None, topology: Topology) -> frozenset[str]:
+    """Return all hosts of the domains that a gang on these hosts keeps for itself: at least these."""
+    tree = topology.tree
+    level = topology.level_of(separation.exclusive) if separation is not None else None
+    if level is None:
+        return hosts
+    domains = {tree.domain_of(level, tree.index[host]) for host in hosts}
+    ranges = [tree.range(level, domain) for domain in domains]
+    return hosts | {host for first, end in ranges for host in tree.hosts[first:end]}
+
+
+def _own(gang: Gang) -> frozenset[GangKey]:
+    """Return the keys of a gang: the workloads of one pod group are one gang."""
+    members = gang.pod_group.members if gang.pod_group is not None else ()
+    return frozenset((gang.key, *members))
+
+
+def _spread_apart(view: ClusterState, gang: Gang, separation: Separation | None, topology: Topology) -> Bools | None:
+    """Return the hosts in domains of gangs that this one is spread from."""
+    name = spread_name(gang.workload.namespace, gang.workload.uid, separation)
+    own = topology.level_of(separation.spread) if separation is not None else None
+    if name is None or own is None:
+        return None
+    found = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
+    for key, placement in view.gangs.spread_from(name, besides=_own(gang)):
+        named = placement.separation.spread if placement.separation is not None else None
+        # Two workloads of one group may name different levels: the coarser one keeps both promises.
+        other = _index_of(topology, named) if placement.topology == topology.name else own
+        _close(found, view, key, placement, topology=topology, level=min(own, other))
+        if placement.topology != topology.name:
+            _close_by_name(found, view, key, placement, topology=topology, level=named)
+    return found
+
+
+def _of_exclusive_gangs(view: ClusterState, gang: Gang, topology: Topology, emptied: frozenset[str]) -> Bools | None:
+    """Return the hosts in domains that other gangs keep for themselves."""
+    found: Bools | None = None
+    for key, placement in view.gangs.exclusive(besides=_own(gang)):
+        if emptied and _hosts(placement) <= emptied:
+            continue
+        if found is None:
+            found = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
+        level = placement.separation.exclusive if placement.separation is not None else None
+        if placement.topology == topology.name:
+            _close(found, view, key, placement, topology=topology, level=_index_of(topology, level))
+        else:
+            _close_by_name(found, view, key, placement, topology=topology, level=level)
+    return found
+
+
+def _beside_others(
+    view: ClusterState, gang: Gang, separation: Separation | None, topology: Topology, emptied: frozenset[str]
+) -> Bools | None:
+    """Return the hosts in domains with other gangs, if the gang is exclusive; never in domains that it has already."""
+    tree = topology.tree
+    level = topology.level_of(separation.exclusive) if separation is not None else None
+    if level is None:
+        return None
+    others = view.capacity.gang_hosts.others(_own(gang), topology)
+    others[[place for host in emptied if (place := tree.index.get(host)) is not None]] = False
+    used = tree.sums(level, others.astype(np.int64)) > 0
+    found: Bools = used[tree.domains[level]]
+    placement = gang.placement
+    if placement is not None and placement.assignment is not None and placement.topology == topology.name:
+        for first, end in view.gangs.domains_of(gang.key, placement, topology, level):
+            found[first:end] = False
+    return found
+
+
+def _close(
+    found: Bools, view: ClusterState, key: GangKey, placement: Placement, *, topology: Topology, level: int
+) -> None:
+    """Add the domains of a Placement at a level of this topology."""
+    if placement.topology == topology.name:
+        for first, end in view.gangs.domains_of(key, placement, topology, level):
+            found[first:end] = True
+        return
+    tree = topology.tree
+    places = [place for host in _hosts(placement) if (place := tree.index.get(host)) is not None]
+    for domain in {tree.domain_of(level, place) for place in places}:
+        first, end = tree.range(level, domain)
+        found[first:end] = True
+
+
+def _close_by_name(
+    found: Bools, view: ClusterState, key: GangKey, placement: Placement, *, topology: Topology, level: str | None
+) -> None:
+    """Add the hosts of a Placement's domains in another topology, which may share nodes with this one."""
+    other, index = view.topologies.get(placement.topology), topology.tree.index
+    names: set[str] = set(_hosts(placement))
+    if other is not None and not other.waits:
+        for first, end in view.gangs.domains_of(key, placement, other, _index_of(other, level)):
+            names.update(other.tree.hosts[first:end])
+    found[[place for host in names if (place := index.get(host)) is not None]] = True
+
+
+def _index_of(topology: Topology, level: str | None) -> int:
+    """Return the index of a level; that of the host where the topology has no such level any more."""
+    index = topology.level_of(level)
+    return len(topology.tree.levels) - 1 if index is None else index
+
+
+def _hosts(placement: Placement) -> frozenset[str]:
+    if placement.assignment is None:
+        return frozenset()
+    return frozenset(slot.host for plan in placement.assignment.pod_sets for slot in plan.slots)
+
+
+def _level(gang: Gang) -> str:
+    """Return the level whose domains a message counts for a gang that is not exclusive itself."""
+    request = gang.request
+    named = [request.gang.require if request.gang is not None else None, *[ask.require for ask in request.pod_sets]]
+    return next((level for level in named if level not in (None, AUTO)), None) or HOST_LEVEL
+
+
+def _domains(barred: Barred, topology: Topology, level: str) -> str:
+    """Return the domains of a level by what excludes hosts in them; the counts add up."""
+    tree, index = topology.tree, _index_of(topology, level)
+    left = np.ones(tree.size(index), dtype=np.bool_)
+    counts: list[tuple[int, str]] = []
+    for why, words in _DOMAINS.items():
+        if why in barred:
+            there = left & (tree.sums(index, barred[why].astype(np.int64)) > 0)
+            counts.append((int(there.sum()), words))
+            left &= ~there
+    counts.append((int(left.sum()), "without room"))
+    shown = [f"{count:,} {words}" for count, words in counts if count]
+    return f"{plural(tree.size(index), sanitize(topology.levels[index].name))} = {' + '.join(shown)}"
