@@ -271,8 +271,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "PodsNotReady": _wait(
         "readiness", "Pods are bound, but not ready: an image, a crash, or a readiness probe.", settles=30.0
     ),
+    # its message is written once for each start, and names pods and hosts
     "StartTimeout": _wait(
-        "another host", "Pods were not ready within `timeouts.start`; the gang is started again on other hosts."
+        "another host",
+        "Pods were not ready within `timeouts.start`; the gang is started again on other hosts.",
+        text_is_news=True,
     ),
     "StartLimitExceeded": _wait("user", "As many starts in a row have failed as the policy allows; it stays held."),
     "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new slots."),

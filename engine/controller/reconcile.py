@@ -93,6 +93,8 @@ def reconcile(
     if suspended_by_user(workload):
         timers.retry_at = 0.0
         timers.forget_pauses()  # the user who resumes it has corrected the problem
+        if placement is not None:
+            timers.forget_failed_starts(failed_starts(placement.status))
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
         if not gated and _expired(gang, timers):

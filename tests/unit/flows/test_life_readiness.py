@@ -338,6 +338,37 @@ def test_while_its_hosts_are_left_out_a_gang_says_so() -> None:
     assert leader.hands.of("place") == ["train"] * 2
 
 
+def test_every_failed_start_is_an_event() -> None:
+    """Also where nothing else was reported between two of them: each names its pods and hosts."""
+    leader = racks("timeouts: {start: 20s}\n")
+    start(leader, 0)
+    for _ in range(2):
+        pods = bind(leader, 0)
+        leader.later(20)
+        assert leader.workload().suspended
+        gone(leader, pods)
+        leader.later(5)
+        assert not leader.workload().suspended
+    notes = [note for _, note in leader.hands.notes if "has failed" in note]
+    assert [note.partition("; ")[2][:12] for note in notes] == ["start 1 of 3", "start 2 of 3"]
+
+
+def test_a_suspension_by_its_user_ends_the_count_and_the_pause() -> None:
+    """Resumed, it has all its starts, and all hosts."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + LIMITED)
+    start(leader, 0, 1, 2, 3)
+    fail_start(leader, 0, 1, 2, 3)
+    gang = leader.workload()
+    mine = {"annotations": {names.REQUIRE: "rack"}, "generation": gang.generation + 1}
+    leader.has(replace(gang, resource_version=leader.hands.version(), **mine))
+    leader.settle()
+    assert leader.status() == ("Waiting", "Suspended")
+    assert "failedStarts" not in status(leader)
+    leader.has(replace(gang, generation=gang.generation + 2, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("place") == ["train"] * 2
+
+
 def test_more_starts_in_the_policy_set_a_held_gang_going_again() -> None:
     """The admin's decision; the count goes on."""
     leader = exhausted()

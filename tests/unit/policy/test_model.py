@@ -225,6 +225,7 @@ DEFAULTS = "namespaces: {defaults: [{namespaces: [research-*], annotations: {%s}
         "topogate.dev/require-topology: rack",
         "topogate.dev/unconstrained-topology: 'true'",
         "topogate.dev/require-topology: rack, topogate.dev/relax-after: 1h",
+        "topogate.dev/prefer-topology: rack, topogate.dev/start-timeout: 1h, topogate.dev/recover-timeout: none",
     ],
 )
 def test_namespaces_can_make_requests(said: str) -> None:
