@@ -333,8 +333,8 @@ class Controller:
                 self._term.send(key, unplace)
             case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
                 self._term.send(key, lambda: executor.rewrite(gang, assignment))
-            case Extend() as part:
-                self._extensions.add(key, gang, part, now)
+            case Extend() as action:
+                self._extensions.add(key, gang, action, now)
             case EvictPods() as gone:
                 self._term.send(
                     key,

@@ -35,22 +35,22 @@ class ExtensionScheduler:
         self._reporter = reporter
         self._wall = wall
 
-    def add(self, key: GangKey, gang: Gang, part: Extend, now: float) -> None:
+    def add(self, key: GangKey, gang: Gang, action: Extend, now: float) -> None:
         """Queue an extension of a gang."""
         priority, created = self._view.pod_shapes.priority_of(gang.workload), gang.workload.created
         out = self._term.of(key).timers.hosts_out(now)
-        self._term.extensions.add(key, part, priority=priority, created=created, out=out)
+        self._term.extensions.add(key, action, priority=priority, created=created, out=out)
         self._report_status(key, gang, now)
 
     def plan(self, now: float, *, growing: bool) -> None:
         """Plan the due extensions: growth, or the replacement of lost slots."""
         if growing and self._view.policy.queue.order == "strict" and len(self._term.queue):
             return  # in strict order growth must not overtake waiting gangs
-        for key, part in self._term.extensions.take(growing=growing, busy=self._term.busy):
-            self._term.guarded(key, now, partial(self._extend_one, key, part, now))
+        for key, action in self._term.extensions.take(growing=growing, busy=self._term.busy):
+            self._term.guarded(key, now, partial(self._extend_one, key, action, now))
 
-    def _extend_one(self, key: GangKey, part: Extend, now: float) -> None:
-        view, extension = self._view, part.extension
+    def _extend_one(self, key: GangKey, action: Extend, now: float) -> None:
+        view, extension = self._view, action.extension
         gang_state = self._term.of(key)
         excluded = gang_state.timers.hosts_out(now)
         with view.lock:
@@ -81,7 +81,7 @@ class ExtensionScheduler:
             gang_state.last_plan = outcome
             gang_state.pending_status = None  # the loss was reported already, and is repaired now
             self._term.send(
-                key, lambda: self._executor.extend(gang, placement, extension, f"{part.why}: {outcome.message}")
+                key, lambda: self._executor.extend(gang, placement, extension, f"{action.why}: {outcome.message}")
             )
             return
         self._term.extensions.missed(key, outcome)

@@ -157,16 +157,16 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
-    part = _repair(
+    repair = _repair(
         gang, staying if (started or unbound) and not orphaned else [], timers=timers, blocked=blocked, now=now
     )
     wakes += [since + MISSED_AFTER for since in timers.vacant_since.values()]
     wake = min((one for one in wakes if one is not None and one > now), default=None)
-    if part is not None:
-        part = replace(part, replaced=tuple(replaceable))
-        why = _lost(part, placement, status, hosts)
+    if repair is not None:
+        repair = replace(repair, replaced=tuple(replaceable))
+        why = _lost(repair, placement, status, hosts)
         meanwhile = Status("Incomplete" if started else "Placed", "NodeLost", why)
-        return Decision(Extend(part, why, status or meanwhile), None, refused, wake=wake)
+        return Decision(Extend(repair, why, status or meanwhile), None, refused, wake=wake)
     if due := timers.remove(replaceable, now):
         message = status.message if status is not None else ""
         return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
@@ -197,9 +197,9 @@ def _repair(
         return now - timers.vacant_since.get((pod_set, rank), now) >= MISSED_AFTER
 
     assert gang.placement is not None
-    part = repair_request(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
+    repair = repair_request(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
     timers.miss(vacant, now)
-    return part
+    return repair
 
 
 def _waiting(
@@ -368,15 +368,15 @@ def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     return Status("Incomplete" if started else "Placed", reason, message)
 
 
-def _lost(part: ExtensionRequest, placement: Placement, status: Status | None, hosts: HostHealth) -> str:
+def _lost(repair: ExtensionRequest, placement: Placement, status: Status | None, hosts: HostHealth) -> str:
     """Return the text about the lost slots and their hosts."""
     if status is not None and (reason := reason_of(status.reason)) is not None and reason.until == "another host":
         return status.message
     assert placement.assignment is not None
-    gone = part.left(placement.assignment)
+    gone = repair.lost_hosts(placement.assignment)
     taken = all(hosts.usable(host) for host in gone)
-    slots = "its slot" if part.missing == 1 else "their slots"
-    return f"{plural(part.missing, 'pod')} lost {slots} on {named(gone)}" + (
+    slots = "its slot" if repair.missing == 1 else "their slots"
+    return f"{plural(repair.missing, 'pod')} lost {slots} on {named(gone)}" + (
         "" if taken else " (no longer accepting pods)"
     )
 

@@ -66,7 +66,7 @@ class DeferredQueue(Generic[T]):
             self._opens = now + self._every
         return taken
 
-    def next(self, *, busy: Container[str]) -> float | None:
+    def next(self, *, busy: Container[GangKey]) -> float | None:
         """Return when `take` should be called next; None if no gang waits that is not busy."""
         times = [due for key, (due, _) in self._waiting.items() if key not in busy]
         return max(self._opens, min(times)) if times else None

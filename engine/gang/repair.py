@@ -71,7 +71,7 @@ class ExtensionRequest:
             plans.append(replace(plan, slots=tuple(slots)))
         return replace(assignment, pod_sets=tuple(plans))
 
-    def left(self, assignment: Assignment) -> set[str]:
+    def lost_hosts(self, assignment: Assignment) -> set[str]:
         """Return the hosts of the lost slots."""
         return {
             host

@@ -39,88 +39,88 @@ class BatchPlacement:
 
 
 def place(
-    amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None = None
+    sums: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None = None
 ) -> BatchPlacement | None:
     """Place `count` pods in one domain of level `require` (-1: anywhere); None when no domain holds them.
 
     Not `levelled`: only the number of hosts counts. `prefer` as for `even_plan`. Feasibility is exact.
     """
-    if require < 0 or len(amounts.slots[require]):
+    if require < 0 or len(sums.slots[require]):
         found = (
-            _place_growth(amounts, count, require, steps)
-            if amounts.used
-            else _place_evenly(amounts, count, require, levelled=levelled, steps=steps, prefer=prefer)
-            if amounts.balanced
-            else _place_new(amounts, count, require, levelled, steps)
+            _place_growth(sums, count, require, steps)
+            if sums.used
+            else _place_evenly(sums, count, require, levelled=levelled, steps=steps, prefer=prefer)
+            if sums.balanced
+            else _place_new(sums, count, require, levelled, steps)
         )
         if found is not None:
             pods, proven = found
-            return BatchPlacement(pods, choice(amounts, np.flatnonzero(pods)).used, proven)
+            return BatchPlacement(pods, choice(sums, np.flatnonzero(pods)).used, proven)
     return None
 
 
-def _filled(amounts: DomainSums, best: Choice, count: int) -> Ints64:
+def _filled(sums: DomainSums, best: Choice, count: int) -> Ints64:
     """Return the pods per host when these hosts are filled in tree order."""
-    pods = np.zeros_like(amounts.slots[-1])
-    for host, number in fill(amounts, best.hosts, count):
+    pods = np.zeros_like(sums.slots[-1])
+    for host, number in fill(sums, best.hosts, count):
         pods[host] = number
     return pods
 
 
 def _place_evenly(
-    amounts: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None
+    sums: DomainSums, count: int, require: int, *, levelled: bool, steps: int, prefer: int | None
 ) -> tuple[Ints64, bool] | None:
-    level = lowest_fit(amounts, count)
+    level = lowest_fit(sums, count)
     if level is None or level < require:
         return None
-    if level == len(amounts.slots) - 1:
-        return _filled(amounts, one_host(amounts, count), count), True
-    pods = np.zeros_like(amounts.slots[-1])
-    levelled |= amounts.grain is not None
-    (hosts, shares), proven = even_plan(amounts, level, count, levelled=levelled, prefer=prefer, steps=steps)
+    if level == len(sums.slots) - 1:
+        return _filled(sums, one_host(sums, count), count), True
+    pods = np.zeros_like(sums.slots[-1])
+    levelled |= sums.grain is not None
+    (hosts, shares), proven = even_plan(sums, level, count, levelled=levelled, prefer=prefer, steps=steps)
     pods[hosts] = shares
     return pods, proven
 
 
-def _place_new(amounts: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Ints64, bool] | None:
-    level = lowest_fit(amounts, count)
+def _place_new(sums: DomainSums, count: int, require: int, levelled: bool, steps: int) -> tuple[Ints64, bool] | None:
+    level = lowest_fit(sums, count)
     if level is None or level < require:
         return None
-    if level == len(amounts.slots) - 1:
-        return _filled(amounts, one_host(amounts, count), count), True
-    if not levelled and amounts.grain is None:
-        return _filled(amounts, fewest_hosts(amounts, level, count), count), True
-    best, proven = fewest_domains(amounts, level, candidates(amounts, level, count), count, steps)
-    return _filled(amounts, best, count), proven
+    if level == len(sums.slots) - 1:
+        return _filled(sums, one_host(sums, count), count), True
+    if not levelled and sums.grain is None:
+        return _filled(sums, fewest_hosts(sums, level, count), count), True
+    best, proven = fewest_domains(sums, level, candidates(sums, level, count), count, steps)
+    return _filled(sums, best, count), proven
 
 
-def _place_growth(amounts: DomainSums, count: int, require: int, steps: int) -> tuple[Ints64, bool] | None:
+def _place_growth(sums: DomainSums, count: int, require: int, steps: int) -> tuple[Ints64, bool] | None:
     """Return the best of the required level's domains; a new one opens its new ancestors too."""
-    tree = amounts.tree
-    assert amounts.used is not None
-    fitting = [0] if require < 0 else np.flatnonzero(amounts.slots[require] >= count).tolist()
+    tree = sums.tree
+    assert sums.used is not None
+    fitting = [0] if require < 0 else np.flatnonzero(sums.slots[require] >= count).tolist()
     ordered = []
     for domain in fitting:
-        candidate = growth(amounts, require, domain, count)
+        candidate = growth(sums, require, domain, count)
         if candidate is not None:
-            above = [not amounts.used[up][tree.ancestors(require, up)[domain]] for up in range(require)]
-            own = [] if require < 0 else [not amounts.used[require][domain]]
-            size = 0 if require < 0 else int(amounts.slots[require][domain])
+            above = [not sums.used[up][tree.ancestors(require, up)[domain]] for up in range(require)]
+            own = [] if require < 0 else [not sums.used[require][domain]]
+            size = 0 if require < 0 else int(sums.slots[require][domain])
             bound = (*map(int, above + own), *candidate.bound)
-            ordered.append((bound, -size if amounts.spread else size, candidate.domain, candidate))
+            ordered.append((bound, -size if sums.spread else size, candidate.domain, candidate))
     best: Choice | None = None
     proven = True
     for bound, _, _, candidate in sorted(ordered, key=lambda one: one[:3])[:_DOMAINS]:
         if best is not None and bound >= best.used:
             break
-        reached, decided = fewest_domains(amounts, require, iter([candidate]), count, steps)
+        reached, decided = fewest_domains(sums, require, iter([candidate]), count, steps)
         proven &= decided
         if best is None or reached.used < best.used:
             best = reached
     if best is None:
         return None
     skipped = sorted(one[0] for one in ordered)[_DOMAINS:]
-    return _filled(amounts, best, count), proven and not (skipped and skipped[0] < best.used)
+    return _filled(sums, best, count), proven and not (skipped and skipped[0] < best.used)
 
 
 Cost = tuple[int, ...]
@@ -227,7 +227,7 @@ class BacktrackingSearch:
             yield mask
             return
         batch = batches[index]
-        state = self._amounts(batch, np.where(mask, batch.slots(free), 0), taken)
+        state = self._sums(batch, np.where(mask, batch.slots(free), 0), taken)
         fitting = np.flatnonzero(fits & (state.slots[level] >= batch.count))
         for domain in self._by_bound(state, level, fitting, batch.count)[:_TRIES]:
             yield mask & (tree.domains[level] == domain)
@@ -256,7 +256,7 @@ class BacktrackingSearch:
             options.append(self._least_contended(batch, slots, later, free))
         for option in options:
             self._steps.take(max(_LEAST_STEPS, len(slots) // _HOSTS_PER_STEP))
-            state = self._amounts(batch, option, taken)
+            state = self._sums(batch, option, taken)
             found = place(
                 state, batch.count, -1, levelled=group.counted[0], steps=self._steps.left // 8, prefer=batch.prefer
             )
@@ -279,7 +279,7 @@ class BacktrackingSearch:
             low, high = (low, middle) if held[0].sum() >= batch.count else (middle + 1, high)
         return _restricted_to(slots, order[:low])
 
-    def _amounts(self, batch: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
+    def _sums(self, batch: PodBatch, slots: Ints64, taken: dict[int, Ints64]) -> DomainSums:
         group = self._batched.groups[batch.group]
         state = domain_sums(
             self._tree,

@@ -21,48 +21,48 @@ class Candidate:
     bound: tuple[int, ...]
 
 
-def lowest_fit(amounts: DomainSums, count: int) -> int | None:
+def lowest_fit(sums: DomainSums, count: int) -> int | None:
     """Return the finest level with a domain of `count` slots; -1: only the whole topology; None: not even that."""
-    for level in range(len(amounts.slots) - 1, -1, -1):
-        if amounts.most(level) >= count:
+    for level in range(len(sums.slots) - 1, -1, -1):
+        if sums.most(level) >= count:
             return level
-    return -1 if len(amounts.slots[0]) and int(amounts.slots[0].sum()) >= count else None
+    return -1 if len(sums.slots[0]) and int(sums.slots[0].sum()) >= count else None
 
 
-def candidates(amounts: DomainSums, level: int, count: int) -> Iterator[Candidate]:
+def candidates(sums: DomainSums, level: int, count: int) -> Iterator[Candidate]:
     """Yield the domains of `level` (not the hosts') that hold `count` slots: best bound first, then by the pack key.
 
     The number of domains at the next level is exact (largest first), so only domains with the fewest of these are
     kept. Further down the bound pools all of a domain's descendants of one level and ignores the levels between; it is
     never less than at the level above, since each domain there has one inside it.
     """
-    tree = amounts.tree
-    fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(amounts.slots[level] >= count)
-    first = _first(amounts, level, fitting, count, known=())
+    tree = sums.tree
+    fitting = np.zeros(1, dtype=np.int64) if level < 0 else np.flatnonzero(sums.slots[level] >= count)
+    first = _first(sums, level, fitting, count, known=())
     if first is not None:
         yield first
     bounds: list[Ints64] = []
-    for below in range(level + 1, len(amounts.slots)):
+    for below in range(level + 1, len(sums.slots)):
         pool, starts = tree.descendants(level, fitting, below)
-        needed = fewest(amounts.slots[below][pool], starts, count)
+        needed = fewest(sums.slots[below][pool], starts, count)
         if not bounds:
             least = needed == needed.min()
             fitting, needed = fitting[least], needed[least]
             if first is None:
-                first = _first(amounts, level, fitting, count, known=(int(needed[0]),))
+                first = _first(sums, level, fitting, count, known=(int(needed[0]),))
                 if first is not None:
                     yield first
         else:
             needed = np.maximum(needed, bounds[-1])
         bounds.append(needed)
-    keys = [*bounds, *amounts.preference(level, fitting)]
+    keys = [*bounds, *sums.preference(level, fitting)]
     order = np.lexsort([fitting, *reversed(keys)])
     for i in order:
         if first is None or fitting[i] != first.domain:
             yield Candidate(int(fitting[i]), tuple(int(bound[i]) for bound in bounds))
 
 
-def most_even(amounts: DomainSums, level: int, count: int) -> int:
+def most_even(sums: DomainSums, level: int, count: int) -> int:
     """Return the domain of `level` (-1: the whole topology) that divides `count` pods best among its children.
 
     Best are the fewest children, then the most even shares (the smallest as large as possible, then the second
@@ -70,26 +70,26 @@ def most_even(amounts: DomainSums, level: int, count: int) -> int:
     """
     if level < 0:
         return 0
-    tree, below, unit = amounts.tree, level + 1, unit_of(amounts.grain, level + 1)
-    fitting = np.flatnonzero(amounts.slots[level] >= count)
-    likely = _first(amounts, level, fitting, count, known=())
+    tree, below, unit = sums.tree, level + 1, unit_of(sums.grain, level + 1)
+    fitting = np.flatnonzero(sums.slots[level] >= count)
+    likely = _first(sums, level, fitting, count, known=())
     if likely is not None:
         start, end = tree.inside(level, likely.domain, below)
         one = np.zeros(1, dtype=np.int64)
-        if len(fitting) == 1 or _even(amounts.slots[below][start:end] // unit, one, likely.bound[0], count // unit)[0]:
+        if len(fitting) == 1 or _even(sums.slots[below][start:end] // unit, one, likely.bound[0], count // unit)[0]:
             return likely.domain
     pool, starts = tree.descendants(level, fitting, below)
-    needed = fewest(amounts.slots[below][pool], starts, count)
+    needed = fewest(sums.slots[below][pool], starts, count)
     fitting, pick = fitting[needed == needed.min()], int(needed.min())
     pool, starts = tree.descendants(level, fitting, below)
-    slots = amounts.slots[below][pool] // unit
+    slots = sums.slots[below][pool] // unit
     even = np.flatnonzero(_even(slots, starts, pick, count // unit))
     fitting = fitting[even if len(even) else _evenest(slots, starts, pick, count // unit)]
     keys: list[Ints64] = []
-    for finer in range(below + 1, len(amounts.slots)):
+    for finer in range(below + 1, len(sums.slots)):
         pool, starts = tree.descendants(level, fitting, finer)
-        keys.append(fewest(amounts.slots[finer][pool], starts, count))
-    keys += amounts.preference(level, fitting)
+        keys.append(fewest(sums.slots[finer][pool], starts, count))
+    keys += sums.preference(level, fitting)
     return int(fitting[np.lexsort([fitting, *reversed(keys)])[0]])
 
 
@@ -116,29 +116,29 @@ def _evenest(slots: Ints64, starts: Ints64, pick: int, count: int) -> Ints64:
     return rest
 
 
-def _first(amounts: DomainSums, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
+def _first(sums: DomainSums, level: int, fitting: Ints64, count: int, *, known: tuple[int, ...]) -> Candidate | None:
     """Return the first domain by the pack key if no domain can have a lower bound, else None.
 
     `known`: the least bounds, shared by all of these domains. Most decisions end here, before the others are computed.
     """
-    domain = amounts.best(level, fitting) if len(fitting) > 1 else int(fitting[0])
+    domain = sums.best(level, fitting) if len(fitting) > 1 else int(fitting[0])
     bound: list[int] = []
     least = 0
-    for below in range(level + 1, len(amounts.slots)):
-        if level < 0 and below == len(amounts.slots) - 1 and amounts.tally is not None:
-            needed = cover_of(amounts.tally, count)[0]
+    for below in range(level + 1, len(sums.slots)):
+        if level < 0 and below == len(sums.slots) - 1 and sums.tally is not None:
+            needed = cover_of(sums.tally, count)[0]
         else:
-            start, end = amounts.tree.inside(level, domain, below)
-            needed = fewest_of(amounts.slots[below][start:end], count)
+            start, end = sums.tree.inside(level, domain, below)
+            needed = fewest_of(sums.slots[below][start:end], count)
         bound.append(max(needed, bound[-1] if bound else 0))
         place = below - level - 1
-        least = known[place] if place < len(known) else max(least, -(-count // amounts.most(below)))
+        least = known[place] if place < len(known) else max(least, -(-count // sums.most(below)))
         if bound[-1] > least and len(fitting) > 1:
             return None
     return Candidate(domain, tuple(bound))
 
 
-def tightened(amounts: DomainSums, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
+def tightened(sums: DomainSums, level: int, candidate: Candidate, count: int, *, used: tuple[int, ...]) -> Candidate:
     """Return the candidate with a tighter bound for choices that use fewer domains than `used`, coarse to fine.
 
     A better choice that is equal at the first level has as many domains there, and these few parents bound how few
@@ -146,14 +146,14 @@ def tightened(amounts: DomainSums, level: int, candidate: Candidate, count: int,
     """
     bound = list(candidate.bound)
     for place in range(1, len(bound)):
-        if amounts.used is not None or bound[place - 1] != used[place - 1]:
+        if sums.used is not None or bound[place - 1] != used[place - 1]:
             break
         below = level + 1 + place
-        first, end = amounts.tree.inside(level, candidate.domain, below - 1)
-        start, stop = amounts.tree.inside(level, candidate.domain, below)
+        first, end = sums.tree.inside(level, candidate.domain, below - 1)
+        start, stop = sums.tree.inside(level, candidate.domain, below)
         least = _fewest_in_parents(
-            amounts.slots[below][start:stop],
-            amounts.tree.offsets[below - 1][first:end] - start,
+            sums.slots[below][start:stop],
+            sums.tree.offsets[below - 1][first:end] - start,
             parents=bound[place - 1],
             count=count,
         )
@@ -183,20 +183,20 @@ def _fewest_in_parents(slots: Ints64, starts: Ints64, *, parents: int, count: in
     return max(best, *[at(price) for price in range(low, high + 1)])
 
 
-def growth(amounts: DomainSums, level: int, domain: int, count: int) -> Candidate | None:
+def growth(sums: DomainSums, level: int, domain: int, count: int) -> Candidate | None:
     """Return the domain as the only candidate for pods that join a gang; its bound counts domains not yet in use.
 
     None when it does not hold `count` more. Used domains are filled before another one is opened.
     """
-    tree = amounts.tree
-    assert amounts.used is not None, "a gang that grows uses something"
-    inside = amounts.slots[0].sum() if level < 0 else amounts.slots[level][domain]
+    tree = sums.tree
+    assert sums.used is not None, "a gang that grows uses something"
+    inside = sums.slots[0].sum() if level < 0 else sums.slots[level][domain]
     if inside < count:
         return None
     bound: list[int] = []
-    for below in range(level + 1, len(amounts.slots)):
+    for below in range(level + 1, len(sums.slots)):
         pool = tree.descendants(level, np.array([domain]), below)[0]
-        slots, used = amounts.slots[below][pool], amounts.used[below][pool]
+        slots, used = sums.slots[below][pool], sums.used[below][pool]
         left = count - int(slots[used].sum())
         least = bound[-1] if bound else 0
         bound.append(max(least, fewest_of(slots[~used], left)) if left > 0 else least)

@@ -37,105 +37,105 @@ TIGHTEST: Pick = tightest
 PICKS: tuple[Pick, ...] = (tightest, best_last, _largest)
 
 
-def descend(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
+def descend(sums: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Choice:
     """Choose hosts inside `domains` of `level` (-1: the whole topology), which hold at least `count` slots."""
-    return choice(amounts, np.sort(_hosts(amounts, level, domains, count, pick)))
+    return choice(sums, np.sort(_hosts(sums, level, domains, count, pick)))
 
 
-def _hosts(amounts: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Ints64:
+def _hosts(sums: DomainSums, level: int, domains: Ints, count: int, pick: Pick) -> Ints64:
     chosen: Ints64 = domains.astype(np.int64)
-    for below in range(level + 1, len(amounts.slots)):
-        split = _split(amounts, below - 1, chosen, count)
+    for below in range(level + 1, len(sums.slots)):
+        split = _split(sums, below - 1, chosen, count)
         if split is not None:
-            return np.concatenate([_hosts(amounts, below - 1, some, share, pick) for some, share in split])
-        pool = amounts.tree.children(below - 1, chosen)
-        host = below == len(amounts.slots) - 1
+            return np.concatenate([_hosts(sums, below - 1, some, share, pick) for some, share in split])
+        pool = sums.tree.children(below - 1, chosen)
+        host = below == len(sums.slots) - 1
         # No level below depends on the hosts: among the fewest, the tightest is best.
-        chosen = choose(amounts, below, pool, count, TIGHTEST if host else pick)
+        chosen = choose(sums, below, pool, count, TIGHTEST if host else pick)
     return chosen
 
 
-def _split(amounts: DomainSums, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
+def _split(sums: DomainSums, level: int, domains: Ints64, count: int) -> list[tuple[Ints64, int]] | None:
     """Split the domains by the domain that holds whole slices; return parts with their shares, None for one part.
 
     From there on down pods may no longer move between the parts, or slices would break.
     """
-    grain = amounts.grain
+    grain = sums.grain
     if grain is None or len(domains) == 1 or all(size == 1 for size in grain[: level + 1]):
         return None
     finest = max(i for i in range(level + 1) if grain[i] > 1)
-    holder = amounts.tree.ancestors(level, finest)[domains] if finest < level else domains
+    holder = sums.tree.ancestors(level, finest)[domains] if finest < level else domains
     if (holder == holder[0]).all():
         return None
-    open_: Ints64 = np.zeros_like(amounts.slots[level])
-    open_[domains] = amounts.slots[level][domains]
+    open_: Ints64 = np.zeros_like(sums.slots[level])
+    open_[domains] = sums.slots[level][domains]
     # Domains inside one domain of a level are part of what that one holds: its slices are handled already.
-    inner = tuple(size if _separated(amounts, level, domains, up) else 1 for up, size in enumerate(grain))
-    got = shares(amounts.tree, open_, inner, finest=level, count=count)
+    inner = tuple(size if _separated(sums, level, domains, up) else 1 for up, size in enumerate(grain))
+    got = shares(sums.tree, open_, inner, finest=level, count=count)
     parts = [domains[holder == one] for one in np.unique(holder)]
     return [(part, share) for part in parts if (share := int(got[part].sum()))]
 
 
-def _separated(amounts: DomainSums, level: int, domains: Ints64, up: int) -> bool:
+def _separated(sums: DomainSums, level: int, domains: Ints64, up: int) -> bool:
     """Return whether these domains of `level` are in more than one domain of level `up`."""
-    above = amounts.tree.ancestors(level, up)[domains] if up < level else domains
+    above = sums.tree.ancestors(level, up)[domains] if up < level else domains
     return bool((above != above[0]).any())
 
 
-def choose(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
+def choose(sums: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
     """Return the fewest of these domains that hold `count` slots, picked by `pick`."""
-    if amounts.used is not None and amounts.used[level][pool].any():
-        return _choose_beside(amounts, level, pool, count, pick)
+    if sums.used is not None and sums.used[level][pool].any():
+        return _choose_beside(sums, level, pool, count, pick)
     useful = pool
     if len(pool) >= SMALL:
-        slots = amounts.slots[level][pool]
+        slots = sums.slots[level][pool]
         useful = pool[slots >= cover(slots, count)[1]]
-    ordered = amounts.by_size(level, useful)
-    values = amounts.slots[level][ordered].tolist()
+    ordered = sums.by_size(level, useful)
+    values = sums.slots[level][ordered].tolist()
     needed = fewest_in(values, count)
     if needed == len(pool):
         return pool
-    if amounts.spread:
+    if sums.spread:
         return ordered[:needed]
     return ordered[pick(values, needed, count)]
 
 
-def _choose_beside(amounts: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
+def _choose_beside(sums: DomainSums, level: int, pool: Ints64, count: int, pick: Pick) -> Ints64:
     """Return the used ones of these domains, and the fewest others that take the remaining pods."""
-    assert amounts.used is not None
-    used = amounts.used[level][pool]
+    assert sums.used is not None
+    used = sums.used[level][pool]
     near, far = pool[used], pool[~used]
-    slots = amounts.slots[level][near]
+    slots = sums.slots[level][near]
     left = count - int(slots.sum())
     if left > 0:
-        return np.concatenate((near, choose(amounts, level, far, left, pick)))
-    if level < len(amounts.slots) - 1:
+        return np.concatenate((near, choose(sums, level, far, left, pick)))
+    if level < len(sums.slots) - 1:
         return near  # all cost the same, and the more of them, the more freedom further down
-    near = near[np.argsort(-slots if amounts.spread else slots, kind="stable")]
-    return near[: int(np.searchsorted(np.cumsum(amounts.slots[level][near]), count)) + 1]
+    near = near[np.argsort(-slots if sums.spread else slots, kind="stable")]
+    return near[: int(np.searchsorted(np.cumsum(sums.slots[level][near]), count)) + 1]
 
 
-def choice(amounts: DomainSums, hosts: Ints64) -> Choice:
+def choice(sums: DomainSums, hosts: Ints64) -> Choice:
     """Return the choice of these hosts (ascending), with its domains counted."""
-    if amounts.used is not None:
-        touched = _touched(amounts, hosts)
-        return Choice(hosts, tuple(int((~amounts.used[i][some]).sum()) for i, some in enumerate(touched)))
-    above = amounts.tree.domains[:-1]
+    if sums.used is not None:
+        touched = _touched(sums, hosts)
+        return Choice(hosts, tuple(int((~sums.used[i][some]).sum()) for i, some in enumerate(touched)))
+    above = sums.tree.domains[:-1]
     if len(hosts) < SMALL:
         return Choice(hosts, (*[len(set(domains[hosts].tolist())) for domains in above], len(hosts)))
     return Choice(hosts, (*[len(runs(domains[hosts])) for domains in above], len(hosts)))
 
 
-def rank(amounts: DomainSums, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def rank(sums: DomainSums, one: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sort key of a choice: its opened domains, then the free slots in the touched domains, per level."""
-    touched = _touched(amounts, one.hosts)
-    return one.used, tuple(int(slots[some].sum()) for slots, some in zip(amounts.slots, touched, strict=True))
+    touched = _touched(sums, one.hosts)
+    return one.used, tuple(int(slots[some].sum()) for slots, some in zip(sums.slots, touched, strict=True))
 
 
-def _touched(amounts: DomainSums, hosts: Ints64) -> list[Ints]:
+def _touched(sums: DomainSums, hosts: Ints64) -> list[Ints]:
     """Return the domains of each level that hold any of these hosts (ascending)."""
     found: list[Ints] = []
-    for domains in amounts.tree.domains:
+    for domains in sums.tree.domains:
         touched = domains[hosts]
         found.append(touched[runs(touched)])
     return found
@@ -147,40 +147,40 @@ _CANNOT = 2
 _FEW = 8  # domains whose hosts are handled one by one, where they are few too
 
 
-def descend_evenly(amounts: DomainSums, level: int, domain: int, count: int) -> Shares:
+def descend_evenly(sums: DomainSums, level: int, domain: int, count: int) -> Shares:
     """Divide `count` pods inside a domain of `level` (-1: the whole topology); return hosts (ascending) and their pods.
 
     At each level a domain's pods are divided among the fewest of its children, as evenly as possible, in whole slices.
     """
     domains: Ints64 = np.array([domain], dtype=np.int64)
     pods: Ints64 = np.array([count], dtype=np.int64)
-    for below in range(level + 1, len(amounts.slots) - 1):
+    for below in range(level + 1, len(sums.slots) - 1):
         parts = [
-            _divide(amounts, below, amounts.tree.children(below - 1, np.array([one])), number)
+            _divide(sums, below, sums.tree.children(below - 1, np.array([one])), number)
             for one, number in zip(domains, pods.tolist(), strict=True)
         ]
         domains, pods = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.argsort(domains)
         domains, pods = domains[order], pods[order]
         level = below
-    return even_hosts(amounts, level, domains, pods)
+    return even_hosts(sums, level, domains, pods)
 
 
-def finer_domains(amounts: DomainSums, level: int, domain: int, count: int) -> int:
+def finer_domains(sums: DomainSums, level: int, domain: int, count: int) -> int:
     """Return how many domains two levels below `level` the plan of `descend_evenly` uses."""
-    children, pods = _divide(amounts, level + 1, amounts.tree.children(level, np.array([domain])), count)
-    inside = (amounts.tree.inside(level + 1, one, level + 2) for one in children.tolist())
-    slots = (amounts.slots[level + 2][start:end] for start, end in inside)
+    children, pods = _divide(sums, level + 1, sums.tree.children(level, np.array([domain])), count)
+    inside = (sums.tree.inside(level + 1, one, level + 2) for one in children.tolist())
+    slots = (sums.slots[level + 2][start:end] for start, end in inside)
     return sum(fewest_of(some, number) for some, number in zip(slots, pods.tolist(), strict=True))
 
 
-def _divide(amounts: DomainSums, level: int, pool: Ints64, count: int) -> Shares:
+def _divide(sums: DomainSums, level: int, pool: Ints64, count: int) -> Shares:
     """Divide `count` pods among the fewest of these domains (ascending, above the hosts), as evenly as possible.
 
     Of domains that allow the same shares those are taken that need the fewest finer domains, then by the pack key.
     """
-    unit = unit_of(amounts.grain, level)
-    slots = amounts.slots[level][pool] // unit
+    unit = unit_of(sums.grain, level)
+    slots = sums.slots[level][pool] // unit
     descending = np.sort(slots)[::-1].tolist()
     needed = fewest_in(descending, count // unit)
     wanted = even_shares(descending, needed, count // unit)
@@ -188,14 +188,14 @@ def _divide(amounts: DomainSums, level: int, pool: Ints64, count: int) -> Shares
     if len(open_) == needed and wanted[0] == wanted[-1]:
         return open_, np.full(needed, wanted[0] * unit, dtype=np.int64)
     if wanted[-1] - wanted[0] > 1:
-        return _by_capacity(amounts, level, open_, wanted, unit)
+        return _by_capacity(sums, level, open_, wanted, unit)
     low, more = wanted[0] * unit, sum(share > wanted[0] for share in wanted)
-    costs = _costs(amounts, level, open_, low)
+    costs = _costs(sums, level, open_, low)
     extra = np.zeros(len(open_), dtype=np.int64)
     if more:
-        larger = _costs(amounts, level, open_, low + unit)
+        larger = _costs(sums, level, open_, low + unit)
         extra = np.where(slots[slots >= wanted[0]] == wanted[0], _CANNOT, (larger != costs).any(axis=0))
-    keys = [*costs, extra, *amounts.preference(level, open_)]
+    keys = [*costs, extra, *sums.preference(level, open_)]
     order = np.lexsort([open_, *reversed(keys)])
     chosen, others = order[:needed], order[needed:]
     able = chosen[extra[chosen] < _CANNOT]
@@ -209,54 +209,54 @@ def _divide(amounts: DomainSums, level: int, pool: Ints64, count: int) -> Shares
     return open_[chosen], pods
 
 
-def _by_capacity(amounts: DomainSums, level: int, pool: Ints64, wanted: list[int], unit: int) -> Shares:
+def _by_capacity(sums: DomainSums, level: int, pool: Ints64, wanted: list[int], unit: int) -> Shares:
     """Give each share, the largest first, to the domain that holds it in the fewest finer domains."""
-    slots = amounts.slots[level][pool]
+    slots = sums.slots[level][pool]
     got = np.zeros(len(pool), dtype=np.int64)
     for share in sorted(set(wanted), reverse=True):
         fitting, number = np.flatnonzero((slots >= share * unit) & (got == 0)), wanted.count(share)
         if len(fitting) > number:
             some = pool[fitting]
-            keys = [*_costs(amounts, level, some, share * unit), *amounts.preference(level, some)]
+            keys = [*_costs(sums, level, some, share * unit), *sums.preference(level, some)]
             fitting = fitting[np.lexsort([some, *reversed(keys)])[:number]]
         got[fitting] = share * unit
     return pool[got > 0], got[got > 0]
 
 
-def _costs(amounts: DomainSums, level: int, domains: Ints64, count: int) -> Ints64:
+def _costs(sums: DomainSums, level: int, domains: Ints64, count: int) -> Ints64:
     """Return for each finer level, and each of these domains (ascending), the fewest domains that hold `count`.
 
     Exact for the next level, a lower bound further down.
     """
     found = []
-    for below in range(level + 1, len(amounts.slots)):
-        pool, starts = amounts.tree.descendants(level, domains, below)
-        found.append(fewest(amounts.slots[below][pool], starts, count))
+    for below in range(level + 1, len(sums.slots)):
+        pool, starts = sums.tree.descendants(level, domains, below)
+        found.append(fewest(sums.slots[below][pool], starts, count))
     return np.stack(found)
 
 
-def even_hosts(amounts: DomainSums, level: int, domains: Ints64, pods: Ints64) -> Shares:
+def even_hosts(sums: DomainSums, level: int, domains: Ints64, pods: Ints64) -> Shares:
     """Divide the pods of each of these domains (ascending) among the fewest of its hosts, as evenly as possible.
 
     Return all hosts, ascending, with their pods. Of hosts that allow the same shares the tightest are taken.
     """
-    host = len(amounts.slots) - 1
-    unit = unit_of(amounts.grain, host)
-    ranges = [amounts.tree.inside(level, one, host) for one in domains.tolist()] if len(domains) <= _FEW else []
+    host = len(sums.slots) - 1
+    unit = unit_of(sums.grain, host)
+    ranges = [sums.tree.inside(level, one, host) for one in domains.tolist()] if len(domains) <= _FEW else []
     if ranges and sum(end - start for start, end in ranges) <= SMALL:
         found = [
             pair
             for (start, end), number in zip(ranges, pods.tolist(), strict=True)
-            for pair in _share_out(amounts, start, end, number, unit)
+            for pair in _share_out(sums, start, end, number, unit)
         ]
         found.sort()
         return np.array([one for one, _ in found], dtype=np.int64), np.array([n for _, n in found], dtype=np.int64)
     counts = pods // unit
-    pool, starts = amounts.tree.descendants(level, domains, host)
+    pool, starts = sums.tree.descendants(level, domains, host)
     if len(domains) == 1:
-        pool = _likely_hosts(amounts, pool, int(counts[0]), unit)
+        pool = _likely_hosts(sums, pool, int(counts[0]), unit)
     segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(pool))))
-    slots = amounts.slots[host][pool] // unit
+    slots = sums.slots[host][pool] // unit
     descending = -np.sort((segment << 32) - slots) + (segment << 32)
     reached = np.cumsum(descending)
     needed = np.searchsorted(reached, reached[starts] - descending[starts] + counts) - starts + 1
@@ -265,7 +265,7 @@ def even_hosts(amounts: DomainSums, level: int, domains: Ints64, pods: Ints64) -
     even = (np.add.reduceat(enough, starts, dtype=np.int64) >= needed) & (
         np.add.reduceat(larger, starts, dtype=np.int64) >= more
     )
-    order = np.lexsort((amounts.scarce[pool], slots, segment))
+    order = np.lexsort((sums.scarce[pool], slots, segment))
     got = np.zeros(len(pool), dtype=np.int64)
     first = _first_of_each(order[larger[order] & even[segment[order]]], segment, more)
     got[first] = low[segment[first]] + 1
@@ -279,21 +279,19 @@ def even_hosts(amounts: DomainSums, level: int, domains: Ints64, pods: Ints64) -
     return pool[filled], got[filled] * unit
 
 
-def _likely_hosts(amounts: DomainSums, pool: Ints64, count: int, unit: int) -> Ints64:
+def _likely_hosts(sums: DomainSums, pool: Ints64, count: int, unit: int) -> Ints64:
     """Return those of these hosts that have room for an even share, if they are enough, else all of them."""
-    free = amounts.slots[-1][pool] // unit if unit > 1 or len(pool) < len(amounts.slots[-1]) else amounts.slots[-1]
-    known = amounts.tally is not None and unit == 1 and len(pool) == len(amounts.slots[-1])
-    needed = cover_of(amounts.tally or {}, count)[0] if known else cover(free, count)[0]
+    free = sums.slots[-1][pool] // unit if unit > 1 or len(pool) < len(sums.slots[-1]) else sums.slots[-1]
+    known = sums.tally is not None and unit == 1 and len(pool) == len(sums.slots[-1])
+    needed = cover_of(sums.tally or {}, count)[0] if known else cover(free, count)[0]
     enough = np.flatnonzero(free >= count // needed)
     return pool[enough] if len(enough) >= needed else pool
 
 
-def _share_out(amounts: DomainSums, start: int, end: int, count: int, unit: int) -> list[tuple[int, int]]:
+def _share_out(sums: DomainSums, start: int, end: int, count: int, unit: int) -> list[tuple[int, int]]:
     """Divide the pods of one domain among the hosts from `start` to `end` as `even_hosts` does, one by one."""
-    slots = (amounts.slots[-1][start:end] // unit).tolist() if unit > 1 else amounts.slots[-1][start:end].tolist()
-    order = sorted(
-        range(end - start), key=list(zip(slots, amounts.scarce[start:end].tolist(), strict=True)).__getitem__
-    )
+    slots = (sums.slots[-1][start:end] // unit).tolist() if unit > 1 else sums.slots[-1][start:end].tolist()
+    order = sorted(range(end - start), key=list(zip(slots, sums.scarce[start:end].tolist(), strict=True)).__getitem__)
     descending = [slots[one] for one in reversed(order)]
     count //= unit
     needed = fewest_in(descending, count)

@@ -80,9 +80,9 @@ class Search:
     """
 
     def __init__(
-        self, amounts: DomainSums, *, level: int, domain: int, caps: tuple[int, ...], count: int, steps: Steps
+        self, sums: DomainSums, *, level: int, domain: int, caps: tuple[int, ...], count: int, steps: Steps
     ) -> None:
-        self._amounts = amounts
+        self._sums = sums
         self._count = count
         self._steps = steps
         self._level = level
@@ -100,7 +100,7 @@ class Search:
         self._children = [domains for domains, _, _ in pools]
         self._slots = [slots for _, slots, _ in pools]
         self._used = [used for _, _, used in pools]
-        everywhere = np.ones(max(amounts.tree.size(self._top), 1), dtype=np.bool_)
+        everywhere = np.ones(max(sums.tree.size(self._top), 1), dtype=np.bool_)
         self._ahead = self._reaches_in(everywhere)
 
     def run(self) -> Ints64 | None:
@@ -114,19 +114,19 @@ class Search:
 
         As arrays: the child of the searched domain that each is in, its slots, and whether it is in use.
         """
-        tree = self._amounts.tree
+        tree = self._sums.tree
         inside = tree.descendants(self._level, np.array([self._domain]), below)[0]
-        slots = np.minimum(self._amounts.slots[below][inside], self._count)
+        slots = np.minimum(self._sums.slots[below][inside], self._count)
         order = np.argsort(-slots, kind="stable")
         ordered = inside[order]
-        used = None if self._amounts.used is None else self._amounts.used[below][ordered]
+        used = None if self._sums.used is None else self._sums.used[below][ordered]
         return tree.ancestors(below, self._top)[ordered].astype(np.int64), slots[order], used
 
     def _reaches(self, *open_: Ints64, level: int) -> Reaches:
         """Return the most pods in 0, 1, .. cap domains of each level, of these siblings and outside their parent."""
         if level > self._top:
             return self._ahead  # distinguishing siblings further down costs more than it prunes
-        among = np.zeros(self._amounts.tree.size(level), dtype=bool)
+        among = np.zeros(self._sums.tree.size(level), dtype=bool)
         for domains in open_:
             among[domains] = True
         return self._reaches_in(among)
@@ -143,17 +143,17 @@ class Search:
         """Return the frontier of a domain's children, without the cost of the domain itself."""
         below = level + 1
         place = below - self._top
-        children = self._amounts.tree.children(level, np.array([domain]))
-        sizes = np.minimum(self._amounts.slots[below][children], self._count)
+        children = self._sums.tree.children(level, np.array([domain]))
+        sizes = np.minimum(self._sums.slots[below][children], self._count)
         used = np.zeros(len(children), dtype=np.bool_)
-        if self._amounts.used is not None:
-            used = self._amounts.used[below][children]
+        if self._sums.used is not None:
+            used = self._sums.used[below][children]
         # A domain that leaves more open than the largest others could take is in no answer.
         cap = self._caps[place]
         others = self._ahead[place][min(cap - 1, len(self._ahead[place]) - 1)] if cap else -self._count
         free = children[used & (sizes > 0)]
-        children = self._amounts.by_size(below, children[~used & (sizes > 0) & (sizes + others >= self._count)])
-        sizes = np.minimum(self._amounts.slots[below][children], self._count)
+        children = self._sums.by_size(below, children[~used & (sizes > 0) & (sizes + others >= self._count)])
+        sizes = np.minimum(self._sums.slots[below][children], self._count)
         most = min(fewest_of(sizes, min(self._count, int(sizes.sum()))), cap)
         if below == self._leaf:
             return self._whole_slices(level, self._leaves(free, children[:most], sizes[:most]))
@@ -182,7 +182,7 @@ class Search:
     def _chains(self, level: int, domains: Ints64) -> Bools:
         """Return which of these domains have a single domain of `leaf` inside them."""
         first, end = domains, domains + 1
-        for offsets in self._amounts.tree.offsets[level : self._leaf]:
+        for offsets in self._sums.tree.offsets[level : self._leaf]:
             first, end = offsets[first], offsets[end]
         chains: Bools = end - first == 1
         return chains
@@ -190,9 +190,9 @@ class Search:
     def _chain_frontier(self, level: int, chains: Ints64) -> _Frontier:
         """Return the frontier of chains, largest first: all cost the same, so no set of as many holds more."""
         each = sum(1 << shift for shift in self._shifts[level - self._top :])
-        sizes = np.minimum(self._amounts.slots[level][chains], self._count)
+        sizes = np.minimum(self._sums.slots[level][chains], self._count)
         leaves = chains
-        for offsets in self._amounts.tree.offsets[level : self._leaf]:
+        for offsets in self._sums.tree.offsets[level : self._leaf]:
             leaves = offsets[leaves]
         table = self._leaves(_NO_DOMAINS, leaves, sizes)
         keep = np.ones(len(table.pods), dtype=np.bool_)
@@ -202,14 +202,14 @@ class Search:
     def _leaves(self, free: Ints64, children: Ints64, sizes: Ints64) -> _Frontier:
         """Return the frontier of leaves, largest first: no set of as many leaves holds more."""
         self._steps.take(len(children) + 1)
-        at_no_cost = int(self._amounts.slots[self._leaf][free].sum()) if len(free) else 0
+        at_no_cost = int(self._sums.slots[self._leaf][free].sum()) if len(free) else 0
         pods = np.minimum(np.concatenate((_NOTHING, np.cumsum(sizes))) + at_no_cost, self._count)
         rows = np.arange(len(pods), dtype=np.int64)
         return _Frontier(rows, pods, rows, _Leaves(free, children))
 
     def _whole_slices(self, level: int, frontier: _Frontier) -> _Frontier:
         """Return the frontier of a domain that takes whole slices only."""
-        grain = 1 if self._amounts.grain is None or level < 0 else self._amounts.grain[level]
+        grain = 1 if self._sums.grain is None or level < 0 else self._sums.grain[level]
         if grain == 1 or not len(frontier.pods):
             return frontier
         pods = frontier.pods // grain * grain

@@ -19,7 +19,7 @@ _DESCENTS = 16
 
 
 def fewest_domains(
-    amounts: DomainSums, level: int, ordered: Iterator[Candidate], count: int, steps: int
+    sums: DomainSums, level: int, ordered: Iterator[Candidate], count: int, steps: int
 ) -> tuple[Choice, bool]:
     """Return the choice with the lexicographically fewest domains below `level`, and whether that is proven.
 
@@ -34,7 +34,7 @@ def fewest_domains(
     for candidate in itertools.islice(ordered, _DESCENTS):
         if best is not None and candidate.bound >= best.used[top:]:
             break
-        reached = _descents(amounts, level, candidate, count)
+        reached = _descents(sums, level, candidate, count)
         if best is None or reached.used < best.used:
             best = reached
         if reached.used[top:] == candidate.bound:
@@ -46,22 +46,22 @@ def fewest_domains(
     for candidate in itertools.chain(missed, ordered):
         if candidate.bound >= best.used[top:]:
             break
-        closer = tightened(amounts, level, candidate, count, used=best.used[top:])
+        closer = tightened(sums, level, candidate, count, used=best.used[top:])
         if closer.bound >= best.used[top:]:
             continue
-        best, decided = _exact(amounts, level, closer, best=best, count=count, steps=budget)
+        best, decided = _exact(sums, level, closer, best=best, count=count, steps=budget)
         if not decided:
             return best, False
     return best, True
 
 
-def _descents(amounts: DomainSums, level: int, candidate: Candidate, count: int) -> Choice:
+def _descents(sums: DomainSums, level: int, candidate: Candidate, count: int) -> Choice:
     """Return the best of the quick descents into a candidate; stops at one that reaches the bound."""
     domains = np.array([candidate.domain])
     best: Choice | None = None
     for pick in PICKS:
-        reached = descend(amounts, level, domains, count, pick)
-        if best is None or rank(amounts, reached) < rank(amounts, best):
+        reached = descend(sums, level, domains, count, pick)
+        if best is None or rank(sums, reached) < rank(sums, best):
             best = reached
         if best.used[level + 1 :] == candidate.bound:
             break
@@ -70,7 +70,7 @@ def _descents(amounts: DomainSums, level: int, candidate: Candidate, count: int)
 
 
 def _exact(
-    amounts: DomainSums, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
+    sums: DomainSums, level: int, candidate: Candidate, *, best: Choice, count: int, steps: Steps
 ) -> tuple[Choice, bool]:
     """Return the better of `best` and the candidate's optimum, and whether that is proven.
 
@@ -78,7 +78,7 @@ def _exact(
     reaches the bound of the levels below, it is the optimum of all levels.
     """
     top = level + 1
-    host = len(amounts.slots) - 1
+    host = len(sums.slots) - 1
     for leaf in range(top + 1, host + 1):
         # On the way down an equal number is still useful; at the hosts only a smaller one is.
         last = best.used[leaf] - (leaf == host)
@@ -86,16 +86,16 @@ def _exact(
             return best, True
         caps = (*best.used[top:leaf], last)
         try:
-            domains = Search(amounts, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
+            domains = Search(sums, level=level, domain=candidate.domain, caps=caps, count=count, steps=steps).run()
         except OutOfSteps:
             return best, False
         if domains is None:
             return best, True
-        above = np.unique(amounts.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
-        reached = _below(amounts, leaf - 1 if leaf == host else leaf, above, count)
-        if leaf == host and amounts.grain is not None:
+        above = np.unique(sums.tree.ancestors(leaf, leaf - 1)[domains]) if leaf == host else domains
+        reached = _below(sums, leaf - 1 if leaf == host else leaf, above, count)
+        if leaf == host and sums.grain is not None:
             # With slices the racks and their number of pods together decide about the hosts.
-            reached = min(reached, choice(amounts, domains), key=lambda one: rank(amounts, one))
+            reached = min(reached, choice(sums, domains), key=lambda one: rank(sums, one))
         if reached.used < best.used:
             best = reached
         # Each domain has a finer one inside it, so further down there are no fewer.
@@ -106,7 +106,7 @@ def _exact(
     return best, True
 
 
-def _below(amounts: DomainSums, level: int, domains: Ints, count: int) -> Choice:
+def _below(sums: DomainSums, level: int, domains: Ints, count: int) -> Choice:
     """Return the best quick descent from domains that are all needed."""
-    reached = [descend(amounts, level, domains, count, pick) for pick in PICKS]
-    return min(reached, key=lambda one: rank(amounts, one))
+    reached = [descend(sums, level, domains, count, pick) for pick in PICKS]
+    return min(reached, key=lambda one: rank(sums, one))
