@@ -126,3 +126,18 @@ class ConfigMap:
     uid: str
     resource_version: str
     data: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupObject:
+    """A PodGroup of scheduler-plugins: how many of its pods start together, and for how long they wait at most.
+
+    `timeout` in seconds; None: for ever. `problem`: why it cannot be read; it has no minimum then.
+    """
+
+    namespace: str
+    name: str
+    minimum: int
+    timeout: float | None
+    problem: str = ""
+    resource_version: str = field(default="", compare=False)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.api import names
+from engine.api.objects import PodGroupObject
 from engine.api.placement import Placement, Separation, kept_hosts
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
@@ -47,6 +48,7 @@ class GangIndex:
         # The workloads of pod groups, by namespace and name of the group; and the group of each.
         self._groups: dict[tuple[str, str], dict[GangKey, None]] = {}
         self._group_of: dict[GangKey, tuple[str, str]] = {}
+        self._group_objects: dict[tuple[str, str], PodGroupObject] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
         self._apart: dict[GangKey, tuple[Placement, ...]] = {}  # with slots, kept apart from other gangs
@@ -70,6 +72,15 @@ class GangIndex:
         if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
             return around
         return around | {key for one in (old, new) if one is not None for key in keys_of(one)}
+
+    def set_pod_group(self, old: PodGroupObject | None, new: PodGroupObject | None) -> set[GangKey]:
+        """Apply a change of a PodGroup object; returns the keys of the group's gangs."""
+        if old is not None:
+            self._group_objects.pop((old.namespace, old.name), None)
+        if new is not None:
+            self._group_objects[(new.namespace, new.name)] = new
+        known = new or old
+        return set(self._group_members((known.namespace, known.name))) if known is not None else set()
 
     def set_placement(self, old: Placement | None, new: Placement | None) -> set[GangKey]:
         """Apply a change of a Placement; returns the keys of the gangs that it affects."""
@@ -113,8 +124,8 @@ class GangIndex:
         placement, pods = self.plan_of(key), self.pods_of(key)
         request = self._request_of(workload, pods, placement)
         state = self._pod_group_state(key, workload, request)
-        if state is not None and len(state.members) > 1:
-            request = of_group(request)
+        if state is not None and (len(state.members) > 1 or state.of_object):
+            request = of_group(request, timeout=state.timeout)
         return Gang(
             workload=workload,
             request=request,
@@ -347,7 +358,8 @@ class GangIndex:
         if group is None:
             return None
         found = [(workload.created, workload.name, key)]
-        minimum, pods, assigned, started = group.minimum, 0, 0, False
+        minima = {group.minimum}
+        pods, assigned, started = 0, 0, False
         for member in self._group_members((workload.namespace, group.name)) | {key: None}:
             other = workload if member == key else self.workload_of(member)
             if other is None or (over(other) and not other.finished):
@@ -356,17 +368,29 @@ class GangIndex:
                 asked = self._owners().request_of(other)
                 if not asked.asking or asked.pod_group is None or asked.pod_group.name != group.name:
                     continue
-                minimum = max(minimum, asked.pod_group.minimum)
+                minima.add(asked.pod_group.minimum)
                 found.append((other.created, other.name, member))
             placement = self.plan_of(member)
             slots = assigned_count(placement)
             pods += other.slots
             assigned += max(other.slots, slots) if other.finished else slots
             started = started or other.finished or any(pod.spec.node_name for pod in self.pods_of(member))
-        if len(found) == 1 and pods >= minimum:
+        minimum, of_object = max((least for least in minima if least is not None), default=0), None in minima
+        if len(found) == 1 and pods >= minimum and not of_object:
             return None
+        problem, timeout = "", None
+        if of_object:
+            said = self._group_objects.get((workload.namespace, group.name))
+            if said is None:
+                problem = f"PodGroup {group.name}, which says how many pods start together, was not found"
+            elif said.problem:
+                problem = f"PodGroup {group.name} cannot be read: {said.problem}"
+            else:
+                minimum, timeout = max(minimum, said.minimum), said.timeout
         members = tuple(member for _, _, member in sorted(found))
-        return PodGroupState(group.name, minimum, pods, assigned, started, members)
+        return PodGroupState(
+            group.name, minimum, pods, assigned, started, members, of_object=of_object, timeout=timeout, problem=problem
+        )
 
     def _set_apart(self, key: GangKey) -> None:
         """Note anew from which gangs the plans of a gang keep others apart."""

@@ -20,7 +20,7 @@ from engine.cache.workload_informers import WorkloadInformers
 from engine.cluster import devices, objects, placements, pods
 from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.discovery import Discovery, Wanted
-from engine.cluster.objects import topology_object
+from engine.cluster.objects import pod_group_object, topology_object
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy.model import Policy, default_policy
@@ -31,6 +31,7 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 CHECK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
 
+POD_GROUPS: Final = "scheduling.x-k8s.io"  # the API group of scheduler-plugins' PodGroups
 log = logging.getLogger("topogate.topologies")
 
 
@@ -162,8 +163,11 @@ class Informers:
         return partial(pods.pod, labels=self._pod_labels)
 
 
-class TopologyInformers:
-    """Owns at most one reflector per API group; `follow` again and again, from one thread; `stop` once."""
+class ForeignInformers:
+    """Informers of other systems' objects: Topologies of Kueue and KAI, PodGroups of scheduler-plugins.
+
+    Owns at most one reflector per API group; `follow` again and again, from one thread; `stop` once.
+    """
 
     def __init__(self, api: KubeClient, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
@@ -172,29 +176,36 @@ class TopologyInformers:
         self._clock = clock
         self._check_at: float | None = None  # None: before the first check
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
+        # By group: the kind, its resource, the decoder and the store.
+        self._kinds: dict[str, tuple[str, str, Callable[[Any], Any], Store[Any]]] = {
+            **{group: ("Topology", PLURAL, topology_object, stores.topology_objects[group]) for group in GROUPS},
+            POD_GROUPS: ("PodGroup", "podgroups", pod_group_object, stores.pod_groups),
+        }
 
     def follow(self) -> None:
-        """Watch the Topology objects of every served kind; check the kinds from time to time.
+        """Watch the objects of every served kind; check the kinds from time to time.
 
         Raises ApiFault when the served kinds cannot be read: everything stays as it is then.
         """
         if self._check_at is not None and self._clock() < self._check_at:
             return
         wanted = [
-            Wanted(group, "Topology", (), any_version=True, resource=PLURAL, registered=False) for group in GROUPS
+            Wanted(group, kind, (), any_version=True, resource=resource, registered=False)
+            for group, (kind, resource, _, _) in self._kinds.items()
         ]
         served = {one.group: one.path for one in self._discovery.look(wanted)}
         self._check_at = self._clock() + CHECK_EVERY
-        for group, (path, reflector) in list(self._watched.items()):
+        for group, (path, known) in list(self._watched.items()):
             if served.get(group) != path:
-                reflector.stop()
-                self._stores.topology_objects[group].replace([])
+                known.stop()
+                kind, _, _, store = self._kinds[group]
+                store.replace([])
                 del self._watched[group]
-                log.info("the Topology objects of %s are no longer watched", group)
+                log.info("the %s objects of %s are no longer watched", kind, group)
         for group, path in served.items():
             if group not in self._watched:
-                store = self._stores.topology_objects[group]
-                reflector = Reflector(self._api, path, topology_object, store, optional=True)
+                _, _, decode, store = self._kinds[group]
+                reflector: Reflector[Any] = Reflector(self._api, path, decode, store, optional=True)
                 self._watched[group] = (path, reflector)
                 reflector.start()
                 log.info("watching %s", path)
@@ -202,19 +213,19 @@ class TopologyInformers:
     def wait_synced(self, timeout: float) -> bool:
         """Wait until every watched object has been seen; False when the time is over."""
         end = self._clock() + timeout
-        stores = [self._stores.topology_objects[group] for group in self._watched]
+        stores = [self._kinds[group][3] for group in self._watched]
         return all(store.wait_synced(max(0.0, end - self._clock())) for store in stores)
 
     def stop(self) -> None:
         """End every watch."""
-        for _, reflector in self._watched.values():
-            reflector.stop()
+        for _, watch in self._watched.values():
+            watch.stop()
         self._watched.clear()
 
 
-def follow_or_warn(watch: TopologyInformers) -> None:
-    """Have the Topology informers follow the served kinds; an API fault is logged and left for the next time."""
+def follow_or_warn(watch: ForeignInformers) -> None:
+    """Have the informers follow the served kinds; an API fault is logged and left for the next time."""
     try:
         watch.follow()
     except ApiFault as error:
-        log.warning("Topology objects could not be looked up: %s", error)
+        log.warning("Topology and PodGroup objects could not be looked up: %s", error)

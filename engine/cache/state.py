@@ -231,6 +231,8 @@ class ClusterState:
             case "persistentvolumes" | "persistentvolumeclaims" | "storageclasses":
                 if old != new:  # not its status alone
                     self._pending.capacity_freed = self._pending.hosts = True
+            case "podgroups":
+                touched |= self.gangs.set_pod_group(old, new)
             case "quotas":
                 self._pending.capacity_freed = True
             case str() if what.startswith(f"{PLURAL}."):

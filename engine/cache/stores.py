@@ -12,6 +12,7 @@ from engine.api.objects import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    PodGroupObject,
     PriorityClass,
     Quota,
     RuntimeClass,
@@ -47,6 +48,7 @@ class Stores:
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
+        self.pod_groups: Store[PodGroupObject] = Store(key=lambda item: (item.namespace, item.name))
         self.topology_objects: Mapping[str, Store[TopologyObject]] = {
             group: Store(key=lambda item: item.name) for group in GROUPS
         }
@@ -67,6 +69,7 @@ class Stores:
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,
+            "podgroups": self.pod_groups,
             **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
         }
 

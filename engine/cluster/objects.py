@@ -1,4 +1,5 @@
-"""Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, and Topology objects of Kueue and KAI.
+"""Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, Topology objects of Kueue and KAI, and
+PodGroups of scheduler-plugins.
 
 All functions take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, with a
 text that starts with the JSON path.
@@ -21,6 +22,7 @@ from engine.api.objects import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    PodGroupObject,
     PriorityClass,
     Quota,
     RuntimeClass,
@@ -43,6 +45,8 @@ _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "
 
 MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
 _MAX_TEXT: Final = 400  # of a problem
+_MAX_MEMBERS: Final = 999_999_999
+_LEAST_WAIT: Final = 10  # seconds; as of a schedule-timeout in an annotation
 
 
 def node(source: Source) -> Node:
@@ -264,3 +268,27 @@ def topology_object(source: Source) -> TopologyObject:
     except msgspec.ValidationError as error:
         problem = sanitize("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
     return TopologyObject(meta.name, meta.resource_version or "", levels, problem)
+
+
+def pod_group_object(source: Source) -> PodGroupObject:
+    """Return what a PodGroup of scheduler-plugins says. Raises ProjectionError when it is no object."""
+    raw = wire.decode(dict, source)
+    meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
+    if not meta.name or not meta.namespace:
+        raise ProjectionError("$.metadata: name and namespace are required")
+    spec = raw.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    least, seconds = _whole(spec.get("minMember")), _whole(spec.get("scheduleTimeoutSeconds"))
+    return PodGroupObject(
+        meta.namespace,
+        meta.name,
+        minimum=least,
+        timeout=float(max(seconds, _LEAST_WAIT)) if seconds else None,
+        problem="" if least else f"spec.minMember: must be a whole number from 1 to {_MAX_MEMBERS}",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def _whole(number: object) -> int:
+    """Return a number of pods or seconds; 0 for anything else."""
+    return number if type(number) is int and 1 <= number <= _MAX_MEMBERS else 0

@@ -176,7 +176,7 @@ def _left_behind(gang: Gang) -> bool:
     that may be bound at any moment keep theirs.
     """
     group = gang.pod_group
-    if group is None or group.placed or group.started:
+    if group is None or group.placed or group.started or group.problem:
         return False
     on_the_way = any(names.GATE not in pod.spec.gates and not (pod.finished or pod.deleting) for pod in gang.pods)
     return not on_the_way or can_suspend(gang.workload)

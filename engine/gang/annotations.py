@@ -159,12 +159,14 @@ def divisors(number: int, *, multiple_of: int = 1, near: int = 1) -> str:
 def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Mapping[str, str]:
     """Return the request in the user's pod-group keys of other systems, as our annotations; empty without a group.
 
-    Keys beside our own labels are none of the user's: we add them there. Of different minimums the largest counts, as
+    Keys beside our own labels are none of the user's: we add them there. Of groups of several systems the first with a
+    minimum counts, then the one with a PodGroup object. Of different minimums the largest counts, as
     each pod of the group waits for its own; a value that no system takes for a number or a duration is left out.
     """
     own = [source for source in sources if not {names.MANAGED, names.GANG} & source.labels.keys()]
+    found: list[dict[str, str]] = []
     for group, least, carried in _GROUPS if POD_GROUP_DIALECT in dialects else ():
-        members = [found for source in own if group in (found := carried(source))]
+        members = [said for source in own if group in (said := carried(source))]
         if not members:
             continue
         request = {names.POD_GROUP: members[0][group]}
@@ -174,14 +176,17 @@ def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[st
         times = [text for one in members if _long_enough(text := one.get(names.KOORDINATOR_GANG_WAIT, ""))]
         if times and group == names.KOORDINATOR_GANG_NAME:
             request[names.SCHEDULE_TIMEOUT] = times[0]
-        return request
-    return {}
+        if numbers or group == names.SCHEDULER_PLUGINS_POD_GROUP:
+            return request
+        found.append(request)
+    return found[0] if found else {}
 
 
 # The keys of a group's name and minimum, and where a pod carries them.
 _GROUPS: tuple[tuple[str, str, Callable[[AnnotationSource], Mapping[str, str]]], ...] = (
     (names.POD_GROUP_NAME, names.POD_GROUP_MIN, attrgetter("labels")),
     (names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, attrgetter("annotations")),
+    (names.SCHEDULER_PLUGINS_POD_GROUP, "", attrgetter("labels")),  # its PodGroup object has the minimum
 )
 
 

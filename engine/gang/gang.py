@@ -36,6 +36,8 @@ class PodGroupState:
 
     `pods`: how many it has; `assigned`: how many of them have slots, or had them until their workload ended; `started`:
     one of them has a node, or a workload has ended. `members` are the gangs of all its workloads, oldest first.
+    `of_object`: a PodGroup object says the minimum, and how long the group waits (`timeout`, seconds); `problem`: why
+    it does not.
     """
 
     name: str
@@ -44,21 +46,24 @@ class PodGroupState:
     assigned: int
     started: bool
     members: tuple[GangKey, ...]
+    of_object: bool = False
+    timeout: float | None = None
+    problem: str = ""
 
     @property
     def complete(self) -> bool:
         """True when as many pods exist, or will be created, as must start together."""
-        return self.pods >= self.minimum
+        return not self.problem and self.pods >= self.minimum
 
     @property
     def placed(self) -> bool:
         """True when as many pods have slots as must start together: any further one joins them."""
-        return self.assigned >= self.minimum
+        return not self.problem and self.assigned >= self.minimum
 
     @property
     def incomplete_text(self) -> str:
-        """The message of a group with too few pods."""
-        return f"{self.pods:,} of {plural(self.minimum, 'pod')} of pod group {self.name} exist"
+        """The message of a group with too few pods, or without a minimum."""
+        return self.problem or f"{self.pods:,} of {plural(self.minimum, 'pod')} of pod group {self.name} exist"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,13 @@ _GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.
 
 @dataclass(frozen=True, slots=True)
 class PodGroupRequest:
-    """The pod group that a workload or plain pods name: how many of all its pods must start together."""
+    """The pod group that a workload or plain pods name: how many of all its pods must start together.
+
+    `minimum` is None where the PodGroup object of that name says it.
+    """
 
     name: str
-    minimum: int
+    minimum: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +175,19 @@ def parse_request(
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     errors += spread_group_errors(said)
     if grouped:
-        errors += pod_group_errors(workload, whole, scopes[1:], said)
+        named = of_all.get(names.POD_GROUP, "")
+        from_object = any(source.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP) == named for source in sources)
+        errors += pod_group_errors(workload, whole, scopes[1:], said, from_object=from_object)
     elif said and not any(one.about in LEVELS for one in said):
         # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
         without_level = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
         errors += map(asks_for_no_level, without_level[:1])
     if errors:
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
-    group = PodGroupRequest(of_all[names.POD_GROUP], int(whole.meanings[names.MIN_AVAILABLE])) if grouped else None
+    group = None
+    if grouped:
+        least = whole.meanings.get(names.MIN_AVAILABLE)
+        group = PodGroupRequest(of_all[names.POD_GROUP], int(least) if least is not None else None)
     gang = _gang(whole, workload) if whole.pod_set is None else None
     asks = _asks(whole, of_pods, gang, workload)
     about_request = request_warnings(
@@ -209,16 +217,18 @@ def parse_request(
     )
 
 
-def of_group(request: PlacementRequest) -> PlacementRequest:
+def of_group(request: PlacementRequest, *, timeout: float | None = None) -> PlacementRequest:
     """Return the request of a workload whose pod group has other members.
 
-    The minimum is about all of them, so each pod set is placed with as many pods as fit, one at least.
+    The minimum is about all of them, so each pod set is placed with as many pods as fit, one at least. `timeout`: that
+    of the PodGroup object, for requests without a time-out of their own.
     """
     gang = replace(request.gang, min_available=None) if request.gang is not None else None
     if gang is not None and gang.require is None and gang.prefer is None:
         gang = None
     asks = tuple(replace(ask, min_available=min(1, ask.count)) for ask in request.pod_sets)
-    return replace(request, pod_sets=asks, gang=gang)
+    wait = request.schedule_timeout if request.schedule_timeout is not None else timeout
+    return replace(request, pod_sets=asks, gang=gang, schedule_timeout=wait)
 
 
 def _separation(gang_wide: Mapping[str, str]) -> Separation | None:

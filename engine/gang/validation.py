@@ -49,13 +49,21 @@ def can_be_in_group(workload: Workload) -> bool:
 
 
 def pod_group_errors(
-    workload: Workload, whole: RequestScope, of_pods: Iterable[RequestScope], said: Iterable[RequestAnnotation]
+    workload: Workload,
+    whole: RequestScope,
+    of_pods: Iterable[RequestScope],
+    said: Iterable[RequestAnnotation],
+    *,
+    from_object: bool,
 ) -> Iterator[FieldError]:
-    """Yield errors for a pod group without a minimum, with one on a template, or on a kind that cannot be in one."""
+    """Yield errors for a pod group without a minimum, with one on a template, or on a kind that cannot be in one.
+
+    `from_object`: a PodGroup object may say the minimum.
+    """
     group = next(one for one in said if one.about == names.POD_GROUP)
     if not can_be_in_group(workload):
         yield conflict(group, f"a {workload.kind} cannot be in a pod group: it is no gang by itself; remove it")
-    if names.MIN_AVAILABLE not in {one.about for one in whole.said}:
+    if not from_object and names.MIN_AVAILABLE not in {one.about for one in whole.said}:
         yield FieldError(
             field=f"metadata.annotations[{names.MIN_AVAILABLE}]",
             kind="Required value",

@@ -58,6 +58,11 @@ REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "a pod group whose minimum is no number": ({}, {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "all"}),
     "a gang of Koordinator's": ({names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}, {}),
     "a gang of Koordinator's without a minimum": ({names.KOORDINATOR_GANG_NAME: "g"}, {}),
+    "a pod group of scheduler-plugins": ({}, {names.SCHEDULER_PLUGINS_POD_GROUP: "g"}),
+    "two pod groups, one without a minimum": (
+        {},
+        {names.SCHEDULER_PLUGINS_POD_GROUP: "g", names.POD_GROUP_NAME: "g"},
+    ),
     "a pod group in our words": ({names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}, {}),
     "a foreign key that is not read": ({"kai.scheduler/segment-size": "2"}, {}),
     "another prefix": ({"topogate.io/require-topology": "rack"}, {}),

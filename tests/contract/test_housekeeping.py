@@ -14,7 +14,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine.api import names
 from engine.api.objects import ConfigMap
-from engine.cache.informers import TopologyInformers
+from engine.cache.informers import ForeignInformers
 from engine.cache.stores import Stores
 from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder
@@ -77,7 +77,7 @@ class House:
             api,
             self.candidate,  # type: ignore[arg-type]
             self.policy,
-            TopologyInformers(api, Stores()),
+            ForeignInformers(api, Stores()),
             settings=Settings(namespace=NAMESPACE, identity="a"),
             objects=self.objects,
             authority=self.authority,

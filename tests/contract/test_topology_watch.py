@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.cache.informers import CHECK_EVERY, TopologyInformers
+from engine.cache.informers import CHECK_EVERY, ForeignInformers
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient
 from tests.support.eventually import eventually
@@ -19,7 +19,7 @@ class Watched:
     def __init__(self, api: KubeClient) -> None:
         self.now = 0.0
         self.stores = Stores()
-        self.watch = TopologyInformers(api, self.stores, clock=lambda: self.now)
+        self.watch = ForeignInformers(api, self.stores, clock=lambda: self.now)
 
     def follow(self) -> None:
         """Once more, when it is time for a look."""
@@ -93,3 +93,23 @@ def test_an_api_server_that_cannot_tell_changes_nothing(fake: FakeApi, watched: 
     with pytest.raises(ApiFault):
         watched.follow()
     assert watched.levels() == ["x/rack"]
+
+
+def test_pod_groups_are_watched_the_same_way(fake: FakeApi, watched: Watched) -> None:
+    """Garbage among them is a record with a problem; what goes with its kind is forgotten."""
+    group = "scheduling.x-k8s.io/v1alpha1"
+
+    def known() -> dict[str, int]:
+        return {one.name: one.minimum for one in watched.stores.pod_groups.values()}
+
+    watched.follow()
+    fake.install(group, "podgroups", "PodGroup")
+    fake.put(f"/apis/{group}/namespaces/ml/podgroups/mesh", spec={"minMember": 4})
+    fake.put(f"/apis/{group}/namespaces/ml/podgroups/garbage", spec={"minMember": "all"})
+    watched.follow()
+    eventually(lambda: known() == {"mesh": 4, "garbage": 0})
+    fake.put(f"/apis/{group}/namespaces/ml/podgroups/mesh", spec={"minMember": 5})
+    eventually(lambda: known() == {"mesh": 5, "garbage": 0})
+    fake.uninstall(group, "podgroups")
+    watched.follow()
+    assert known() == {}

@@ -46,7 +46,8 @@ _MARKS: Final = f"""\
 # Labels of a pod group ask when a workload is created, and never again.
 _ALIAS: Final = f"""\
 (request.operation == 'CREATE' && (
-  [?m.?labels].exists(l, type(l) == map && '{names.POD_GROUP_NAME}' in l) ||
+  [?m.?labels].exists(l, type(l) == map && (
+    '{names.POD_GROUP_NAME}' in l || '{names.SCHEDULER_PLUGINS_POD_GROUP}' in l)) ||
   [?m.?annotations].exists(a, type(a) == map && '{names.KOORDINATOR_GANG_NAME}' in a))) ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""
 _GATED: Final = f"""\

@@ -41,7 +41,8 @@ _GROUPED: Final = f"""\
 (('{names.POD_GROUP_NAME}' in {_LABELS} &&
   {_LABELS}[?'{names.POD_GROUP_MIN}'].orValue('').matches('{_NUMBER}')) ||
  ('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} &&
-  {_ANNOTATIONS}[?'{names.KOORDINATOR_GANG_MIN}'].orValue('').matches('{_NUMBER}'))) &&
+  {_ANNOTATIONS}[?'{names.KOORDINATOR_GANG_MIN}'].orValue('').matches('{_NUMBER}')) ||
+ '{names.SCHEDULER_PLUGINS_POD_GROUP}' in {_LABELS}) &&
 !('{names.MANAGED}' in {_LABELS}) && !('{names.GANG}' in {_LABELS}) &&
 {_ALONE}"""
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"

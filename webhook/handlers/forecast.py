@@ -59,7 +59,8 @@ def forecast_warnings(
     if outcome is None:
         return [], ()
     group = request.pod_group
-    if group is not None and group.minimum > workload.slots and not isinstance(outcome, Never):
+    waits = group is not None and (group.minimum is None or group.minimum > workload.slots)
+    if waits and not isinstance(outcome, Never):
         return [], ()  # it waits for other members, which are not known here
     groups, suspended = workload.groups, suspended_by_user(workload)
     if isinstance(outcome, Placed):

@@ -195,7 +195,8 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     found = dict(pod_group_of(sources, dialects=policy.annotations.dialects))
     if not found:
         return {}
-    if names.MIN_AVAILABLE not in found or not can_be_in_group(workload):
+    said = names.MIN_AVAILABLE in found or any(names.SCHEDULER_PLUGINS_POD_GROUP in one.labels for one in sources)
+    if not said or not can_be_in_group(workload):
         del found[names.POD_GROUP]
         if int(found.get(names.MIN_AVAILABLE, workload.slots)) >= workload.slots:
             found.pop(names.MIN_AVAILABLE, None)
@@ -205,13 +206,15 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
 def requests_of_pod_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
     """Return the request in the pod-group keys of a new pod without a controller, as our annotations.
 
-    Without a minimum the keys say nothing: nobody knows when the group is whole.
+    Without a minimum, and without a PodGroup object that may have it, the keys say nothing: nobody knows when the group
+    is whole.
     """
     dialects = policy.annotations.dialects
     if (pod.owner is not None and pod.owner.controller) or read_own_annotations(pod, dialects=dialects):
         return {}
     found = pod_group_of((own_source(pod),), dialects=dialects)
-    return found if names.MIN_AVAILABLE in found else {}
+    said = names.MIN_AVAILABLE in found or names.SCHEDULER_PLUGINS_POD_GROUP in pod.spec.labels
+    return found if said else {}
 
 
 def _is_name(path: Path) -> bool:

@@ -84,6 +84,7 @@ def _keys(policy: Policy) -> Iterator[str]:
     if POD_GROUP_DIALECT in dialects:
         yield names.POD_GROUP_NAME
         yield names.KOORDINATOR_GANG_NAME
+        yield names.SCHEDULER_PLUGINS_POD_GROUP
 
 
 def _untouched(review: Review, view: Reader, policy: Policy) -> bool:

@@ -14,7 +14,7 @@ from certs.ca_bundle import ConfigurationMalformed, inject
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import TopologyInformers, follow_or_warn
+from engine.cache.informers import ForeignInformers, follow_or_warn
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.lease import LeaseCandidate, NotLeader
@@ -44,7 +44,7 @@ class Housekeeping:
         api: KubeClient,
         candidate: LeaseCandidate,
         policy: PolicySource,
-        topologies: TopologyInformers,
+        topologies: ForeignInformers,
         *,
         settings: Settings,
         objects: OwnObjects,

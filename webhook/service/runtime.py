@@ -19,7 +19,7 @@ from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
-from engine.cache.informers import Informers, TopologyInformers, follow_or_warn
+from engine.cache.informers import ForeignInformers, Informers, follow_or_warn
 from engine.cache.reports import Coverage, DeviceFaults
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
@@ -107,7 +107,7 @@ class Runtime:
         self._caches = Informers(
             self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy
         )
-        self._topologies = TopologyInformers(self._api, self._stores)
+        self._topologies = ForeignInformers(self._api, self._stores)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(

@@ -49,6 +49,7 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("storage.k8s.io", "StorageClass"): ("storageclasses", cluster_objects.storage_class),
     ("apps", "DaemonSet"): ("daemonsets", cluster_objects.daemon_set),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
+    ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", cluster_objects.pod_group_object),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
 }
 _DEVICE: Final = ("scheduling.koordinator.sh", "Device")

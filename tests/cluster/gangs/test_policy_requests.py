@@ -6,6 +6,7 @@ import pytest
 
 from engine.api import names
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 
@@ -116,3 +117,52 @@ def test_two_jobs_of_a_pod_group_start_together_or_not_at_all(gangs: Namespace) 
     gangs.waits("third", "InsufficientFreeGPUs")
     gangs.fleet.host("host-004", block="block-0", rack="rack-00")
     gangs.all_bound("third", 1)
+
+
+POD_GROUPS = Definition(
+    "scheduling.x-k8s.io",
+    "PodGroup",
+    "podgroups",
+    ("v1alpha1",),
+    schema={
+        "type": "object",
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    },
+)
+
+
+def test_a_pod_group_object_says_how_many_start_together(gangs: Namespace) -> None:
+    """Its kind is installed after the Jobs that name it; garbage holds them; without it what runs goes on."""
+    gangs.fleet.grid("1x1x5")
+
+    def submit_named(name: str) -> None:
+        body = job_body(name, pods=2, selector=gangs.fleet.selector)
+        body["metadata"]["labels"] = {PLUGINS: "mesh"}
+        gangs.client.create(gangs.jobs_path, body)
+
+    submit_named("first")
+    gangs.waits("first", "WaitingForMembers")
+    path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{gangs.name}/podgroups"
+    POD_GROUPS.install(gangs.client)
+    try:
+        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "mesh"}}
+        gangs.client.create(path, {**group, "spec": {"minMember": "all of them"}})
+        eventually(
+            lambda: "PodGroup mesh cannot be read: spec.minMember" in gangs.waits("first")["status"]["message"],
+            60.0,
+            lambda: gangs.describe("first"),
+        )
+        gangs.client.patch(f"{path}/mesh", {"spec": {"minMember": 4}})
+        eventually(
+            lambda: gangs.waits("first")["status"]["message"] == "2 of 4 pods of pod group mesh exist",
+            30.0,
+            lambda: gangs.describe("first"),
+        )
+        submit_named("second")
+        gangs.all_bound("first", 2)
+        gangs.all_bound("second", 2)
+    finally:
+        POD_GROUPS.remove(gangs.client)
+    submit_named("third")
+    gangs.waits("third", "WaitingForMembers", timeout=60.0)
+    assert len(gangs.pods("first")) == len(gangs.pods("second")) == 2

@@ -128,7 +128,9 @@ def test_native_keys_are_under_the_prefix_that_the_conditions_look_for(key: str)
             assert f".startsWith('{names.PREFIX}')" in condition(kind, name, "asks")
 
 
-@pytest.mark.parametrize("key", [*ALIAS_KEYS, names.POD_GROUP_NAME, names.KOORDINATOR_GANG_NAME])
+@pytest.mark.parametrize(
+    "key", [*ALIAS_KEYS, names.POD_GROUP_NAME, names.KOORDINATOR_GANG_NAME, names.SCHEDULER_PLUGINS_POD_GROUP]
+)
 def test_every_alias_is_looked_for(key: str) -> None:
     """A request in any dialect is sent, whatever the policy says of it."""
     for kind, name in ENTRIES:
@@ -150,6 +152,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *ALIAS_KEYS,
         *(key for keys in names.UNREAD.values() for key in keys),
         *(names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX),
+        names.SCHEDULER_PLUGINS_POD_GROUP,
         *(names.POD_GROUP_MIN, names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, "^[1-9][0-9]{0,8}$"),
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.KUEUE_WORKLOAD, names.GATE, names.POLICY_NAME, OUR_USER),
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.api import names
+from engine.api.objects import PodGroupObject
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.gang.gang import held_by_us
@@ -209,3 +212,91 @@ def test_a_started_half_stays_when_the_other_loses_its_slots() -> None:
     leader.later(700)  # no pod of b appears: its slots go back
     assert assigned(leader, "a") == 4
     assert not leader.workload("a").suspended
+
+
+# -- PodGroup objects ------------------------------------------------------------------------------------------------
+
+
+def of_object(name: str, *, count: int = 4) -> Workload:
+    """A held Job whose label names the PodGroup object `g`, as admission leaves it."""
+    found = job(name, count=count, held=True, require=None, labels={names.SCHEDULER_PLUGINS_POD_GROUP: "g"})
+    return replace(found, annotations={**found.annotations, names.POD_GROUP: "g", names.UNCONSTRAINED: "true"})
+
+
+def says(leader: Leader, minimum: int, *, timeout: float | None = None, problem: str = "") -> PodGroupObject:
+    found = PodGroupObject("default", "g", minimum, timeout, problem, resource_version=leader.hands.version())
+    leader.stores.pod_groups.apply("MODIFIED", found)
+    leader.settle()
+    return found
+
+
+def test_the_minimum_of_a_pod_group_object_counts_and_may_come_late() -> None:
+    leader = led(of_object("a"), of_object("b"))
+    leader.later(5)
+    assert leader.status("a") == ("Waiting", "WaitingForMembers")
+    assert message(leader, "a") == "PodGroup g, which says how many pods start together, was not found"
+    says(leader, 9)
+    leader.later(10)
+    assert message(leader, "a") == "8 of 9 pods of pod group g exist"
+    says(leader, 8)
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+def test_one_job_of_a_pod_group_object_starts_with_its_minimum() -> None:
+    leader = led(of_object("a"), hosts=3)
+    says(leader, 3)
+    assert leader.hands.of("resume") == ["a"]
+    assert assigned(leader, "a") == 3
+
+
+def test_garbage_in_a_pod_group_object_holds_its_jobs_and_says_why() -> None:
+    leader = led(of_object("a"), of_object("b"))
+    says(leader, 0, problem="spec.minMember: must be a whole number")
+    leader.later(5)
+    assert message(leader, "a") == "PodGroup g cannot be read: spec.minMember: must be a whole number"
+    assert leader.hands.of("resume") == []
+
+
+def test_a_group_that_runs_goes_on_without_its_object() -> None:
+    """It was removed, or its kind: what has slots keeps them, and nothing joins."""
+    leader = led(of_object("a"), of_object("b"), hosts=9)
+    known = says(leader, 8)
+    run(leader, "a", "b")
+    leader.stores.pod_groups.apply("DELETED", known)
+    leader.settle()
+    leader.has(of_object("c", count=1))
+    leader.settle()
+    leader.later(5)
+    assert (assigned(leader, "a"), assigned(leader, "b"), assigned(leader, "c")) == (4, 4, 0)
+    assert leader.status("c") == ("Waiting", "WaitingForMembers")
+
+
+def test_the_time_out_of_a_pod_group_object_counts_for_jobs_without_one() -> None:
+    leader = led(of_object("a"), of_object("b"), hosts=7)
+    says(leader, 8, timeout=60.0)
+    leader.later(61)
+    assert sorted(leader.hands.of("requeue")) == ["a", "b"]
+
+
+# -- any group -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    least=st.integers(1, 16),
+    hosts=st.integers(1, 12),
+    taken=st.integers(0, 6),
+)
+def test_a_group_starts_exactly_when_its_minimum_exists_and_has_room(
+    counts: list[int], least: int, hosts: int, taken: int
+) -> None:
+    """Equal pods, one for a host: with less than the minimum not one has a slot, else as many as there is room for."""
+    leader = led(*([job("other", count=min(taken, hosts), held=True, require="block")] if taken else []), hosts=hosts)
+    leader.has(*(member(f"m{number}", count=count, least=least) for number, count in enumerate(counts)))
+    leader.settle(40)
+    room = hosts - (min(taken, hosts) if taken else 0)
+    slots = sum(assigned(leader, f"m{number}") for number in range(len(counts)))
+    assert slots == (min(sum(counts), room) if min(sum(counts), room) >= least else 0)
+    resumed = [number for number in range(len(counts)) if not held_by_us(leader.workload(f"m{number}"))]
+    assert resumed == [number for number in range(len(counts)) if assigned(leader, f"m{number}")]

@@ -116,9 +116,16 @@ K, K_MIN, K_WAIT = names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, name
         ({}, {K: "k", K_WAIT: "10m"}, {names.POD_GROUP: "k", names.SCHEDULE_TIMEOUT: "10m"}),
         ({}, {K: "k", K_WAIT: "1s"}, {names.POD_GROUP: "k"}),  # shorter than any time that we count
         ({}, {K: "k", K_WAIT: "soon"}, {names.POD_GROUP: "k"}),
-        ({G: "g"}, {K: "k", K_MIN: "3"}, {names.POD_GROUP: "g"}),
+        ({G: "g"}, {K: "k", K_MIN: "3"}, {names.POD_GROUP: "k", names.MIN_AVAILABLE: "3"}),
         ({G: "g", MIN: "3", names.MANAGED: "true"}, {}, {}),
         ({names.GANG: "g"}, {K: "g", K_MIN: "3"}, {}),
+        ({names.SCHEDULER_PLUGINS_POD_GROUP: "s"}, {}, {names.POD_GROUP: "s"}),
+        ({names.SCHEDULER_PLUGINS_POD_GROUP: "s", G: "g"}, {}, {names.POD_GROUP: "s"}),
+        (
+            {names.SCHEDULER_PLUGINS_POD_GROUP: "s", G: "g", MIN: "3"},
+            {},
+            {names.POD_GROUP: "g", names.MIN_AVAILABLE: "3"},
+        ),
     ],
 )
 def test_the_keys_of_other_systems_as_ours(

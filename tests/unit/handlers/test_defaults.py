@@ -223,6 +223,14 @@ def test_a_minimum_above_the_pods_of_a_job_waits_for_others_of_its_group() -> No
     )
 
 
+def test_the_label_of_a_pod_group_object_asks_for_its_group() -> None:
+    """The object says the minimum, when it is there."""
+    annotations = create(raw_job(labels={names.SCHEDULER_PLUGINS_POD_GROUP: "g"}), FakeView())["metadata"][
+        "annotations"
+    ]
+    assert (annotations[names.POD_GROUP], names.MIN_AVAILABLE in annotations) == ("g", False)
+
+
 def test_a_kind_whose_replicas_are_gangs_is_in_no_group() -> None:
     """Its labels ask for gangs, as they would without a minimum."""
     raw = copy.deepcopy(example("leaderworkerset")["object"])

@@ -33,6 +33,7 @@ from tests.support.admission import (
 )
 from tests.support.cluster_records import changed
 from webhook.handlers.mutate import mutate
+from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 GANG = placement_name("Job", "train-7", UID)
@@ -535,6 +536,13 @@ def test_a_bare_pod_of_a_pod_group_is_held_with_its_group_written_down(
     assert pod["metadata"]["labels"].items() >= labels.items()
     assert pod["metadata"]["labels"][names.GANG].startswith("pods-g-")
     assert mutate(review(pod), FakeView(), 0.0).patch == ()
+
+
+def test_a_bare_pod_that_names_a_pod_group_object_is_held_until_that_says_how_many() -> None:
+    pod = created(raw_pod(labels={names.SCHEDULER_PLUGINS_POD_GROUP: "g"}, gates=()), FakeView())
+    assert gates(pod) == [names.GATE]
+    assert pod["metadata"]["annotations"][names.POD_GROUP] == "g"
+    assert validate(review(pod), FakeView(), 0.0).allowed
 
 
 @pytest.mark.parametrize(

@@ -608,3 +608,29 @@ def test_a_job_under_deletion_may_lose_its_finalizers() -> None:
     new = annotated(old, rank="3")
     new["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
     assert admitted(old, new, FakeView()).allowed
+
+
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.parametrize(("value", "allowed"), [("20m", True), (None, True), ("5s", False)])
+def test_a_time_out_may_change_at_any_time(alive: bool, value: str | None, allowed: bool) -> None:
+    """Of a waiting gang it counts at once, of a running one not; a wrong value is refused all the same."""
+    asked = {names.REQUIRE: "rack", names.SCHEDULE_TIMEOUT: "10m"}
+    old = running(raw_job(asked)) if alive else stored(raw_job(asked))
+    new = copy.deepcopy(old)
+    if value is None:
+        del new["metadata"]["annotations"][names.SCHEDULE_TIMEOUT]
+    else:
+        new["metadata"]["annotations"][names.SCHEDULE_TIMEOUT] = value
+    assert admitted(old, new, FakeView()).allowed is allowed
+
+
+@pytest.mark.parametrize(("least", "allowed"), [("9", True), ("all", False), (None, False)])
+def test_a_waiting_job_may_change_its_pod_group(least: str | None, allowed: bool) -> None:
+    old = stored(raw_job({names.POD_GROUP: "g", names.MIN_AVAILABLE: "8"}))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][names.POD_GROUP] = "h"
+    if least is None:
+        del new["metadata"]["annotations"][names.MIN_AVAILABLE]
+    else:
+        new["metadata"]["annotations"][names.MIN_AVAILABLE] = least
+    assert admitted(old, new, FakeView()).allowed is allowed
