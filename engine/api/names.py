@@ -70,13 +70,16 @@ REVISION: Final = "topogate.dev/revision"
 DOMAIN_PATH: Final = "topogate.dev/domain"  # annotation on placed pods: label values joined by "/", host last
 RANK: Final = "topogate.dev/rank"
 SLICE_INDEX: Final = "topogate.dev/slice-index"  # annotation on placed pods: one number a layer, joined by "/"
+# Annotation on placed pods with known GPUs: their UUIDs or minors, separated by commas.
+VISIBLE_DEVICES: Final = "topogate.dev/visible-devices"
+VISIBLE_DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"  # of a container, from that annotation
 ORIGINAL_REQUESTS: Final = "topogate.dev/original-requests"
 GPU_REQUEST: Final = "topogate.dev/gpu-request"
 
 # Annotations and labels that only we (and the policy's admins) may write: the marks of a gang, which we also take off,
 # and the notes of translated GPU requests.
 MARK_LABELS: Final = (MANAGED, POD_SET, GANG)
-MARK_ANNOTATIONS: Final = (HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX)
+MARK_ANNOTATIONS: Final = (HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX, VISIBLE_DEVICES)
 NOTE_ANNOTATIONS: Final = (ORIGINAL_REQUESTS, GPU_REQUEST)
 OWNED_ANNOTATIONS: Final = frozenset({*MARK_ANNOTATIONS, *NOTE_ANNOTATIONS})
 OWNED_LABELS: Final = frozenset(MARK_LABELS)

@@ -199,6 +199,7 @@ class ActionExecutor:
                 rank=assigned.rank,
                 pin_labels=topology.pin_labels(host) if topology is not None else {},
                 devices=devices,
+                minors=self._view.policy.gpu.env == "minor",
             )
             body = release_patch(pod, placed)
             self._writer.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))

@@ -185,6 +185,15 @@ def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
     return format_allocated(whole)
 
 
+def visible_devices(allocated: str | None, *, minors: bool) -> str | None:
+    """Return the GPUs of an annotation of ours for the NVIDIA runtime: UUIDs, or `minors`; None without GPUs.
+
+    A GPU without a known UUID has its minor there.
+    """
+    gpus = json.loads(allocated).get("gpu", ()) if allocated else ()
+    return ",".join(str(one["minor"] if minors else one.get("id") or one["minor"]) for one in gpus) or None
+
+
 def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
     """Return the devices of each rank's pod; ranks with unknown devices are left out."""
     found: dict[int, Uses] = {}

@@ -27,7 +27,8 @@ RDMA: Final = "koordinator.sh/rdma"  # percent of one device
 FPGA: Final = "koordinator.sh/fpga"  # percent of one device
 
 DIMENSIONS: Final = (CORE, RATIO, MEMORY, SHARED)
-KOORDINATOR: Final = frozenset({GPU, *DIMENSIONS, RDMA, FPGA})
+GPU_NAMES: Final = frozenset({GPU, *DIMENSIONS})
+KOORDINATOR: Final = GPU_NAMES | {RDMA, FPGA}
 
 # Whole GPUs of other vendors by their device plugins: counted, and never rewritten. The policy adds further ones.
 # Intel's plugin also reports names that are no devices (monitoring, tiles, millicores): these count nothing.

@@ -14,6 +14,7 @@ from typing import Any
 from engine.api import names
 from engine.api.placement import Placement, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
+from engine.devices.allocation import visible_devices
 
 _NAME_FIELD = "metadata.name"
 
@@ -57,11 +58,13 @@ def placed_pod(
     rank: int | None,
     pin_labels: Mapping[str, str],
     devices: str | None = None,
+    minors: bool = False,
 ) -> PlacedPod:
     """Return the changes to a pod on a slot of its gang's Placement; the same at its creation and afterwards.
 
     The Placement must have an assignment. `pin_labels` are the node's labels that its nodeSelector gets, of
-    `Topology.pin_labels`; `devices` is the annotation that names the pod's devices.
+    `Topology.pin_labels`; `devices` is the annotation that names the pod's devices, `minors`: its GPUs are shown to its
+    containers by minor instead of UUID.
     """
     assert placement.assignment is not None
     return PlacedPod(
@@ -74,6 +77,7 @@ def placed_pod(
             names.SLICE_INDEX: _slice_index(placement, pod_set, slot, rank),
             names.HELD_BY: None,
             names.DEVICE_ALLOCATED: devices,
+            names.VISIBLE_DEVICES: visible_devices(devices, minors=minors),
         },
         terms=pinned_terms(pod.spec.shape.affinity, slot.host),
         selector=added_selector(pin_labels, pod.spec.shape.node_selector),

@@ -155,6 +155,11 @@ class Gpu(Section):
     vendors: ResourceNames = Field(
         default=("amd.com/gpu",), description="Resource names that count whole GPUs, besides `nvidia.com/gpu`."
     )
+    env: Literal["none", "uuid", "minor"] = Field(
+        default="none",
+        description="Whether containers that request GPUs by Koordinator's names get the variable "
+        "`NVIDIA_VISIBLE_DEVICES`, with the UUIDs or the minors of the pod's GPUs. A variable of the user stays.",
+    )
     device_annotation_writers: Identities = Field(
         default=(), description="Service accounts that may write the device annotation."
     )

@@ -1,16 +1,17 @@
-"""Adds and removes our scheduling gate, labels and annotations, and the pod-group labels of other schedulers.
+"""Adds and removes our scheduling gate, labels, annotations and variable, and the pod-group labels of other schedulers.
 
 Sources: the conventions of kubernetes-sigs/scheduler-plugins (both spellings) and of Koordinator's gang annotations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from engine.api import names
 from engine.api.pod import Pod, PodSpec
 from engine.api.workload import PodSet, Workload
+from engine.devices.resources import GPU_NAMES
 from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_own_annotations
 from engine.gang.validation import can_be_in_group
 from engine.policy.model import Policy
@@ -69,6 +70,59 @@ def drop_labels(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) ->
             edits.drop((*root, "metadata", "labels", key))
 
 
+def show_devices(edits: Edits, root: Path = (), *, policy: Policy) -> None:
+    """Give containers at `root` that request GPUs by Koordinator's names the variable with the pod's GPUs.
+
+    The value comes from our annotation, so that pods get it whose containers are fixed before they are placed. A
+    variable of that name stays as it is. If the policy wants none, ours is removed.
+    """
+    if policy.gpu.env == "none":
+        _drop_variable(edits, root)
+        return
+    for path, container in _containers(edits, root):
+        env = container.get("env")
+        named = [one.get("name") for one in env if isinstance(one, Mapping)] if isinstance(env, list) else []
+        if names.VISIBLE_DEVICES_VARIABLE not in named and _requests_gpus(container):
+            edits.append((*path, "env"), dict(_VARIABLE))
+
+
+def _drop_variable(edits: Edits, root: Path) -> None:
+    for path, container in _containers(edits, root):
+        env = container.get("env")
+        if isinstance(env, list) and any(map(_is_our_variable, env)):
+            edits.drop_items((*path, "env"), _is_our_variable)
+
+
+def _containers(edits: Edits, root: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    for kind in _CONTAINERS:
+        for index, container in enumerate(edits.get(*root, "spec", kind) or ()):
+            if isinstance(container, Mapping):
+                yield (*root, "spec", kind, index), container
+
+
+def _requests_gpus(container: Mapping[str, Any]) -> bool:
+    resources = container.get("resources")
+    sides = resources.values() if isinstance(resources, Mapping) else ()
+    return any(isinstance(side, Mapping) and not GPU_NAMES.isdisjoint(side) for side in sides)
+
+
+def _is_our_variable(one: object) -> bool:
+    """Return True for a variable from our annotation, as we write it or as the API server completes it."""
+    if not isinstance(one, Mapping) or one.get("name") != names.VISIBLE_DEVICES_VARIABLE:
+        return False
+    source = one.get("valueFrom")
+    reference = source.get("fieldRef") if isinstance(source, Mapping) else None
+    return isinstance(reference, Mapping) and reference.get("fieldPath") == _VISIBLE_DEVICES_PATH
+
+
+_CONTAINERS: Final = ("initContainers", "containers")
+_VISIBLE_DEVICES_PATH: Final = f"metadata.annotations['{names.VISIBLE_DEVICES}']"
+_VARIABLE: Final[Mapping[str, Any]] = {
+    "name": names.VISIBLE_DEVICES_VARIABLE,
+    "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": _VISIBLE_DEVICES_PATH}},
+}
+
+
 def drop_copied_group(edits: Edits, root: Path = ()) -> None:
     """Remove pod-group labels from the object at `root` if they are copies like the marks beside them.
 
@@ -84,6 +138,7 @@ def drop_all(edits: Edits, root: Path = ()) -> None:
     drop_annotations(edits, root)
     drop_labels(edits, root)
     remove_gate(edits, root)
+    _drop_variable(edits, root)
 
 
 def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
@@ -119,10 +174,22 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
         add_gate(edits, root)
     else:
         remove_gate(edits, root)
+    _restore_variable(edits, root, was)
+
+
+def _restore_variable(edits: Edits, root: Path, was: Edits) -> None:
+    for path, container in _containers(edits, root):
+        env = was.get("was", *path[len(root) :], "env")
+        before = next(filter(_is_our_variable, env if isinstance(env, list) else ()), None)
+        now = container.get("env")
+        if before is None and isinstance(now, list):
+            edits.drop_items((*path, "env"), _is_our_variable)
+        elif before is not None and not any(map(_is_our_variable, now or ())):
+            edits.append((*path, "env"), before)
 
 
 def without_marks(template: Any) -> Any:
-    """Return the template without our labels, annotations and gate, and without empty fields, for comparison."""
+    """Return the template without our labels, annotations, gate, variable, and without empty fields, for comparison."""
     if not isinstance(template, Mapping):
         return template or {}
     result = {key: value for key, value in template.items() if value is not None}
@@ -140,7 +207,18 @@ def without_marks(template: Any) -> Any:
         result["spec"] = {**{key: value for key, value in spec.items() if value is not None}, "schedulingGates": others}
         if not others:
             del result["spec"]["schedulingGates"]
+        for kind in _CONTAINERS:
+            if isinstance(listed := spec.get(kind), list):
+                result["spec"][kind] = [_without_variable(one) for one in listed]
     return {key: value for key, value in result.items() if value != {}}
+
+
+def _without_variable(container: Any) -> Any:
+    env = container.get("env") if isinstance(container, Mapping) else None
+    if not isinstance(env, list) or not any(map(_is_our_variable, env)):
+        return container
+    others = [one for one in env if not _is_our_variable(one)]
+    return {**{key: value for key, value in container.items() if key != "env"}, **({"env": others} if others else {})}
 
 
 def marked(spec: PodSpec, pod_set: str = names.MAIN) -> bool:

@@ -32,6 +32,7 @@ from webhook.handlers.gating import (
     mark,
     remove_gate,
     requests_of_pod_labels,
+    show_devices,
 )
 from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
 
@@ -67,9 +68,10 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             _hold(edits, pod, view, pod_set=pod_set, template_selector={}, in_gang=False)
             if mark is not None:
                 translate_in(edits, (), managed=True, view=view, policy=policy)
+            show_devices(edits, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)
-            placed = _pod_on_slot(pod, member, view, deadline)
+            placed = _pod_on_slot(pod, member, view, policy, deadline)
             if placed is None:
                 own = dict(member.pod_set.template.shape.node_selector)
                 _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own, in_gang=True)
@@ -77,6 +79,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
                 _bind(edits, pod, placed)
             if member.workload.handling == "pods":  # for any other the template was translated
                 translate_in(edits, (), managed=True, view=view, policy=policy)
+            show_devices(edits, policy=policy)
     return patched(edits.operations, document=edits.document)
 
 
@@ -96,7 +99,7 @@ def _label(edits: Edits, pod: Pod, member: Member, policy: Policy) -> None:
     label_gang(edits, gang=gang, minimum=member.minimum, policy=policy)
 
 
-def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> PlacedPod | None:
+def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadline: float) -> PlacedPod | None:
     """Return the pod bound to its slot; None if anything about it differs from the plan."""
     workload, pod_set = member.workload, member.pod_set
     rank = rank_of(pod, pod_set)
@@ -139,6 +142,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, deadline: float) -> Pla
         rank=rank,
         pin_labels=topology.pin_labels(slot.host),
         devices=devices,
+        minors=policy.gpu.env == "minor",
     )
 
 

@@ -32,6 +32,7 @@ from webhook.handlers.gating import (
     mark,
     marked,
     restore,
+    show_devices,
     templates,
     without_marks,
 )
@@ -98,12 +99,14 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
         for root in templates(workload) if translates else ():
             review.budget.check()
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
+            if asked.marks:
+                show_devices(edits, root, policy=policy)
         return patched(edits.operations, (*added.warnings, *warnings), document=edits.document)
     before = _Before(*workload_of(review, review.old_object, view))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     _hand_over_suspension(edits, before.workload, workload)
-    warnings = () if asked.wrong else _update(edits, before, workload, asked, view, budget=review.budget)
+    warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
     return patched(edits.operations, warnings, document=edits.document)
 
 
@@ -170,13 +173,14 @@ def _hand_over_suspension(edits: Edits, old: Workload, new: Workload) -> None:
 
 
 def _update(
-    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: Reader, *, budget: Budget
+    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: Reader, *, policy: Policy, budget: Budget
 ) -> tuple[str, ...]:
     """Edit an UPDATE; return warnings."""
     old = before.workload
     for root, pod_set in templates(new).items():
         budget.check()
-        _mark_or_restore(edits, root, pod_set, before, asked)
+        if _mark_or_restore(edits, root, pod_set, before, asked):
+            show_devices(edits, root, policy=policy)
     if not asked.marks:
         if held_by_us(old) and held_by_us(new) and new.suspend_path is not None:
             edits.put(new.suspend_path, False)
@@ -193,8 +197,8 @@ def _update(
     return ()
 
 
-def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> None:
-    """Mark an updated template, or remove our marks, if that causes no rollout and does not fail a Job.
+def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> bool:
+    """Mark an updated template, or remove our marks, if that causes no rollout and does not fail a Job; True if marked.
 
     A template that differs from the old one by our marks alone is restored: the pods of a live workload are already
     made from it. A template that its user changes otherwise is rolled out anyway.
@@ -205,16 +209,18 @@ def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before,
             _mark_new(edits, root, pod_set)
         else:
             drop_all(edits, root)
-        return
+        return asked.marks
     old_template = Edits(before.document).get(*old.path)
     if not template_open(before.workload) and without_marks(edits.get(*root)) == without_marks(old_template):
         restore(edits, root, old_template)
     elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
-        return  # a live Job's template is immutable: its change is refused anyway
+        return False  # a live Job's template is immutable: its change is refused anyway
     elif asked.marks:
         _keep_marks(edits, root, pod_set, old, keep=asked.relation != "root")
+        return True
     elif asked.relation != "unknown":
         drop_all(edits, root)
+    return False
 
 
 def template_open(old: Workload) -> bool:

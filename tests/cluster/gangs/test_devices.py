@@ -15,6 +15,7 @@ from engine.devices.resources import CORE, MEMORY, RATIO
 from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Json, Namespace, require
@@ -142,6 +143,23 @@ def test_near_devices_decide_the_host(gangs: Namespace, told: Told) -> None:
     gangs.client.delete(f"{gangs.jobs_path}/pair?propagationPolicy=Background")
     gangs.all_bound("strict", 1)
     assert [one["spec"]["nodeName"] for one in gangs.pods("strict")] == [near]
+
+
+def test_containers_see_the_gpus_of_their_pod(gangs: Namespace, told: Told, policy: PolicyInForce) -> None:
+    """The stored pods have the variable, and its annotation names the GPU of the device annotation."""
+    policy.set(TEST_POLICY + "gpu: {env: uuid}\n")
+    gangs.submit("sees", pods=2, annotations=require("host"), pod_spec=share(100))
+    gangs.all_bound("sees", 2)
+    seen = set()
+    for pod in gangs.pods("sees"):
+        (variable,) = pod["spec"]["containers"][0]["env"]
+        assert variable["name"] == names.VISIBLE_DEVICES_VARIABLE
+        path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        assert path == f"metadata.annotations['{names.VISIBLE_DEVICES}']"
+        (device,) = devices_of(pod)
+        assert pod["metadata"]["annotations"][names.VISIBLE_DEVICES] == device["id"]
+        seen.add(device["id"])
+    assert seen == {"GPU-0", "GPU-1"}
 
 
 def test_a_sick_device_is_nobodys_until_it_is_well(gangs: Namespace, told: Told) -> None:

@@ -17,7 +17,7 @@ from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
-from engine.devices.allocation import allocation, devices_of
+from engine.devices.allocation import allocation, devices_of, visible_devices
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
@@ -318,3 +318,12 @@ def test_pods_that_were_let_go_keep_their_devices_reserved() -> None:
     site.show(with_uses(coming, use(second)), site.bound(None, name="b"))
     chosen = site.view.capacity.choose("h", ONE.devices, 2)  # type: ignore[arg-type]
     assert [second] not in minors(chosen)
+
+
+def test_gpus_are_named_by_uuid_or_minor() -> None:
+    """Other devices are left out, and a GPU without a UUID has its minor."""
+    text = json.dumps({"gpu": [{"minor": 3, "id": "GPU-3"}, {"minor": 5}], "rdma": [{"minor": 0, "id": "mlx5_0"}]})
+    assert visible_devices(text, minors=False) == "GPU-3,5"
+    assert visible_devices(text, minors=True) == "3,5"
+    assert visible_devices('{"rdma":[{"minor":0}]}', minors=False) is None
+    assert visible_devices(None, minors=False) is None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_pod, review
 from tests.support.gpu_hosts import gpus
 from webhook.handlers.mutate import mutate
@@ -55,6 +58,17 @@ def test_a_pod_is_told_the_devices_of_its_rank() -> None:
         },
         "id": f"GPU-{HOSTS[0]}-0",
     }
+
+
+@pytest.mark.parametrize(("env", "told"), [("none", "GPU-{}-{}"), ("uuid", "GPU-{}-{}"), ("minor", "{1}")])
+def test_its_gpus_are_named_for_its_containers(env: str, told: str) -> None:
+    """By UUID, unless the policy wants minors; also where the policy adds no variable: the user may refer to it."""
+    view = device_view()
+    view.policy = parse_policy(f"gpu: {{env: {env}}}")
+    pod = created(raw_pod(owner=JOB, index=0), view)
+    assert pod["metadata"]["annotations"][names.VISIBLE_DEVICES] == ",".join(
+        told.format(HOSTS[0], minor) for minor in range(8)
+    )
 
 
 def test_a_rank_without_known_devices_is_pinned_without_the_annotation() -> None:

@@ -89,6 +89,16 @@ def test_what_would_be_stored_is_shown_translated(asks: Json) -> None:
     assert "koordinator.sh/gpu-core: '50'" in as_yaml(stored)
 
 
+def test_the_variable_of_the_policy_is_shown() -> None:
+    """`gpu.env`: the stored template has it, by reference to the pod's annotation."""
+    policy = parse_policy("gpu: {env: uuid}")
+    found = simulated(told(), [asking(job("train", 2, RACK), {"requests": {GPU: "50"}})], policy=policy)
+    (stored,) = shown(found, "objects")
+    (variable,) = stored["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert variable["name"] == names.VISIBLE_DEVICES_VARIABLE
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.annotations['{names.VISIBLE_DEVICES}']"
+
+
 def test_a_pod_of_nobody_is_shown_translated() -> None:
     """It is none of ours to place, and its GPUs are."""
     body = asking(pod("own", ""), {"limits": {GPU: "50"}})
