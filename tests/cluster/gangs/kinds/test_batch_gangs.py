@@ -189,6 +189,6 @@ def test_two_gangs_of_plain_pods_do_not_mix(gangs: Gangs) -> None:
     plain_pods(gangs, "right")
     gangs.all_run(8)
     for name in ("left", "right"):
-        mine = {key: host for key, host in gangs.hosts().items() if key[1].startswith(name)}
-        assert len(mine) == 4
-        assert len(gangs.racks(mine)) == 1
+        mine = [pod for pod in gangs.members() if pod["metadata"]["name"].startswith(name)]
+        assert {pod["metadata"]["annotations"]["topogate.dev/rank"] for pod in mine} == {"0", "1", "2", "3"}
+        assert len({gangs.fleet.rack_of(pod["spec"]["nodeName"]) for pod in mine}) == 1
