@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.cover import SMALL, best_last, cover, cover_of, even_shares, fewest, fewest_in, fewest_of, tightest
+from engine.planner.cover import SMALL, best_last, cover, cover_of, even_shares, fewest, fewest_in, tightest
 from engine.planner.slices import shares, unit_of
 from engine.planner.sums import DomainSums
 from engine.planner.tree import Ints, Ints64, runs
@@ -147,13 +147,12 @@ _CANNOT = 2
 _FEW = 8  # domains whose hosts are handled one by one, where they are few too
 
 
-def descend_evenly(sums: DomainSums, level: int, domain: int, count: int) -> Shares:
-    """Divide `count` pods inside a domain of `level` (-1: the whole topology); return hosts (ascending) and their pods.
+def descend_evenly(sums: DomainSums, level: int, domains: Ints64, pods: Ints64) -> Shares:
+    """Divide the pods of each of these domains (of level -1: 0, the whole topology); return hosts and their pods.
 
     At each level a domain's pods are divided among the fewest of its children, as evenly as possible, in whole slices.
+    Both are ascending by domain.
     """
-    domains: Ints64 = np.array([domain], dtype=np.int64)
-    pods: Ints64 = np.array([count], dtype=np.int64)
     for below in range(level + 1, len(sums.slots) - 1):
         parts = [
             _divide(sums, below, sums.tree.children(below - 1, np.array([one])), number)
@@ -166,12 +165,35 @@ def descend_evenly(sums: DomainSums, level: int, domain: int, count: int) -> Sha
     return even_hosts(sums, level, domains, pods)
 
 
-def finer_domains(sums: DomainSums, level: int, domain: int, count: int) -> int:
-    """Return how many domains two levels below `level` the plan of `descend_evenly` uses."""
+def divide_within(sums: DomainSums, level: int, domain: int, count: int, most: int) -> tuple[Shares, bool] | None:
+    """Divide `count` pods among the children of a domain so that these need at most `most` children of their own.
+
+    Return the shares and whether they are the most even of all; None when none are found. Where even shares need too
+    many children, as many domains do without their last one: those that lose the fewest pods, which the others take.
+    """
+    unit = unit_of(sums.grain, level + 1)
     children, pods = _divide(sums, level + 1, sums.tree.children(level, np.array([domain])), count)
     inside = (sums.tree.inside(level + 1, one, level + 2) for one in children.tolist())
-    slots = (sums.slots[level + 2][start:end] for start, end in inside)
-    return sum(fewest_of(some, number) for some, number in zip(slots, pods.tolist(), strict=True))
+    reached = [np.cumsum(np.sort(sums.slots[level + 2][start:end])[::-1]) for start, end in inside]
+    last = [int(np.searchsorted(held, share)) for held, share in zip(reached, pods.tolist(), strict=True)]
+    extra = sum(last) + len(last) - most
+    order = np.argsort(children)
+    if extra <= 0:
+        return (children[order], pods[order]), True
+    losses = sorted(
+        (share - int(held[at - 1]), one)
+        for one, (held, share, at) in enumerate(zip(reached, pods.tolist(), last, strict=True))
+        if at
+    )
+    for _, one in losses[:extra]:
+        last[one] -= 1
+    room = np.array([int(held[at]) // unit for held, at in zip(reached, last, strict=True)], dtype=np.int64)
+    if len(losses) < extra or int(room.sum()) * unit < count or not room.all():
+        return None
+    by_room = np.argsort(-room, kind="stable")
+    shares = np.zeros(len(children), dtype=np.int64)
+    shares[by_room[::-1]] = np.array(even_shares(room[by_room].tolist(), len(room), count // unit)) * unit
+    return (children[order], shares[order]), False
 
 
 def _divide(sums: DomainSums, level: int, pool: Ints64, count: int) -> Shares:

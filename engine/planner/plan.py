@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.planner.bounds import candidates, lowest_fit, most_even
 from engine.planner.cover import cover, cover_of, fewest, fewest_of
-from engine.planner.descent import TIGHTEST, Choice, Shares, choice, choose, descend_evenly, even_hosts, finer_domains
+from engine.planner.descent import TIGHTEST, Choice, Shares, choice, choose, descend_evenly, divide_within, even_hosts
 from engine.planner.search import fewest_domains
 from engine.planner.slices import Slices, check_slices, grains, shares, unit_of
 from engine.planner.sums import DomainSums, domain_sums
@@ -158,22 +158,31 @@ def even_plan(
     """
     if not levelled:
         return _even_on_fewest_hosts(state, lowest, count), True
+    domain = most_even(state, lowest, count)
     if prefer is None or prefer <= lowest + 1:
         # The level that divides the gang is the only one with a number of domains that even shares could raise.
-        return descend_evenly(state, lowest, most_even(state, lowest, count), count), True
+        return _divided(state, lowest, domain, count), True
     best, proven = fewest_domains(state, lowest, candidates(state, lowest, count), count, steps)
-    among = _even_among(state, lowest, best, count, prefer)
-    unit = unit_of(state.grain, lowest + 1)
-    sizes = np.unique(state.tree.domains[lowest + 1][among[0]], return_inverse=True)[1]
-    shares = np.bincount(sizes, weights=among[1])
-    if shares.max() - shares.min() <= unit:
-        return among, proven
-    domain = most_even(state, lowest, count)
-    if finer_domains(state, lowest, domain, count) <= best.used[lowest + 2]:
-        free = descend_evenly(state, lowest, domain, count)
+    within = divide_within(state, lowest, domain, count, best.used[lowest + 2])
+    if within is not None:
+        (domains, pods), even = within
+        free = descend_evenly(state, lowest + 1, domains, pods)
         if choice(state, free[0]).used[: prefer + 1] == best.used[: prefer + 1]:
-            return free, proven
-    return among, False
+            return free, even and proven
+    among = _even_among(state, lowest, best, count, prefer)
+    shares = _shares_at(state, lowest + 1, among)
+    return among, proven and shares[-1] - shares[0] <= unit_of(state.grain, lowest + 1)
+
+
+def _divided(state: DomainSums, lowest: int, domain: int, count: int) -> Shares:
+    return descend_evenly(state, lowest, np.array([domain], dtype=np.int64), np.array([count], dtype=np.int64))
+
+
+def _shares_at(state: DomainSums, level: int, placed: Shares) -> list[int]:
+    """Return the pods of each domain of the level that has any, ascending."""
+    hosts, pods = placed
+    held = np.bincount(state.tree.domains[level][hosts], weights=pods)
+    return sorted(int(number) for number in held[held > 0])
 
 
 def _even_among(state: DomainSums, lowest: int, best: Choice, count: int, prefer: int) -> Shares:
@@ -183,7 +192,7 @@ def _even_among(state: DomainSums, lowest: int, best: Choice, count: int, prefer
     open_[tree.domains[prefer][best.hosts]] = True
     slots = np.where(open_[tree.domains[prefer]], state.slots[-1], 0)
     some = domain_sums(tree, slots, state.scarce, spread=False, grain=state.grain)
-    return descend_evenly(some, lowest, most_even(some, lowest, count), count)
+    return _divided(some, lowest, most_even(some, lowest, count), count)
 
 
 def _even_on_fewest_hosts(state: DomainSums, lowest: int, count: int) -> Shares:

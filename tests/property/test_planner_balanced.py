@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -254,3 +255,14 @@ def test_lost_pods_of_a_balanced_gang_join_the_rest(case: tuple[list[Any], PlanR
         assert all(len(set(domains[first : first + one.size])) == 1 for first in range(0, request.count, one.size))
     if request.require is not None:
         assert len({tree.domain_of(request.require, host) for host in after}) == 1
+
+
+@pytest.mark.parametrize(
+    ("prefer", "shares"), [(0, [[7, 7, 6], [7, 7, 6], []]), (1, [[8, 8], [8, 8, 8], []])], ids=["rack", "host"]
+)
+def test_a_finer_preferred_level_comes_before_even_shares(prefer: int, shares: list[list[int]]) -> None:
+    """Forty pods on racks of four hosts for eight: even racks on six hosts, or on five as even as these allow."""
+    tree, slots = grow([[8] * 4] * 3)
+    answer = plan(tree, slots, PlanRequest(40, prefer=prefer, profile="balanced"))
+    assert isinstance(answer, Plan)
+    assert [[n for host, n in answer.hosts if host // 4 == rack] for rack in range(3)] == shares
