@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from engine.api import names
-from engine.api.placement import Assignment
+from engine.api.placement import Assignment, FailedStarts
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
@@ -333,6 +333,22 @@ def test_a_pod_stays_when_its_new_slot_could_not_be_written_down(desk: Desk) -> 
         desk.executor.extend(known, known.placement, part, "1 pod moves")
     assert [method for method, _ in desk.server.asked] == ["PATCH"]
     assert desk.events == []
+
+
+def test_a_failed_start_is_recorded_before_anything_else(desk: Desk) -> None:
+    """Whatever ends this halfway, the next leader counts it once. Then: suspended, the slots released, the reason."""
+    known = known_gang(desk)
+    placed = known.placement
+    assert placed is not None
+    stored = placement_body(placed)
+    stored["metadata"] |= {"uid": placed.uid, "resourceVersion": "99999999"}
+
+    def answer(_method: str, path: str) -> bytes:
+        return job_json(known.workload) if "/jobs/" in path else json.dumps(stored).encode()
+
+    desk.server.answer = answer
+    desk.executor.unplace(known, WAITS, suspend=True, event=True, failed=FailedStarts(1, ("h",), 0.0, 1, "2-x"))
+    assert [name for _, name in desk.server.asked] == ["status", known.workload.name, placed.name, "status"]
 
 
 def test_an_eviction_that_a_disruption_budget_forbids_is_told_and_is_no_fault(desk: Desk) -> None:
