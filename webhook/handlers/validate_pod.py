@@ -69,7 +69,8 @@ def validate_binding(review: Review, view: Reader) -> Response:
         return allowed()
     if names.MANAGED in pod.spec.labels or (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
         return allowed()
-    if pod_exemption(pod, view, policy) in ("DaemonSetOrStatic", "ExemptNamespace"):
+    exemption = pod_exemption(pod, view, policy)
+    if exemption is not None and REASONS[exemption].always_binds:
         return allowed()
     host = projected(review.object, objects.bound_node)
     resource = view.reserved_resource(pod, host)
