@@ -154,6 +154,15 @@ def requeued_at(status: Mapping[str, Any]) -> float | None:
     return _time(status.get("requeuedAt"))
 
 
+def placed_at(status: Mapping[str, Any]) -> float | None:
+    """Return when a gang was last placed (seconds since the epoch); None while its status does not say so."""
+    conditions = status.get("conditions")
+    for one in conditions if isinstance(conditions, list | tuple) else ():
+        if isinstance(one, Mapping) and (one.get("type"), one.get("status")) == ("Placed", "True"):
+            return _time(one.get("lastTransitionTime"))
+    return None
+
+
 def _time(text: object) -> float | None:
     try:
         return epoch(datetime.fromisoformat(text)) if isinstance(text, str) else None

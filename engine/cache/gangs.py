@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.objects import PodGroupObject
-from engine.api.placement import Placement, Separation, kept_hosts
+from engine.api.placement import Placement, Separation, kept_hosts, placed_at
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
@@ -364,13 +364,15 @@ class GangIndex:
             other = workload if member == key else self.workload_of(member)
             if other is None or (over(other) and not other.finished):
                 continue
+            placement = self.plan_of(member)
+            if other.finished and _of_earlier_run(placement, workload):
+                continue
             if member != key:
                 asked = self._owners().request_of(other)
                 if not asked.asking or asked.pod_group is None or asked.pod_group.name != group.name:
                     continue
                 minima.add(asked.pod_group.minimum)
                 found.append((other.created, other.name, member))
-            placement = self.plan_of(member)
             slots = assigned_count(placement)
             pods += other.slots
             assigned += max(other.slots, slots) if other.finished else slots
@@ -488,6 +490,18 @@ def assigned_count(placement: Placement | None) -> int:
     """Return how many slots a Placement has."""
     assignment = placement.assignment if placement is not None else None
     return sum(slot.count for plan in assignment.pod_sets for slot in plan.slots) if assignment is not None else 0
+
+
+def _of_earlier_run(ended: Placement | None, workload: Workload) -> bool:
+    """Return True if a workload that has ended was not placed together with another one of its pod group.
+
+    The same group is often used again, as by the Jobs of a CronJob: what had its slots before the other workload was
+    created did not start with it.
+    """
+    if ended is None or ended.assignment is None:
+        return True
+    since = placed_at(ended.status)
+    return since is not None and since < workload.created
 
 
 def _named_group(workload: Workload | None) -> tuple[str, str] | None:

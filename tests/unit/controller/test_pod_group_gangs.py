@@ -214,6 +214,54 @@ def test_a_started_half_stays_when_the_other_loses_its_slots() -> None:
     assert not leader.workload("a").suspended
 
 
+# -- members that have ended -----------------------------------------------------------------------------------------
+
+
+def ended(leader: Leader, name: str) -> None:
+    found = leader.workload(name)
+    leader.has(replace(found, finished=True, resource_version=leader.hands.version()))
+    leader.settle()
+
+
+def wall(leader: Leader) -> float:
+    return 1_800_000_000.0 + leader.now
+
+
+def test_a_member_that_has_ended_counts_for_those_that_started_with_it() -> None:
+    """The other one gets new slots after it lost all of its own."""
+    leader = led(member("a"), member("b"))
+    run(leader, "a")
+    leader.later(3)
+    ended(leader, "a")
+    assert assigned(leader, "b") == 4
+    leader.later(700)  # no pod of b appears: its slots go back, and it is planned again after a while
+    leader.later(700)
+    assert leader.hands.of("suspend") == ["b"]
+    assert assigned(leader, "b") == 4
+
+
+def test_a_member_that_ends_before_the_other_has_a_pod_takes_nothing_from_it() -> None:
+    leader = led(member("a"), member("b"))
+    ended(leader, "a")
+    assert assigned(leader, "b") == 4
+    assert leader.hands.of("give back") == leader.hands.of("suspend") == []
+
+
+def test_a_member_of_an_earlier_run_counts_for_none_of_the_next() -> None:
+    """As with the Jobs of a CronJob: each is all or nothing, whatever of the group has ended before."""
+    leader = led(member("a", least=4))
+    run(leader, "a")
+    leader.later(3)
+    ended(leader, "a")
+    leader.has(job("other", count=2, held=True))  # two hosts are left beside the pods of a
+    leader.settle()
+    leader.later(60)
+    leader.has(member("b", least=4, created=wall(leader)))
+    leader.settle()
+    assert assigned(leader, "b") == 0
+    assert leader.status("b")[0] == "Waiting"
+
+
 # -- PodGroup objects ------------------------------------------------------------------------------------------------
 
 
