@@ -244,10 +244,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "NodesExcluded": _wait("nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs."),
     "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),
     "ExclusiveDomains": _wait(
-        "capacity", "There is room, but beside other gangs: exclusive-topology of this gang or of theirs excludes that."
+        "capacity",
+        "Capacity is free only beside other gangs, which exclusive-topology of this gang or theirs excludes.",
     ),
     "SpreadDomains": _wait(
-        "capacity", "There is room, but only in domains of gangs that spread-topology keeps apart from this one."
+        "capacity", "Capacity is free only in domains of gangs that spread-topology keeps apart from this one."
     ),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
     # its message says where hosts are kept, and has no number that changes all the time
