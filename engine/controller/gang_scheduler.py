@@ -430,7 +430,10 @@ def _reason(miss: Miss) -> Code:
 def _already_reported(miss: Code, outcome_behind: Why) -> bool:
     """Return True if a gang with this reason needs no new status.
 
-    Other numbers are no news, but a rank in the queue is.
+    Other numbers are no news, but a rank in the queue is, and so is waiting for capacity after waiting for the own
+    namespace: from then on others may have to wait for it.
     """
     before = reason_of(outcome_behind)
-    return miss == outcome_behind or not (REASONS[miss].of_order or (before is not None and before.of_order))
+    if miss == outcome_behind or before is None:
+        return miss == outcome_behind or not REASONS[miss].of_order
+    return not (REASONS[miss].of_order or before.of_order or before.unschedulable_alone)

@@ -160,6 +160,18 @@ def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> Non
     assert leader.hands.of("place") == ["first", "third", "second"]
 
 
+def test_a_gang_past_its_limit_that_lacks_capacity_says_so_at_once() -> None:
+    """Also if a smaller gang has got the same answer in this pass: from now on others may have to wait for it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 5), policy=limited("maxReservedHosts: 2"))
+    leader.has(gang("first", count=2), gang("second", count=3, created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.status("second")[1] == "ReservedHostsLimit"
+    leader.has(*(gang(name, namespace="b", count=pods, created=0.0) for name, pods in (("a3", 3), ("older", 2))))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "a3"]
+    assert [leader.status(name)[1] for name in ("older", "second")] == ["InsufficientFreeGPUs"] * 2
+
+
 def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:
     """A gang for which the planner chose new hosts is planned on those that the namespace has."""
     leader = Leader(

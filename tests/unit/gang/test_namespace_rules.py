@@ -62,6 +62,8 @@ def test_levels_of_the_rule_may_be_named(asked: Mapping[str, str]) -> None:
         names.REQUIRE,
         names.PREFER,
         names.SLICE_TOPOLOGY,
+        names.SPREAD,
+        names.EXCLUSIVE,
         "kueue.x-k8s.io/podset-required-topology",
         "kai.scheduler/topology-preferred-placement",
     ],
@@ -69,8 +71,10 @@ def test_levels_of_the_rule_may_be_named(asked: Mapping[str, str]) -> None:
 @pytest.mark.parametrize("value", ["block", "cloud.provider.com/topology-block"])
 def test_any_other_level_is_refused_under_every_key(key: str, value: str) -> None:
     """Foreign dialects and slices name levels too; the message says which are allowed, and which field says so."""
-    size = {names.SLICE_SIZE: "2", names.REQUIRE: "rack"} if key == names.SLICE_TOPOLOGY else {}
-    found = read("research-a", {key: value, **size})
+    beside = {names.SLICE_TOPOLOGY: {names.SLICE_SIZE: "2"}, names.SPREAD: {names.SPREAD_GROUP: "g"}}.get(key, {})
+    if key != names.REQUIRE and key in names.REQUEST_KEYS:
+        beside = {**beside, names.REQUIRE: "rack"}
+    found = read("research-a", {key: value, **beside})
     assert refusals(found) == [(key, "LevelNotAllowed")]
     assert found.errors[0].message == (
         f'"{value}" is a level that this namespace may not request; allowed: rack, host '
