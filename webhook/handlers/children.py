@@ -30,6 +30,7 @@ from webhook.handlers.gating import templates
 from webhook.handlers.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
+_UNREAD: Final = frozenset(key for keys in names.UNREAD.values() for key in keys)
 _PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
@@ -105,7 +106,8 @@ def _has_our_key(raw: Mapping[str, Any]) -> bool:
     """Return True if the metadata has a key of ours or of a dialect: most objects have none, and are not decoded."""
     metadata = raw.get("metadata")
     carried = [metadata.get(part) for part in ("annotations", "labels")] if isinstance(metadata, Mapping) else []
-    return any(str(key).startswith(_PREFIXES) for part in carried if isinstance(part, Mapping) for key in part)
+    keys = (key for part in carried if isinstance(part, Mapping) for key in part)
+    return any(str(key).startswith(_PREFIXES) or key in _UNREAD for key in keys)
 
 
 def _check_own_workload(

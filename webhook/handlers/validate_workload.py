@@ -11,13 +11,14 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement
-from engine.api.text import sanitize
+from engine.api.text import MAX_WARNING, sanitize
 from engine.api.workload import Workload
-from engine.gang.annotations import meanings
+from engine.gang.annotations import own_source, read_own_annotations
 from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
 from engine.gang.request import PlacementRequest, parse_request
 from engine.gang.validation import gang_count_errors, size_errors
+from engine.gang.warnings import unread
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
@@ -152,9 +153,12 @@ def _hint(review: Review, workload: Workload, document: Mapping[str, Any], view:
     if is_exempt(workload.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     made = _made(review, document, view, policy, asks=False)
-    asks = sorted(meanings(policy.annotations.dialects).keys() & workload.annotations.keys())
-    where = f"spec.jobTemplate.metadata.annotations, or nothing of this {workload.kind} is placed"
-    lines = [f"{sanitize(key.partition('/')[2])} belongs in {where}" for key in asks]
+    dialects = policy.annotations.dialects
+    asks = sorted({one.key for one in read_own_annotations(workload, dialects=dialects)})
+    lines = [f"{sanitize(key.partition('/')[2])} belongs in spec.jobTemplate.metadata.annotations" for key in asks]
+    why = f", or nothing of this {workload.kind} is placed"
+    lines = [line + why if len(f"topogate: {line}{why}") <= MAX_WARNING else line for line in lines]
+    lines += unread((own_source(workload),), dialects=dialects)
     lines += [*workload_warnings(document, workload, None, policy), *made.warnings]
     return answer(review, made.errors, [f"topogate: {text}" for text in lines], policy=policy)
 

@@ -119,9 +119,24 @@ CASES: Mapping[str, Json] = {
     "a CronJob that asks itself": cronjob(RACK),
     "a CronJob whose Jobs name another scheduler": scheduled(cronjob(job=RACK), "default-schedular"),
     "a CronJob with a misspelt foreign key": cronjob(job={"kueue.x-k8s.io/podset-requierd-topology": "rack"}),
+    "a CronJob that itself has foreign keys that are not read": cronjob(
+        {"kai.scheduler/segment-size": "4", "volcano.sh/network-topology-mode": "hard"}
+    ),
+    "a CronJob that itself asks for KAI's segments": cronjob(
+        {"kai.scheduler/segment-size": "4", "kai.scheduler/segment-topology-required-placement": "rack"}
+    ),
+    "a CronJob that itself asks for layers of slices and a profile": cronjob(
+        {names.SLICES: "rack=4", names.PROFILE: "balanced"}
+    ),
     "a CronJob with a foreign key that is not read": cronjob(job={**RACK, "kai.scheduler/segment-size": "4"}),
     "a JobSet whose Jobs ask": jobset(job=RACK),
     "a JobSet with typos in its Jobs' metadata": jobset(job=TYPO),
+    "a JobSet with layers of slices and a profile in its Jobs' metadata": jobset(
+        RACK, job={names.SLICES: "rack=4", names.PROFILE: "balanced"}
+    ),
+    "a JobSet with another tool's topology in its Jobs' metadata": jobset(
+        RACK, job={"volcano.sh/network-topology-mode": "hard", "kai.scheduler/pod-index-label": "x"}
+    ),
     "a JobSet that asks, and so do its Jobs": jobset(RACK, job=RACK),
     "a JobSet that asks, with typos in its Jobs' metadata": jobset(RACK, job=TYPO),
     "a RayJob whose submitter asks": rayjob(submitter=RACK),
