@@ -33,7 +33,7 @@ HELP: Final[Mapping[str, str]] = {
     "volcano.sh/network-topology-highest-tier": "is ignored: use require-topology or prefer-topology",
     "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
     "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
-    "kueue.x-k8s.io/podset-topology-spreading": "is ignored: use topologySpreadConstraints without a request",
+    "kueue.x-k8s.io/podset-topology-spreading": f"is ignored: use {names.SPREAD} and spread-group",
     "kai.scheduler/segment-size": "is ignored without segment-topology-required-placement",
     "kai.scheduler/segment-topology-preferred-placement": "is ignored: slices can only require a level",
     "kai.scheduler/pod-index-label": "is ignored: ranks follow the index of the kind",
