@@ -384,7 +384,7 @@ class GangIndex:
         if of_object:
             said = self._group_objects.get((workload.namespace, group.name))
             if said is None:
-                problem = f"PodGroup {group.name}, which says how many pods start together, was not found"
+                problem = f"PodGroup {group.name} not found; it defines how many pods start together"
             elif said.problem:
                 problem = f"PodGroup {group.name} cannot be read: {said.problem}"
             else:

@@ -62,7 +62,7 @@ def pod_group_errors(
     """
     group = next(one for one in said if one.about == names.POD_GROUP)
     if not can_be_in_group(workload):
-        yield conflict(group, f"a {workload.kind} cannot be in a pod group: it is no gang by itself; remove it")
+        yield conflict(group, f"a {workload.kind} cannot be in a pod group, because it is not one gang; remove it")
     if not from_object and names.MIN_AVAILABLE not in {one.about for one in whole.said}:
         yield FieldError(
             field=f"metadata.annotations[{names.MIN_AVAILABLE}]",
@@ -74,7 +74,7 @@ def pod_group_errors(
     for scope in of_pods:
         for one in scope.said:
             if one.about == names.MIN_AVAILABLE:
-                yield conflict(one, "the minimum of a pod group is about all of its pods; set it on the workload")
+                yield conflict(one, "the minimum of a pod group applies to all of its pods; set it on the workload")
 
 
 def device_scope_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:

@@ -97,7 +97,7 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nom
 def goes_first(first: Turn, gang: Gang, own: Turn | None) -> Waits:
     """Return the outcome of a gang that must not overtake another one; `own` is its own place."""
     fair = own is not None and own[0] == first[0] and first[1] < own[1]
-    why = ", as its namespace uses less," if fair else ""
+    why = ", because its namespace uses less," if fair else ""
     return Waits("QueuedBehind", f"{_named(first[-1], gang)} goes first{why} and does not fit yet")
 
 

@@ -282,7 +282,7 @@ def test_the_minimum_of_a_pod_group_object_counts_and_may_come_late() -> None:
     leader = led(of_object("a"), of_object("b"))
     leader.later(5)
     assert leader.status("a") == ("Waiting", "WaitingForMembers")
-    assert message(leader, "a") == "PodGroup g, which says how many pods start together, was not found"
+    assert message(leader, "a") == "PodGroup g not found; it defines how many pods start together"
     says(leader, 9)
     leader.later(10)
     assert message(leader, "a") == "8 of 9 pods of pod group g exist"

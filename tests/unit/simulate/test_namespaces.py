@@ -85,4 +85,4 @@ def test_in_file_order_only_strict_order_asks_who_uses_less() -> None:
         ("waits", "QueuedBehind"),
         ("waits", "QueuedBehind"),
     ]
-    assert "as its namespace uses less" in found[1]["message"]
+    assert "because its namespace uses less" in found[1]["message"]
