@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+# How the GPUs of a host are filled.
+STRATEGIES: Final = ("binpack", "spread")
 # Scopes that a pod's GPUs can share, the nearest first: linked GPUs (a set of their number in the table of NVLink
 # partitions), one PCIe scope, one NUMA node.
 SCOPES: Final = ("nvlink", "pcie", "numa")
@@ -18,6 +20,7 @@ class DeviceRequest:
     `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
     other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
     that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES; "": nothing.
+    `spread`: of equally near GPUs the pods of a host take those that are used least, instead of those used most.
     """
 
     gpus: int = 0
@@ -28,6 +31,7 @@ class DeviceRequest:
     rdma: int = 0
     fpga: int = 0
     scope: str = ""
+    spread: bool = False
 
     def within(self, scope: str) -> DeviceRequest:
         """Return the request with the scope that its GPUs must share; one GPU, or a part of one, shares any."""

@@ -31,6 +31,7 @@ GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
 DEVICE_SCOPE: Final = "topogate.dev/device-scope"
+GPU_STRATEGY: Final = "topogate.dev/gpu-strategy"
 
 REQUEST_KEYS: Final = frozenset(
     {
@@ -55,6 +56,7 @@ REQUEST_KEYS: Final = frozenset(
         GANG_SIZE,
         POD_GROUP,
         DEVICE_SCOPE,
+        GPU_STRATEGY,
     }
 )
 
@@ -127,6 +129,8 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
             "volcano.sh/network-topology-highest-tier",
             "gang.scheduling.koordinator.sh/network-topology-spec",
             "scheduling.koordinator.sh/network-topology-selector",
+            "scheduling.koordinator.sh/device-allocate-hint",
+            "scheduling.koordinator.sh/gpu-partition-spec",
         }
     ),
     "kueue": frozenset({"kueue.x-k8s.io/podset-topology-spreading"}),

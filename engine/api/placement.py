@@ -56,7 +56,8 @@ class PodSetRequest:
     `slices` are (level, size): each group of `size` consecutive ranks in one domain of the level. Pod sets of one gang
     with the same `colocate` share one domain of the required level. `relaxed`: the level that was required before the
     gang had waited for `relax-after`. `device_scope`: what the whole GPUs of each pod must share, one of `SCOPES` in
-    `engine.api.device`.
+    `engine.api.device`; `gpu_strategy`: which of equally near GPUs they get, one of `STRATEGIES` there; None: as the
+    policy says.
     """
 
     name: str
@@ -71,6 +72,7 @@ class PodSetRequest:
     colocate: str | None = None
     relaxed: str | None = None
     device_scope: str | None = None
+    gpu_strategy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.shape import within_scope
+from engine.gang.shape import spread_over_gpus, within_scope
 from engine.planner.tree import Tree
 from engine.topology.topology import Topology
 
@@ -161,11 +161,13 @@ class GangIndex:
         )
 
     def _shapes_of(self, workload: Workload, request: PlacementRequest) -> dict[str, Shape]:
-        """Return the shape of one pod of every pod set, with the scope of devices that the request names."""
-        shapes = self._pod_shapes.shapes_of(workload)
+        """Return the shape of one pod of every pod set, with what request and policy say about its devices."""
+        shapes, default = self._pod_shapes.shapes_of(workload), self._owners().policy.gpu.strategy
         for ask in request.pod_sets:
             if ask.device_scope is not None:
                 shapes[ask.name] = within_scope(shapes[ask.name], ask.device_scope)
+            if (ask.gpu_strategy or default) == "spread":
+                shapes[ask.name] = spread_over_gpus(shapes[ask.name])
         return shapes
 
     def workload_of(self, key: GangKey) -> Workload | None:

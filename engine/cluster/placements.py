@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine.api import names
-from engine.api.device import SCOPES, DeviceUse
+from engine.api.device import SCOPES, STRATEGIES, DeviceUse
 from engine.api.duration import epoch
 from engine.api.placement import (
     Assignment,
@@ -110,6 +110,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 "slices": [{"level": level, "size": size} for level, size in pod_set.slices],
                 "colocate": pod_set.colocate,
                 **({} if pod_set.device_scope is None else {"deviceScope": pod_set.device_scope}),
+                **({} if pod_set.gpu_strategy is None else {"gpuStrategy": pod_set.gpu_strategy}),
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
                 **_relaxed(pod_set),
@@ -236,6 +237,7 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         colocate=pod_set.colocate,
         relaxed=pod_set.relaxed,
         device_scope=pod_set.device_scope if pod_set.device_scope in SCOPES else None,
+        gpu_strategy=pod_set.gpu_strategy if pod_set.gpu_strategy in STRATEGIES else None,
     )
 
 

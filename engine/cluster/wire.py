@@ -570,6 +570,7 @@ class PlacementPodSet(Struct):
     slices: list[PlacementSlice] | None = None
     colocate: str | None = None
     device_scope: str | None = None
+    gpu_strategy: str | None = None
     relaxed: str | None = None
     ranked: bool | None = None
     shape_hash: str | None = None

@@ -2,8 +2,9 @@
 
 Whole GPUs: a set from the table of NVLink partitions, the one that breaks fewest larger sets; else one PCIe scope, one
 NUMA node, the node; among scopes of a level the one with the fewest free devices that is enough, so that large free
-scopes stay whole. Shares: the fullest device that still takes them. RDMA and FPGA devices come after the GPUs, from
-their PCIe scopes where there are some. Nothing depends on the order of devices or of calls.
+scopes stay whole. Shares: the fullest device that still takes them. To spread, it is the scope with most free devices,
+and the device that is used least. RDMA and FPGA devices come after the GPUs, from their PCIe scopes where there are
+some. Nothing depends on the order of devices or of calls.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions
         return [[] for _ in range(count)]
     if request.whole:
         return _whole_gpus(gpus, request, count, partitions)
+    if request.spread:
+        return [_least_used(gpus, request) for _ in range(count)]
     # Fill the fullest device first, no device more often than there are pods; dealing the places out in turn then
     # never gives a pod the same device twice.
     places: list[FreeDevice] = []
@@ -89,6 +92,25 @@ def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions
     for one in places:
         one.take(gpu_use(request, one.device))
     return dealt
+
+
+def _least_used(gpus: list[FreeDevice], request: DeviceRequest) -> list[FreeDevice]:
+    """Return the GPUs of one pod with shares: those that take the request most often, of different scopes if possible.
+
+    Taking them lets as many pods follow as any other choice would, also if each needs several GPUs.
+    """
+    empty = [one.device for one in gpus if one.empty]
+    in_pcie, in_numa = _sizes(empty, pcie_scope), _sizes(empty, numa_scope)
+
+    def key(pair: tuple[FreeDevice, int]) -> tuple[int, ...]:
+        one, often = pair
+        scopes = (in_numa.get(numa_scope(one.device), 0), in_pcie.get(pcie_scope(one.device), 0))
+        return (-often, -one.ratio, -one.core, -one.memory, *(-size for size in scopes), one.device.minor)
+
+    chosen = [one for one, _ in sorted(best_fit(gpus, request), key=key)[: request.gpus]]
+    for one in chosen:
+        one.take(gpu_use(request, one.device))
+    return sorted(chosen, key=lambda one: one.device.minor)
 
 
 def _nearest_scope(
@@ -122,7 +144,9 @@ def _whole_gpus(
     for number in range(count):
         devices = [one.device for one in free.values()]
         minors = linked[number] if number < len(linked) else ()
-        picked = [one for one in devices if one.minor in minors] or _by_topology(devices, request.gpus)
+        picked = [one for one in devices if one.minor in minors] or _by_topology(
+            devices, request.gpus, spread=request.spread
+        )
         chosen.append([free.pop(device.minor) for device in picked])
         for one in chosen[-1]:
             one.take(gpu_use(request, one.device))
@@ -189,7 +213,8 @@ def _broken(minors: set[int], larger: Sequence[Sequence[tuple[int, ...]]]) -> tu
     return tuple(sum(1 for one in free if not minors.isdisjoint(one)) for free in larger)
 
 
-def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
+def _by_topology(devices: list[Device], wanted: int, *, spread: bool = False) -> list[Device]:
+    """Return devices of one scope if possible: of those with enough the smallest, to `spread` the largest."""
     if wanted >= len(devices):
         return devices
     if not any(one.pcie or one.numa is not None for one in devices):
@@ -197,11 +222,13 @@ def _by_topology(devices: list[Device], wanted: int) -> list[Device]:
     around = _sizes(devices, numa_scope)
     enough = [one for one in _scopes(devices, pcie_scope) if len(one) >= wanted]
     if enough:
-        best = min(enough, key=lambda one: (len(one), around[numa_scope(one[0])], one[0].minor))
+        sign = -1 if spread else 1
+        best = min(enough, key=lambda one: (sign * len(one), sign * around[numa_scope(one[0])], one[0].minor))
         return best[:wanted]
     enough = [one for one in _scopes(devices, numa_scope) if len(one) >= wanted]
     if enough:
-        return _over(min(enough, key=lambda one: (len(one), one[0].minor)), wanted, pcie_scope)
+        best = min(enough, key=lambda one: (-len(one) if spread else len(one), one[0].minor))
+        return _over(best, wanted, pcie_scope)
     return _over(devices, wanted, numa_scope)
 
 

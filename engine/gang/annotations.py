@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from engine.api import names
-from engine.api.device import SCOPES
+from engine.api.device import SCOPES, STRATEGIES
 from engine.api.duration import DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
@@ -354,6 +354,12 @@ def _device_scope(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -
     return unsupported(said.field, said.value, tuple(sorted(SCOPES)), reason="InvalidValue")
 
 
+def _gpu_strategy(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if said.value in STRATEGIES:
+        return said.value
+    return unsupported(said.field, said.value, STRATEGIES, reason="InvalidValue")
+
+
 def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
@@ -418,4 +424,5 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.GANG_NAME: _name,
     names.POD_GROUP: _name,
     names.DEVICE_SCOPE: _device_scope,
+    names.GPU_STRATEGY: _gpu_strategy,
 }

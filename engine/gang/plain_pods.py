@@ -45,6 +45,7 @@ _SINGLE_POD_KEYS = frozenset(
         names.PROFILE,
         names.RELAX_AFTER,
         names.DEVICE_SCOPE,
+        names.GPU_STRATEGY,
         names.EXCLUSIVE,
         names.SPREAD,
         names.SPREAD_GROUP,

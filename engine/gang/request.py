@@ -30,7 +30,7 @@ from engine.gang.validation import (
     colocation_errors,
     conflict,
     contradictions,
-    device_scope_errors,
+    device_errors,
     minimum_errors,
     nesting_errors,
     of_plain_pods,
@@ -49,8 +49,9 @@ _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
 _SEPARATION = frozenset({names.EXCLUSIVE, names.SPREAD, names.SPREAD_GROUP})
+_ABOUT_DEVICES = (names.DEVICE_SCOPE, names.GPU_STRATEGY)
 _NEEDS_LEVEL = (
-    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, names.DEVICE_SCOPE})
+    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, *_ABOUT_DEVICES})
     | _TIMEOUTS
     | _SEPARATION
 )
@@ -170,7 +171,7 @@ def parse_request(
     for scope in scopes:
         errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
         errors += [] if grouped and scope is whole else minimum_errors(scope)
-        errors += device_scope_errors(scope, workload)
+        errors += device_errors(scope, workload)
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     errors += spread_group_errors(said)
@@ -377,6 +378,7 @@ def _asks(
                 unconstrained=require is None and prefer is None,
                 slices=slices_of(scope, whole),
                 colocate=meanings.get(names.COLOCATE) or whole.meanings.get(names.COLOCATE),
+                gpu_strategy=meanings.get(names.GPU_STRATEGY) or whole.meanings.get(names.GPU_STRATEGY),
                 device_scope=meanings.get(names.DEVICE_SCOPE) or whole.meanings.get(names.DEVICE_SCOPE),
             )
         )

@@ -131,6 +131,11 @@ def within_scope(shape: Shape, scope: str | None) -> Shape:
     return shape if devices == shape.devices else replace(shape, devices=devices)
 
 
+def spread_over_gpus(shape: Shape) -> Shape:
+    """Return the shape of pods that take the GPUs of a host that are used least."""
+    return replace(shape, devices=replace(shape.devices, spread=True)) if shape.devices is not None else shape
+
+
 def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
 

@@ -77,13 +77,16 @@ def pod_group_errors(
                 yield conflict(one, "the minimum of a pod group applies to all of its pods; set it on the workload")
 
 
-def device_scope_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
-    """Yield the error for a scope of devices where no pod requests whole GPUs."""
+def device_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
+    """Yield errors for a scope of devices where no pod requests whole GPUs, and a GPU strategy where none has GPUs."""
+    templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
+    requests = [one.shape.devices for one in templates]
+    strategy = scope.annotation_for(names.GPU_STRATEGY)
+    if strategy is not None and not any(request is not None and request.gpus for request in requests):
+        yield conflict(strategy, "is for pods with GPUs, and the pods request no GPU; remove it")
     said = scope.annotation_for(names.DEVICE_SCOPE)
     if said is None or names.DEVICE_SCOPE not in scope.meanings:
         return
-    templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
-    requests = [one.shape.devices for one in templates]
     if any(request is not None and request.whole and request.gpus for request in requests):
         return
     shared = any(request is not None and request.gpus for request in requests)

@@ -33,6 +33,8 @@ HELP: Final[Mapping[str, str]] = {
     "volcano.sh/network-topology-highest-tier": "is ignored: use require-topology or prefer-topology",
     "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
     "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
+    "scheduling.koordinator.sh/device-allocate-hint": "is ignored: use device-scope or gpu-strategy",
+    "scheduling.koordinator.sh/gpu-partition-spec": "is ignored: use device-scope",
     "kueue.x-k8s.io/podset-topology-spreading": f"is ignored: use {names.SPREAD} and spread-group",
     "kai.scheduler/segment-size": "is ignored without segment-topology-required-placement",
     "kai.scheduler/segment-topology-preferred-placement": "is ignored: slices can only require a level",

@@ -155,6 +155,11 @@ class Gpu(Section):
     vendors: ResourceNames = Field(
         default=("amd.com/gpu",), description="Resource names that count whole GPUs, besides `nvidia.com/gpu`."
     )
+    strategy: Literal["binpack", "spread"] = Field(
+        default="binpack",
+        description="Which of equally near GPUs of a host pods get, unless the workload says it. `binpack`: those used "
+        "most, so that others stay empty. `spread`: those used least, so that pods share few GPUs.",
+    )
     env: Literal["none", "uuid", "minor"] = Field(
         default="none",
         description="Whether containers that request GPUs by Koordinator's names get the variable "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -87,14 +88,15 @@ def test_the_slots_within_a_scope_are_the_most_that_trying_all_finds(
 
 
 @settings(max_examples=150, deadline=None)
-@given(hosts, st.integers(2, 3), st.integers(1, 3))
+@given(hosts, st.integers(2, 3), st.integers(1, 3), st.booleans())
 def test_no_choice_for_all_pods_together_keeps_more_of_them_near(
-    devices: tuple[Device, ...], gpus: int, count: int
+    devices: tuple[Device, ...], gpus: int, count: int, spread: bool
 ) -> None:
-    """Most pods within a NUMA node, and among such choices most within a PCIe scope."""
+    """Most pods within a NUMA node, and among such choices most within a PCIe scope; packed and spread."""
     free = healthy(devices)
     count = min(count, len(free) // gpus)
-    chosen = choose_devices([unused(one) for one in devices], whole(gpus), count, partitions={})
+    request = replace(whole(gpus), spread=spread)
+    chosen = choose_devices([unused(one) for one in devices], request, count, partitions={})
     pods = [tuple(devices[use.minor] for use in pod) for pod in chosen]
 
     def near(one: Chosen | list[tuple[Device, ...]]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -127,6 +128,30 @@ def test_the_closed_form_is_what_a_search_over_devices_finds(
     """Half-used, sick, small and unknown devices; whole GPUs, shares of one and of several, bytes, RDMA."""
     ledger = ledger_of([build(gpus, nics)])
     assert ledger.slots_of(0, request) == searched(ledger, 0, request)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts, requests, st.booleans())
+def test_as_many_pods_get_devices_as_there_are_slots(
+    gpus: list[tuple[Device, list[DeviceUse]]], request: DeviceRequest, spread: bool
+) -> None:
+    """Packed and spread: no pod gets a device twice, and no device gives more than it has."""
+    asked = replace(request, rdma=0, spread=spread)
+    ledger = ledger_of([build(gpus, [])])
+    room = min(ledger.slots_of(0, asked), 5)
+    chosen = ledger.choose(0, asked, room) if asked.gpus else ()
+    assert len(chosen) == (room if asked.gpus else 0)
+    left = {one.device.minor: one for one in ledger.left(0)}
+    for uses in chosen:
+        assert len({use.minor for use in uses}) == len(uses) == asked.gpus
+        for use in uses:
+            one = left[use.minor]
+            assert one.device.healthy
+            assert (one.core, one.ratio, one.memory) >= (0, 0, 0)
+            assert use.core <= one.core
+            assert use.ratio <= one.ratio
+            assert use.memory <= one.memory
+            one.take(use)
 
 
 @settings(max_examples=150, deadline=None)

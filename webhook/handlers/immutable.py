@@ -192,6 +192,7 @@ def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iter
         *(((names.SLICES, was.slices, now.slices),) if layered else slices),
         (names.COLOCATE, was.colocate, now.colocate),
         (names.DEVICE_SCOPE, was.device_scope, now.device_scope),
+        (names.GPU_STRATEGY, was.gpu_strategy, now.gpu_strategy),
     )
     yield from (key for key, one, other in parts if one != other)
 

@@ -152,8 +152,8 @@ def test_containers_see_the_gpus_of_their_pod(gangs: Namespace, told: Told, poli
     gangs.all_bound("sees", 2)
     seen = set()
     for pod in gangs.pods("sees"):
-        (variable,) = pod["spec"]["containers"][0]["env"]
-        assert variable["name"] == names.VISIBLE_DEVICES_VARIABLE
+        env = {one["name"]: one for one in pod["spec"]["containers"][0]["env"]}
+        variable = env[names.VISIBLE_DEVICES_VARIABLE]
         path = variable["valueFrom"]["fieldRef"]["fieldPath"]
         assert path == f"metadata.annotations['{names.VISIBLE_DEVICES}']"
         (device,) = devices_of(pod)

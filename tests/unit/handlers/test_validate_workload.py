@@ -527,6 +527,12 @@ def test_the_scope_of_a_running_gang_s_devices_may_not_change() -> None:
     assert reasons(answer) == [f"metadata.annotations[{names.DEVICE_SCOPE}]"]
 
 
+def test_the_gpu_strategy_of_a_running_gang_may_not_change() -> None:
+    old = running(raw_job({names.REQUIRE: "rack", names.GPU_STRATEGY: "binpack"}))
+    answer = admitted(old, annotated(old, gpu_strategy="spread"), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{names.GPU_STRATEGY}]"]
+
+
 def test_the_profile_of_a_running_gang_may_not_change() -> None:
     """Its slots were chosen by it."""
     old = running(raw_job({names.REQUIRE: "rack", names.PROFILE: "spread"}))

@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO
+from engine.policy.model import parse_policy
 from tests.support.simulation import Json, answer, grid, job, pod
 
 HOST, RACK = {"require": "host"}, {"require": "rack"}
@@ -135,6 +136,68 @@ def test_linked_gpus_are_those_of_a_partition() -> None:
     found = gang(objects, gpu_job("linked", 2, 2, HOST, "nvlink"))
     assert hosts_and_minors(found) == [(first, [[0, 2], [5, 7]])]
     assert gang(objects, gpu_job("linked", 3, 2, HOST, "nvlink"))["verdict"] == "never"
+
+
+def share_job(name: str, pods: int, strategy: str | None = None) -> Json:
+    body = gpu_job(name, pods, 1, HOST)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {CORE: "25", RATIO: "25"}}
+    if strategy is not None:
+        body["metadata"]["annotations"][names.GPU_STRATEGY] = strategy
+    return body
+
+
+def dimensions(objects: list[Json]) -> list[Json]:
+    for one in objects:
+        if one["kind"] == "Node":
+            one["status"]["allocatable"] |= {CORE: "800", RATIO: "800", MEMORY: "640Gi"}
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("own", "policy", "minors"),
+    [
+        (None, "binpack", [[0], [0], [0], [0]]),
+        (None, "spread", [[0], [4], [2], [6]]),
+        ("spread", "binpack", [[0], [4], [2], [6]]),
+        ("binpack", "spread", [[0], [0], [0], [0]]),
+    ],
+)
+def test_shares_are_packed_or_spread_over_the_gpus_of_a_host(
+    own: str | None, policy: str, minors: list[list[int]]
+) -> None:
+    """By the policy, and by the workload before it; spread also over NUMA nodes and PCIe scopes."""
+    in_force = parse_policy(f"gpu: {{strategy: {policy}}}")
+    found = gang(dimensions(cluster(EIGHT, EIGHT)), share_job("share", 4, own), policy=in_force)
+    ((_, chosen),) = hosts_and_minors(found)
+    assert chosen == minors
+
+
+def test_whole_gpus_are_spread_over_scopes() -> None:
+    """Two pods of one GPU: packed into one PCIe scope, or each on a NUMA node of its own; pairs stay pairs."""
+    objects = cluster(EIGHT, EIGHT)
+    spread = parse_policy("gpu: {strategy: spread}")
+    ((_, packed),) = hosts_and_minors(gang(objects, gpu_job("one", 2, 1, HOST)))
+    ((_, apart),) = hosts_and_minors(gang(objects, gpu_job("one", 2, 1, HOST), policy=spread))
+    assert (packed, apart) == ([[0], [1]], [[0], [4]])
+    ((_, pairs),) = hosts_and_minors(gang(objects, gpu_job("pair", 2, 2, HOST), policy=spread))
+    assert pairs == [[0, 1], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "strategy", "told"),
+    [
+        (1, "pack", 'Unsupported value: "pack": allowed: binpack, spread; did you mean "binpack"?'),
+        (0, "spread", 'Invalid value: "spread": is for pods with GPUs, and the pods request no GPU; remove it'),
+    ],
+)
+def test_a_strategy_that_means_nothing_is_refused(gpus: int, strategy: str, told: str) -> None:
+    body = gpu_job("wrong", 1, gpus, HOST)
+    body["metadata"]["annotations"][names.GPU_STRATEGY] = strategy
+    if not gpus:
+        body["spec"]["template"]["spec"]["containers"][0].pop("resources")
+    (error,) = gang(cluster(EIGHT, EIGHT), body)["errors"]
+    assert error["field"] == f"metadata.annotations[{names.GPU_STRATEGY}]"
+    assert error["message"] == told
 
 
 @pytest.mark.parametrize(
