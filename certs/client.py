@@ -41,7 +41,7 @@ def patch_current(
     content_type: str,
     fence: Callable[[], None],
 ) -> bool:
-    """Patch an object that differs from what is wanted; return True if a write was needed.
+    """Patch an object that differs from the wanted one; return True if a write was needed.
 
     `patch_for` returns the patch for the object (JSON) with its resourceVersion, None when it is as wanted. `known` is
     the object if a watch has shown it. Reads again after a conflict; `fence` is called before every write. Errors of

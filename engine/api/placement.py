@@ -87,7 +87,7 @@ class GangRequest:
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """From which other gangs a gang is kept apart, by level alias; at least one of the levels is set.
+    """The levels (aliases) at which a gang is kept apart from other gangs; at least one of them is set.
 
     `exclusive`: no other gang in its domains of this level. `spread`: no other gang of the same workload in its domains
     of this level; with `group` no other gang of the namespace that names the same group.

@@ -376,7 +376,7 @@ class Capacity:
         return row is None or self._devices.fit(row, wanted)
 
     def devices_near(self, host: str, wanted: Sequence[tuple[DeviceRequest, int]]) -> bool:
-        """True when so many pods of each request fit on a host within the scope that the request names."""
+        """True when these numbers of pods fit on a host, each within the scope that its request names."""
         row = self._rows.get(host)
         if row is None:
             return False

@@ -397,7 +397,7 @@ class GangIndex:
         )
 
     def _set_apart(self, key: GangKey) -> None:
-        """Note anew from which gangs the plans of a gang keep others apart."""
+        """Update the index of gangs that are kept apart from this one."""
         for placement in self._apart.pop(key, ()):
             self._exclusive.pop(key, None)
             if (name := spread_name_of(placement)) is not None and name in self._spread:
@@ -446,7 +446,7 @@ class GangIndex:
 
 
 def spread_name(namespace: str, uid: str, separation: Separation | None) -> SpreadName | None:
-    """Return what the gangs that are spread among each other share: a group's name, or their workload's uid."""
+    """Return the common name of gangs that are spread among each other: a group's, or their workload's uid."""
     if separation is None or separation.spread is None:
         return None
     if separation.group is not None:

@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class GangHosts:
-    """The gangs on each host, by their pods and reservations; not thread-safe by itself.
+    """The gangs on each host, by their pods and reservations; not thread-safe.
 
     A pod that outlives its workload counts as a gang of its own.
     """
@@ -42,7 +42,7 @@ class GangHosts:
         return len(self._gangs)
 
     def change(self, gang: str, host: str, by: int) -> None:
-        """Add to the number of a gang's pods and reservations on a host; at 0 the gang is not there any more."""
+        """Add to the number of a gang's pods and reservations on a host; at 0 the gang is removed from the host."""
         for index, one, other in ((self._gangs, host, gang), (self._hosts, gang, host)):
             counts = index.setdefault(one, Counter())
             counts[other] += by

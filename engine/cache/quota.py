@@ -1,4 +1,4 @@
-"""What a namespace uses: whether its ResourceQuotas admit a whole gang, and its usage of GPUs and pods. Pure.
+"""A namespace's usage of GPUs and pods, and whether its ResourceQuotas admit a whole gang. Pure.
 
 Without quota a gang can be created in part, so the whole of it must fit before its first pod exists. Rules of scopes
 and resource names: Kubernetes' quota evaluator for pods.
@@ -105,7 +105,7 @@ def usage_of_pods(requests: Requests, count: int) -> Usage:
 
 
 class NamespaceUsage:
-    """The usage of bound pods by namespace; not thread-safe by itself."""
+    """The usage of bound pods by namespace; not thread-safe."""
 
     def __init__(self) -> None:
         self._usage: defaultdict[str, Usage] = defaultdict(Usage)

@@ -271,7 +271,7 @@ def topology_object(source: Source) -> TopologyObject:
 
 
 def pod_group_object(source: Source) -> PodGroupObject:
-    """Return what a PodGroup of scheduler-plugins says. Raises ProjectionError when it is no object."""
+    """Return a PodGroup of scheduler-plugins. Raises ProjectionError when it is no object."""
     raw = wire.decode(dict, source)
     meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
     if not meta.name or not meta.namespace:

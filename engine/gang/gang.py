@@ -52,12 +52,12 @@ class PodGroupState:
 
     @property
     def complete(self) -> bool:
-        """True when as many pods exist, or will be created, as must start together."""
+        """True when the minimum of its pods exists or will be created."""
         return not self.problem and self.pods >= self.minimum
 
     @property
     def placed(self) -> bool:
-        """True when as many pods have slots as must start together: any further one joins them."""
+        """True when the minimum of its pods has slots; further pods join them."""
         return not self.problem and self.assigned >= self.minimum
 
     @property

@@ -59,7 +59,7 @@ class WeightedUsage:
         self.changes += 1
 
     def charge(self, namespace: str, more: Usage) -> None:
-        """Add what a gang got to the usage of its namespace."""
+        """Add a gang's new slots to the usage of its namespace."""
         self._usage[namespace] = self._usage.get(namespace, Usage()) + more
         self._shares.pop(namespace, None)
         self.changes += 1

@@ -1,4 +1,4 @@
-"""Plans the workloads of a pod group in one decision: as many pods as must start together get slots, or none does.
+"""Plans the workloads of a pod group in one decision: the minimum of its pods gets slots, or no pod does.
 
 They are planned one after the other, each beside the plans of those before it, which are assumed meanwhile; so quotas
 and devices count as everywhere. What fits in one order may not in another: a few are tried.
@@ -29,7 +29,7 @@ class PlacedGroup:
 def schedule_pod_group(
     view: ClusterState, gangs: Sequence[Gang], group: PodGroupState, *, plan: Callable[[Gang], Outcome], now: float
 ) -> PlacedGroup | Waits | Never:
-    """Plan the gangs of a group without slots, and assume the plans if they make the group; else none is assumed.
+    """Plan the gangs of a group without slots, and assume the plans if the minimum fits; else none is assumed.
 
     `plan` returns the outcome for one of them beside the current plans; `now` is the time of day. The caller holds the
     state's lock.

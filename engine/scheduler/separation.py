@@ -35,7 +35,7 @@ _DOMAINS: Final = {
 
 
 def separation_key(gang: Gang) -> tuple[object, ...]:
-    """Return what decides which hosts other gangs bar from a gang without slots."""
+    """Return the fields that decide which hosts a gang without slots may not use because of other gangs."""
     separation, members = gang.request.separation, gang.pod_group.members if gang.pod_group is not None else ()
     return separation, spread_name(gang.workload.namespace, gang.workload.uid, separation), members
 
@@ -208,7 +208,7 @@ def _hosts(placement: Placement) -> frozenset[str]:
 
 
 def _level(gang: Gang) -> str:
-    """Return the level whose domains a message counts for a gang that is not exclusive itself."""
+    """Return the level of the domains that a message counts, for a gang that is not exclusive itself."""
     request = gang.request
     named = [request.gang.require if request.gang is not None else None, *[ask.require for ask in request.pod_sets]]
     return next((level for level in named if level not in (None, AUTO)), None) or HOST_LEVEL
