@@ -273,8 +273,9 @@ class _Run:
         view, found = self._view, gang.workload
         hosts = HostHealth(gang, view.capacity, view.topologies, now=0.0)
         decision = reconcile(gang, timers=Timers(), policy=view.policy, now=0.0, hosts=hosts)
-        if isinstance(decision.action, Enqueue) and gang.pod_group is not None and not gang.pod_group.placed:
-            self._plan_group(gang.pod_group)
+        group = gang.pod_group if isinstance(decision.action, Enqueue) else None
+        if group is not None and not group.placed and gang.key not in self._group_outcomes:
+            self._plan_group(group)
         if (outcome := self._group_outcomes.pop(gang.key, None)) is not None:
             return planned(self._unpredicted(about, gang, offline), gang, outcome, view)
         if isinstance(decision.action, Enqueue):

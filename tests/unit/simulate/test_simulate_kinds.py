@@ -291,3 +291,27 @@ def test_a_tfjob_of_five_with_a_minimum_of_three_starts_with_its_parameter_serve
 
 def with_count(node: Json, gpus: int) -> Json:
     return {**node["status"]["allocatable"], "nvidia.com/gpu": str(gpus)}
+
+
+def test_a_pod_group_object_of_the_cluster_says_how_many_start_together() -> None:
+    """By the label of scheduler-plugins; without the object the Jobs wait for it."""
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 3}}
+    named = {**group, "metadata": {"name": "g", "namespace": "default"}}
+    jobs = [job(name, 2, {}) for name in "ab"]
+    for one in jobs:
+        one["metadata"]["labels"] = {names.SCHEDULER_PLUGINS_POD_GROUP: "g"}
+    found = simulated([*grid(1, 1, 3), named], copy.deepcopy(jobs))
+    assert [one.gang.verdict for one in found] == ["placed", "placed"]
+    assert sum(seated(one.gang)["main"] for one in found) == 3
+    lost = simulated(grid(1, 1, 3), copy.deepcopy(jobs))
+    assert {one.gang.reason for one in lost} == {"WaitingForMembers"}
+
+
+@pytest.mark.parametrize(("hosts", "verdict"), [(4, "placed"), (3, "waits")])
+def test_from_the_same_cluster_the_members_of_a_pod_group_are_still_together(hosts: int, verdict: str) -> None:
+    """Each of them has the answer of the group; the next workload finds the cluster as it was."""
+    members = [grouped(job(name, 2, {}), least=4) for name in "ab"]
+    found = simulated(grid(1, 1, hosts), [*members, job("alone", hosts, {"require": "rack"})], independent=True)
+    assert [one.gang.verdict for one in found] == [verdict, verdict, "placed"]
+    if verdict == "waits":
+        assert {one.gang.reason for one in found[:2]} == {"InsufficientFreeGPUs"}
