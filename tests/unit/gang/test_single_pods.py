@@ -75,6 +75,13 @@ def test_pods_that_ask_for_something_else_stand_for_themselves() -> None:
     assert sorted(placed.pod_sets[0].require or "" for placed in leader.view.gangs.placements()) == ["", "rack"]
 
 
+def test_pods_with_another_profile_stand_for_themselves() -> None:
+    """A single pod may name one, and its Placement records it."""
+    leader = led(single("a"), single("b", says={names.UNCONSTRAINED: "true", names.PROFILE: "spread"}))
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+    assert sorted(placed.profile or "" for placed in leader.view.gangs.placements()) == ["", "spread"]
+
+
 def test_a_pod_without_an_owner_is_alone() -> None:
     leader = led(single("a", owner=None), single("b", owner=None))
     assert sorted(leader.hands.of("release")) == ["a", "b"]

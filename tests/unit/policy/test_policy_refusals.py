@@ -20,6 +20,8 @@ REFUSED = {
     "a wrong mode": "mode: enforcing",
     "a mode of the wrong type": "mode: true",
     "numbers": "queue: {maxGangPods: 0}\nplanner: {steps: 99999999}",
+    "profiles": "planner: {profile: even}\ntopologies: [{name: a, preset: demo, profile: tight}]",
+    "profiles of the wrong type": "planner: {profile: [pack]}\ntopologies: [{name: a, preset: demo, profile: 1}]",
     "numbers of the wrong type": "queue: {maxGangPods: '5'}\nplanner: {steps: 1.5}",
     "a huge number": f"queue: {{maxGangPods: {'9' * 60}}}",
     "durations": "timeouts: {bind: 30, hold: 5x, recover: -1s, start: 0s}\nnodes: {settle: 2h}",
