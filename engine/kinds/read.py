@@ -162,7 +162,7 @@ def _failed(end: str) -> bool:
 
 
 def _exemption(entry: KindEntry, scope: PathScope) -> AsideReason | None:
-    return next((aside.reason for aside in entry.stand_aside if holds(aside.when, scope)), None)
+    return next((rule.reason for rule in entry.stand_aside if holds(rule.when, scope)), None)
 
 
 def _scheduler(entry: KindEntry, scope: PathScope) -> str | None:

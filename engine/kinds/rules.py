@@ -66,12 +66,12 @@ def _verbs(entry: KindEntry) -> tuple[str, ...]:
 
 def _cluster_role(granted: Mapping[tuple[str, str], set[str]]) -> tuple[Mapping[str, Any], ...]:
     """Return one rule for each group and set of verbs."""
-    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    by_verbs: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), verbs in sorted(granted.items()):
-        together.setdefault((group, tuple(sorted(verbs))), []).append(resource)
+        by_verbs.setdefault((group, tuple(sorted(verbs))), []).append(resource)
     return tuple(
         {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
-        for (group, verbs), resources in together.items()
+        for (group, verbs), resources in by_verbs.items()
     )
 
 

@@ -187,12 +187,12 @@ def divide_within(sums: DomainSums, level: int, domain: int, count: int, most: i
     )
     for _, one in losses[:extra]:
         last[one] -= 1
-    room = np.array([int(held[at]) // unit for held, at in zip(reached, last, strict=True)], dtype=np.int64)
-    if len(losses) < extra or int(room.sum()) * unit < count or not room.all():
+    units = np.array([int(held[at]) // unit for held, at in zip(reached, last, strict=True)], dtype=np.int64)
+    if len(losses) < extra or int(units.sum()) * unit < count or not units.all():
         return None
-    by_room = np.argsort(-room, kind="stable")
+    by_slots = np.argsort(-units, kind="stable")
     shares = np.zeros(len(children), dtype=np.int64)
-    shares[by_room[::-1]] = np.array(even_shares(room[by_room].tolist(), len(room), count // unit)) * unit
+    shares[by_slots[::-1]] = np.array(even_shares(units[by_slots].tolist(), len(units), count // unit)) * unit
     return (children[order], shares[order]), False
 
 

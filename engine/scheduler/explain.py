@@ -315,17 +315,17 @@ def _in_one(level: str) -> str:
 
 def _needed(short: Shortfall, *, in_all: bool = False) -> str:
     needs = f"needs {_amount(short)}{_constraints(short)}"
-    room = "" if _by_host(short) else "room for "
+    before = "" if _by_host(short) else "room for "
     if short.level is None:
         have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")
         return f"{needs}; " + (f"{have} free" if _by_host(short) else f"there is room for {have}")
     total = f", {short.total_slots:,} in all" if in_all and short.best_slots < short.total_slots else ""
-    looked = f"({plural(short.domains, sanitize(short.level))} looked at{total})"
+    searched = f"({plural(short.domains, sanitize(short.level))} looked at{total})"
     if short.best is None or short.best_slots <= 0:
         return (
-            f"{needs}; no {sanitize(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {looked}"
+            f"{needs}; no {sanitize(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {searched}"
         )
-    return f"{needs}; best is {sanitize(short.best)} with {room}{short.best_slots:,} {looked}"
+    return f"{needs}; best is {sanitize(short.best)} with {before}{short.best_slots:,} {searched}"
 
 
 def _nodes(short: Shortfall) -> str:

@@ -112,9 +112,9 @@ def _near_already(
     wanted: dict[str, list[tuple[DeviceRequest, int]]] = {}
     for plan_of_set in found.pod_sets:
         devices = near[plan_of_set.name].devices
-        standing = Counter(kept.get(plan_of_set.name, {}).values())
+        kept_hosts = Counter(kept.get(plan_of_set.name, {}).values())
         for slot in plan_of_set.slots if devices is not None and devices.gpus else ():
-            if devices is not None and (count := slot.count - standing[slot.host]) > 0:
+            if devices is not None and (count := slot.count - kept_hosts[slot.host]) > 0:
                 wanted.setdefault(slot.host, []).append((devices, count))
     return all(
         capacity.devices_near(host, requests)

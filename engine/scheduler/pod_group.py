@@ -90,10 +90,10 @@ def _miss(
     `most`: how many pods found room; `missed`: what did not fit then.
     """
     needed = group.minimum - group.assigned
-    room = f"there is room for {most:,} of them"
+    fitting = f"there is room for {most:,} of them"
     if group.assigned:
-        room = f"{group.assigned:,} have slots, and there is room for {most:,} more"
-    message = f"{plural(group.minimum, 'pod')} of pod group {group.name} start together; {room}"
+        fitting = f"{group.assigned:,} have slots, and there is room for {most:,} more"
+    message = f"{plural(group.minimum, 'pod')} of pod group {group.name} start together; {fitting}"
     never = [(gang, outcome) for gang, outcome in missed if isinstance(outcome, Never)]
     if sum(gang.request.count for gang in gangs) - sum(gang.request.count for gang, _ in never) < needed:
         lost, why = never[0]

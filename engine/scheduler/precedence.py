@@ -41,14 +41,14 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     limit, strict = waiting_limit(workload.namespace, view.policy), view.policy.queue.order == "strict"
     if strict or limit is not None:
         usage = weighted_usage(view)
-        together = gang.pod_group.members if gang.pod_group is not None else ()
+        members = gang.pod_group.members if gang.pod_group is not None else ()
         mine = first = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
         waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
             name = f"{other.namespace}/{other.name}"
             place = turn_of(placement.priority, queued_at(other, placement), name, usage)
             counts = limit is not None and other.namespace == workload.namespace and place < mine
-            counts = counts and key not in together
+            counts = counts and key not in members
             if (counts or (strict and place < first)) and key != gang.key and _in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)

@@ -82,7 +82,7 @@ def queued(taken: Sequence[SubmittedWorkload]) -> list[SubmittedWorkload]:
     return [replace(entry, serial=place) for place, entry in enumerate(ordered)]
 
 
-def together(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]]:
+def batches(taken: Sequence[SubmittedWorkload]) -> list[list[SubmittedWorkload]]:
     """Return the workloads in batches: the pods of one plain gang, and the members of one pod group, together at the
     first of them, all others alone.
     """

@@ -50,7 +50,7 @@ from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
 from webhook.simulate.answer import About, held, ignored, planned, rejected
 from webhook.simulate.cluster import OfflineCluster, OfflineReader
-from webhook.simulate.entries import SubmittedWorkload, entries, queued, together
+from webhook.simulate.entries import SubmittedWorkload, batches, entries, queued
 from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import Submitted, submit
 
@@ -93,7 +93,7 @@ def simulate(
     if queue:
         taken = queued(taken)
     run = _Run(cluster.view, independent=independent, clock=clock)
-    turns = together(taken)
+    turns = batches(taken)
     return [answer for turn in (run.in_turns(turns) if queue else turns) for answer in run.turn(turn)]
 
 
