@@ -157,8 +157,8 @@ class Gpu(Section):
     )
     strategy: Literal["binpack", "spread"] = Field(
         default="binpack",
-        description="Which of equally near GPUs of a host pods get, unless the workload says it. `binpack`: those used "
-        "most, so that others stay empty. `spread`: those used least, so that pods share few GPUs.",
+        description="Which of equally near GPUs of a host pods get, unless the workload overrides it. `binpack`: the "
+        "most used ones, so that others stay empty. `spread`: the least used ones, so that pods share few GPUs.",
     )
     env: Literal["none", "uuid", "minor"] = Field(
         default="none",
