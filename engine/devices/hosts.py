@@ -60,6 +60,7 @@ class HostDevices:
         self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
         self._problems: dict[int, str] = {}
         self._scopes: dict[int, frozenset[str]] = {}  # the scopes that a host reports, where it reports any
+        self._reporting: Counter[str] = Counter()  # hosts by scope
         self._lost: dict[int, dict[Holder, bool]] = {}  # what `lost` said since the row last changed
 
     # -- changes; each method returns whether slots may have changed ---------------------------------------------------
@@ -112,7 +113,7 @@ class HostDevices:
     @property
     def scopes(self) -> frozenset[str]:
         """The scopes that at least one host reports of its GPUs."""
-        return frozenset().union(*set(self._scopes.values()))
+        return frozenset(self._reporting)
 
     def limit(
         self, slots: Ints64, rows: Rows, request: DeviceRequest, *, empty: bool = False, sick: bool = True
@@ -256,7 +257,7 @@ class HostDevices:
                 return False
             self._rows.discard(row)
             self._problems.pop(row, None)
-            self._scopes.pop(row, None)
+            self._set_scopes(row, frozenset())
             self._apply_given(row, None)
             self._counted[row] = False
             self._ledger.set_host(row, None)
@@ -267,10 +268,7 @@ class HostDevices:
         changed = self._ledger.set_host(row, devices)
         if (reported is not None and reported.given) or row in self._given:
             changed |= self._apply_given(row, reported)
-        if scopes := reported_scopes(devices.devices, devices.partitions):
-            self._scopes[row] = scopes
-        else:
-            self._scopes.pop(row, None)
+        self._set_scopes(row, reported_scopes(devices.devices, devices.partitions))
         if problem := _problem(devices, reported):
             self._problems[row] = problem
         else:
@@ -281,6 +279,16 @@ class HostDevices:
             self._rows.add(row)
             self._counted[row] = True
         return changed or fresh
+
+    def _set_scopes(self, row: int, scopes: frozenset[str]) -> None:
+        before = self._scopes.pop(row, frozenset[str]())
+        if scopes:
+            self._scopes[row] = scopes
+        self._reporting.update(scopes - before)
+        for scope in before - scopes:
+            self._reporting[scope] -= 1
+            if not self._reporting[scope]:
+                del self._reporting[scope]
 
     def _apply_given(self, row: int, reported: NodeDevices | None) -> bool:
         """Count pods on the devices that their host reports for them; return whether the report changed."""

@@ -25,7 +25,7 @@ from engine.planner.tree import Bools
 from engine.policy.model import Policy
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan_gang import PlanInput, plan_pod_sets
+from engine.scheduler.plan_gang import UNEXPLAINED, PlanInput, plan_pod_sets
 from engine.scheduler.shortfall import shortfall_of
 from engine.topology.topology import Topology
 
@@ -71,6 +71,7 @@ def plan_placement(
     )
     found = plan_with(shapes)
     if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
+        plan_with = partial(plan_with, explained=False)
         return _with_near_devices(found, shapes, scopes, plan_with, capacity=capacity, kept=kept or {})
     return found
 
@@ -147,7 +148,11 @@ def _plan_shapes(
     nominated: frozenset[str],
     emptied: frozenset[str],
     barred: Mapping[str, Bools],
+    explained: bool = True,
 ) -> Outcome:
+    """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
+    nothing.
+    """
     if topology is None:
         return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
@@ -175,6 +180,7 @@ def _plan_shapes(
             barred=barred,
             emptied=vacated,
             levels=request.levels,
+            explained=explained,
         )
     else:
         problem = PlanInput(
@@ -195,9 +201,13 @@ def _plan_shapes(
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
-            explain=lambda answer, ask: _no_fit_reason(
-                answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out, barred=barred
-            ),
+            explain=(
+                lambda answer, ask: _no_fit_reason(
+                    answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out, barred=barred
+                )
+            )
+            if explained
+            else None,
         )
     if isinstance(found, Placed) and len(asks) < len(request.pod_sets):
         plans = {plan.name: plan for plan in found.pod_sets}
@@ -218,6 +228,7 @@ def _plan_equal_pods(
     barred: Mapping[str, Bools],
     emptied: frozenset[str],
     levels: tuple[str, ...] | None,
+    explained: bool,
 ) -> Outcome:
     """Plan equal pods without existing ones, on numbers that are cached between decisions."""
     require = topology.level_of(ask.require)
@@ -252,6 +263,8 @@ def _plan_equal_pods(
     match answer:
         case Plan():
             return _placed(answer, ask, topology, require_alias, prefer_alias)
+        case NoFit() if not explained:
+            return UNEXPLAINED
         case NoFit():
             return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out, barred=barred)
 

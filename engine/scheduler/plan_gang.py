@@ -34,6 +34,10 @@ from engine.topology.topology import Topology
 _DEVICE_TRIES: Final = 16
 
 
+# The outcome of a plan that was only tried.
+UNEXPLAINED: Final = Waits("Fragmented", "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
@@ -70,12 +74,12 @@ def plan_pod_sets(
     capacity: Capacity,
     policy: Policy,
     scarce: Ints64,
-    explain: Callable[[NoFit, PodSetRequest], Outcome],
+    explain: Callable[[NoFit, PodSetRequest], Outcome] | None,
 ) -> Outcome:
     """Return slots for every pod set, or for the gang's minimum of pods, or why there are none. Nothing is changed.
 
     `scarce`: free amount by host of the resource that decides ties; `explain` returns the outcome for a pod set that
-    does not fit even alone.
+    does not fit even alone; None: nobody asks why.
     """
     tree = inputs.topology.tree
     hosts = [host for ranks in inputs.kept.values() for host in ranks.values()]
@@ -97,7 +101,7 @@ def plan_pod_sets(
                     return _placed(inputs, gang, answer)
                 resources.eligible[conflict[0]][conflict[1]] = False
             case NoFit():
-                return _not_placed(inputs, gang, answer, capacity, explain)
+                return _not_placed(inputs, gang, answer, capacity, explain) if explain is not None else UNEXPLAINED
             case Undecided():
                 break
     missing = plural(_count(inputs), "pod")

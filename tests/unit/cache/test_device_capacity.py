@@ -331,3 +331,34 @@ def test_what_is_wrong_with_a_hosts_devices_is_told() -> None:
     first, second = ledger.capacity.device_notes("h")
     assert first == "devices[3].minor: Expected `int`, got `str`"
     assert "its Device object 3" in second and "3 counted" in second
+
+
+@pytest.mark.parametrize("scope", ["", "pcie", "numa", "nvlink"])
+@pytest.mark.parametrize("spread", [False, True])
+def test_neither_a_scope_nor_a_strategy_gives_a_used_gpu_away(scope: str, spread: bool) -> None:
+    """One GPU is a pod's by the checkpoint, one a running pod's by its annotation; the two others share nothing."""
+    ledger = Ledger()
+    old = Ledger().bind("old", ONE)
+    ledger.capacity.set_pod(old.key, old)
+    ledger.capacity.set_devices("h", replace(given(old), partitions={2: ((0, 1), (2, 3))}))
+    assert TWO.devices is not None
+    asked = replace(TWO, devices=replace(TWO.devices.within(scope) if scope else TWO.devices, spread=spread))
+    assert chosen(ledger, asked) == [0, 1]
+    assert 2 not in chosen(ledger, asked)
+    ledger.bind("run", ONE, use(1))
+    assert ledger.free(asked) == (0 if scope in ("pcie", "nvlink") else 1)
+    assert chosen(ledger, asked) == ([] if scope in ("pcie", "nvlink") else [0, 3])
+
+
+def test_scopes_come_and_go_with_the_objects_that_report_them() -> None:
+    """Hosts that count their GPUs have none, and no slots for pods that require one."""
+    ledger = Ledger(told=False)
+    assert TWO.devices is not None
+    near = replace(TWO, devices=TWO.devices.within("pcie"))
+    assert (ledger.capacity.device_scopes, ledger.free(near), ledger.free(TWO)) == (frozenset(), 0, 2)
+    ledger.capacity.set_devices("h", gpus("h"))
+    assert (ledger.capacity.device_scopes, ledger.free(near)) == ({"pcie", "numa"}, 2)
+    ledger.capacity.set_devices("h", replace(gpus("h"), partitions={2: ((0, 1),)}))
+    assert ledger.capacity.device_scopes == {"nvlink", "pcie", "numa"}
+    ledger.capacity.set_devices("h", None)
+    assert (ledger.capacity.device_scopes, ledger.free(near)) == (frozenset(), 0)

@@ -217,3 +217,14 @@ def test_a_scope_that_means_nothing_is_refused(gpus: int, scope: str, told: str)
     (error,) = found["errors"]
     assert error["field"] == f"metadata.annotations[{names.DEVICE_SCOPE}]"
     assert error["message"] == told
+
+
+def test_a_nearer_plan_that_fails_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight GPUs are in no scope of any host: two more plans are tried, and nobody asks why they fail."""
+
+    def explained(*_: object, **__: object) -> None:
+        raise AssertionError("the numbers of a plan that was only tried")
+
+    monkeypatch.setattr("engine.scheduler.plan.shortfall_of", explained)
+    objects = cluster(EIGHT, EIGHT)
+    assert hosts_and_minors(gang(objects, gpu_job("all", 1, 8, HOST))) == [(names_of(objects)[0], [list(range(8))])]
