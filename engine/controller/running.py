@@ -103,6 +103,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if restart is not None:
         return restart
     wakes.append(overdue)
+    slow = bool(unready) and _left_to_start(gang, live, policy, wall) <= 0
     wakes += [now + one.since + STEADY_AFTER - wall for pod in unready if (one := pod.readiness) and one.ready]
 
     unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
@@ -153,7 +154,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             )
     refused = () if grown is not None else assignments.refused
     if ready:
-        return Decision(Release(ready), status or _progress(gang, live, unready, hosts), refused)
+        return Decision(Release(ready), status or _progress(gang, live, unready, hosts, slow=slow), refused)
     wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)
 
     staying = [pod for pod in gang.pods if pod not in replaceable]
@@ -172,7 +173,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
     if grown is not None and status is None:
         why = f"{plural(grown.more, 'more pod')} to join"
-        return Decision(Extend(grown, why, _progress(gang, live, unready, hosts)), wake=wake)
+        return Decision(Extend(grown, why, _progress(gang, live, unready, hosts, slow=slow)), wake=wake)
     return _waiting(
         gang,
         assignments,
@@ -181,7 +182,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         policy,
         now=now,
         started=started,
-        status=status or _progress(gang, live, unready, hosts),
+        status=status or _progress(gang, live, unready, hosts, slow=slow),
         wake=wake,
     )
 
@@ -274,30 +275,35 @@ def _not_ready_in_time(
     ready_before = was_ready(placement.status)
     first = timers.turned_unready(
         {
-            pod.uid: now - max(0.0, wall - max(pod.bound, one.since))
+            pod.uid: now - max(0.0, wall - max(pod.created, pod.bound, one.since))
             for pod in unready
             if ready_before and (one := pod.readiness) is not None
         }
     )
-    if not unready or enough_ready(gang, unready) or not can_suspend(gang.workload):
+    if not unready or enough_ready(gang, unready):
         return None, None
     bound = [pod for pod in live if pod.spec.node_name]
     said = _not_ready_text(len(bound), unready, hosts)
     if ready_before:
         end = (now if first is None else first) + recover_timeout(gang.request, policy)
-        if policy.incomplete != "restart" or now < end:
+        if policy.incomplete != "restart" or not can_suspend(gang.workload) or now < end:
             return None, end
         for pod in unready:
             timers.exclude_host(pod, pod.spec.node_name, now)
         after = f"{format_duration(recover_timeout(gang.request, policy))} later"
         return Decision(Unplace(suspend=True, reason="PodsNotReady", message=f"{said}; {after} it is restarted")), None
-    timeout = start_timeout(gang.request, policy)
-    if timeout == inf or reservation(gang.workload, placement, gang.pods):
+    if (left := _left_to_start(gang, live, policy, wall)) > 0:
+        return None, now + left
+    if not can_suspend(gang.workload) or reservation(gang.workload, placement, gang.pods):
         return None, None
-    end = now - max(0.0, wall - max(pod.bound for pod in bound)) + timeout
-    if now < end:
-        return None, end
+    timeout = start_timeout(gang.request, policy)
     return _failed_start(gang, unready, said, timeout, timers=timers, policy=policy, now=now, wall=wall), None
+
+
+def _left_to_start(gang: Gang, live: list[Pod], policy: Policy, wall: float) -> float:
+    """Return the seconds that the pods of a gang still have to become ready; infinite without a time-out."""
+    last = max((max(pod.created, pod.bound) for pod in live if pod.spec.node_name), default=wall)
+    return start_timeout(gang.request, policy) - max(0.0, wall - last)
 
 
 def _failed_start(
@@ -381,7 +387,7 @@ def _lost(repair: ExtensionRequest, placement: Placement, status: Status | None,
     )
 
 
-def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth) -> Status:
+def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth, *, slow: bool) -> Status:
     """Return the status: Placed until every slot has its bound pod, Starting until they are ready, then Running;
     Incomplete when slots lose their pods, or pods are not ready any more.
     """
@@ -394,7 +400,7 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     if missing == 0 and not waiting and (bound or ran):
         if not bound:
             return Status("Running", "", "all of its pods have ended")
-        return _readiness(gang, bound, unready, hosts)
+        return _readiness(gang, bound, unready, hosts, slow=slow)
     if not ran:
         return Status("Placed", "", f"{plural(missing, 'pod')} to be bound")
     if not bound and not waiting:
@@ -406,7 +412,7 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     return Status("Incomplete", "WaitingForMembers", back)
 
 
-def _readiness(gang: Gang, bound: int, unready: list[Pod], hosts: HostHealth) -> Status:
+def _readiness(gang: Gang, bound: int, unready: list[Pod], hosts: HostHealth, *, slow: bool) -> Status:
     """Return the status of a gang with all pods bound."""
     placement = gang.placement
     assert placement is not None
@@ -417,7 +423,7 @@ def _readiness(gang: Gang, bound: int, unready: list[Pod], hosts: HostHealth) ->
     message = _not_ready_text(bound, unready, hosts)
     if was_ready(placement.status):
         return Status("Incomplete", "PodsNotReady", message)
-    return Status("Starting", "PodsNotReady" if at_fault(unready[0]) else "", message)
+    return Status("Starting", "PodsNotReady" if slow or at_fault(unready[0]) else "", message)
 
 
 def _not_ready_text(bound: int, unready: list[Pod], hosts: HostHealth) -> str:

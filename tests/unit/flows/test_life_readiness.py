@@ -418,11 +418,28 @@ def test_a_gang_whose_kind_cannot_be_suspended_is_only_reported() -> None:
     leader.settle()
     fixed = replace(leader.workload(), suspendable=False, resource_version=leader.hands.version())
     leader.has(fixed)
-    bind(leader, 0)
-    leader.later(60 * MINUTES)
+    bind(leader, 0, fault=False)
+    leader.later(10 * MINUTES - 1)
+    assert leader.status() == ("Starting", "")
+    leader.later(1)
     leader.later(SETTLED)
     assert leader.hands.of("suspend") == []
     assert leader.status() == ("Starting", "PodsNotReady")
+
+
+def test_a_pod_without_a_time_of_binding_counts_from_its_creation() -> None:
+    """Some schedulers write no condition: it is not taken for one that was bound in 1970."""
+    leader = racks(LIMITED)
+    leader.has(job(count=4, held=True))
+    leader.settle()
+    gang, created = leader.workload(), EPOCH + leader.now
+    for rank, host in ranks_of(leader.placed()).items():
+        leader.has(pod(gang, rank, host=host, created=created, readiness=pulls(leader, since=0.0)))
+    leader.settle()
+    leader.later(10 * MINUTES - 1)
+    assert leader.hands.of("suspend") == []
+    leader.later(1)
+    assert leader.hands.of("suspend") == ["train"]
 
 
 def successor(leader: Leader) -> Leader:
