@@ -125,6 +125,12 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned again")
 
 
+def test_slots_that_another_profile_chose_are_given_back_before_the_resume() -> None:
+    gang = job(count=2, held=True)
+    placed = replace(placement(gang, {"h0": 2}), profile="spread")
+    assert isinstance(look(gang, placed).action, Unplace)
+
+
 def test_slots_on_a_host_that_is_gone_are_given_back_before_the_resume() -> None:
     """A host that stopped taking pods between plan and resume leads to another plan."""
     gang = job(count=2, held=True)

@@ -25,6 +25,7 @@ ASKS = (
     {names.UNCONSTRAINED: "true"},
     {names.REQUIRE: "block", names.MIN_AVAILABLE: "1"},
     {names.REQUIRE: "rack", names.RELAX_AFTER: "10m"},
+    {names.SLICES: "rack=1,host=1", names.PROFILE: "balanced"},
 )
 # A CronJob asks through its Jobs, a TrainJob through its JobSet; pods have tests of their own.
 KINDS = sorted({path.stem for path in FILES} - {"cronjob", "trainjob", "pod"})
