@@ -2,20 +2,22 @@
 
 A host that joins, or that an agent's pod has just left, looks emptier than it is. A DaemonSet's pod is expected on
 every host that its template may run on (selector, affinity, taints with the tolerations that the DaemonSet controller
-adds) and that is large enough for it, until its real pod is counted there.
+adds) and that is large enough for it, until its real pod is counted there. A DaemonSet with more missing pods than the
+quotas of its namespace admit is not foreseen: else anybody could make a cluster look full with pods that never come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from engine.api.objects import DaemonSet, Node
+from engine.api.objects import DaemonSet, Node, Quota
 from engine.api.pod import OwnerRef, Pod, PodSpec, Toleration
 from engine.api.resources import is_claim
 from engine.cache.capacity import Capacity
+from engine.cache.quota import shortfall
 from engine.gang.shape import exclusion
 
 # Source: kubernetes/pkg/controller/daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations.
@@ -37,14 +39,18 @@ FEW: Final = 32
 class ExpectedDaemonPods:
     """Counts the expected pods in the capacity; not thread-safe. `settle` applies what was set before it."""
 
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: Capacity, *, quotas: Callable[[str], Iterable[Quota]]) -> None:
+        """`quotas`: the quotas of a namespace."""
         self._capacity = capacity
+        self._quotas = quotas
         self._pods: dict[str, Pod] = {}  # DaemonSet -> one of its pods, without a host
         self._existing: dict[str, Counter[str]] = {}  # DaemonSet -> host -> its pods there
-        self._expected: dict[str, set[str]] = {}  # DaemonSet -> hosts with a pod that is counted and does not exist yet
+        self._missing: dict[str, set[str]] = {}  # DaemonSet -> hosts that its pod will run on and is not on
+        self._expected: dict[str, set[str]] = {}  # DaemonSet -> those of them on which it is counted
         self._stale: set[str] = set()  # DaemonSets of which every host is to be checked
         self._hosts: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()
+        self._namespaces: set[str] = set()
 
     def set_daemon_set(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
         """Set a DaemonSet: None when it is gone, or is new."""
@@ -52,6 +58,7 @@ class ExpectedDaemonPods:
             key = _key(old)
             for host in self._expected.pop(key, ()):
                 self._capacity.set_pod((key, host), None)
+            self._missing.pop(key, None)
             self._pods.pop(key, None)
         if new is not None and not new.deleting:
             self._pods[_key(new)] = _pod(new)
@@ -78,37 +85,52 @@ class ExpectedDaemonPods:
                 del self._existing[key]
             self._pairs.add(pair)
 
+    def set_quota(self, namespace: str) -> None:
+        """Check the DaemonSets of a namespace again because one of its quotas is another."""
+        self._namespaces.add(namespace)
+
     def settle(self) -> None:
         """Apply everything that was set to the expected pods."""
-        if not (self._stale or self._hosts or self._pairs):
+        if not (self._stale or self._hosts or self._pairs or self._namespaces):
             return
         if len(self._hosts) > FEW:
             self._stale.update(self._pods)
+        changed = {key for key, pod in self._pods.items() if pod.namespace in self._namespaces}
         for key in self._pods.keys() & self._stale:
             eligible = self._capacity.eligible_hosts(self._pods[key].spec.shape)
-            self._check(key, {*eligible, *self._expected.get(key, ())})
+            self._look(key, {*eligible, *self._missing.get(key, ())}, changed)
         for key in self._pods.keys() - self._stale:
-            self._check(key, self._hosts)
+            self._look(key, self._hosts, changed)
         for key, host in self._pairs:
             if key in self._pods and key not in self._stale:
-                self._check(key, (host,))
-        self._stale.clear()
-        self._hosts.clear()
-        self._pairs.clear()
+                self._look(key, (host,), changed)
+        for key in changed:
+            self._count(key)
+        for pending in (self._stale, self._hosts, self._pairs, self._namespaces):
+            pending.clear()
 
-    def _check(self, key: str, hosts: Iterable[str]) -> None:
-        """Count the pod of a DaemonSet on those of the hosts where it is expected, and on none of the others."""
+    def _look(self, key: str, hosts: Iterable[str], changed: set[str]) -> None:
+        """Find out on which of the hosts a pod of a DaemonSet is missing."""
         pod, existing = self._pods[key], self._existing.get(key, ())
-        expected = self._expected.setdefault(key, set())
+        missing = self._missing.setdefault(key, set())
         for host in hosts:
             node = self._capacity.node(host)
             wanted = host not in existing and node is not None and _runs_on(pod, node)
-            if wanted and host not in expected:
-                expected.add(host)
-                self._capacity.set_pod((key, host), replace(pod, spec=replace(pod.spec, node_name=host)))
-            elif host in expected and not wanted:
-                expected.discard(host)
-                self._capacity.set_pod((key, host), None)
+            if wanted != (host in missing):
+                changed.add(key)
+                (missing.add if wanted else missing.discard)(host)
+
+    def _count(self, key: str) -> None:
+        """Count the missing pods of a DaemonSet, none where a quota does not admit them: they will not be created."""
+        pod, expected = self._pods[key], self._expected.setdefault(key, set())
+        missing = self._missing.get(key, set())
+        if missing and shortfall(self._quotas(pod.namespace), [(pod.spec, len(missing))], {}) is not None:
+            missing = set()
+        for host in expected - missing:
+            self._capacity.set_pod((key, host), None)
+        for host in missing - expected:
+            self._capacity.set_pod((key, host), replace(pod, spec=replace(pod.spec, node_name=host)))
+        self._expected[key] = set(missing)
 
 
 def _key(daemon_set: DaemonSet) -> str:

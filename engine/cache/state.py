@@ -89,7 +89,7 @@ class ClusterState:
         self.capacity = Capacity()
         self.pod_shapes = PodShapes(stores)
         self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
-        self._daemon_pods = ExpectedDaemonPods(self.capacity)
+        self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -234,6 +234,7 @@ class ClusterState:
             case "podgroups":
                 touched |= self.gangs.set_pod_group(old, new)
             case "quotas":
+                self._daemon_pods.set_quota((new or old).namespace)
                 self._pending.capacity_freed = True
             case str() if what.startswith(f"{PLURAL}."):
                 self._topology_stale = True

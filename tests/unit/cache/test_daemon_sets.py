@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api.objects import DaemonSet, Node, Taint
+from engine.api.objects import DaemonSet, Node, Quota, Taint
 from engine.api.pod import OwnerRef, Pod, Toleration
 from engine.cache.capacity import Capacity
 from engine.cache.daemon_sets import FEW, ExpectedDaemonPods
@@ -46,7 +46,8 @@ class Site:
 
     def __init__(self) -> None:
         self.capacity = Capacity()
-        self.expected = ExpectedDaemonPods(self.capacity)
+        self.quotas: list[Quota] = []
+        self.expected = ExpectedDaemonPods(self.capacity, quotas=lambda _: self.quotas)
         self.nodes: dict[str, Node] = {}
         self.sets: dict[str, DaemonSet] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -59,6 +60,12 @@ class Site:
     def set_daemon_set(self, one: DaemonSet | None, name: str) -> None:
         self.expected.set_daemon_set(self.sets.get(name), one)
         self._keep(self.sets, name, one)
+
+    def set_quota(self, gpus: int | None) -> None:
+        """One quota for requests of GPUs, of which nothing is used; None: there is none."""
+        hard = {} if gpus is None else {f"requests.{GPU}": gpus}
+        self.quotas = [] if gpus is None else [Quota("kube-system", "gpus", hard, {}, ())]
+        self.expected.set_quota("kube-system")
 
     def set_pod(self, one: Pod | None, key: tuple[str, str]) -> None:
         self.capacity.set_pod(key, one)
@@ -79,6 +86,7 @@ class Site:
     def afresh(self) -> dict[str, int]:
         """The same, counted by a site that sees only what there is now."""
         site = Site()
+        site.quotas = self.quotas
         for name, one in self.nodes.items():
             site.set_node(one, name)
         for key, pod in self.pods.items():
@@ -148,6 +156,19 @@ def test_a_pod_that_no_empty_host_could_take_is_not_expected() -> None:
     assert site(daemon_set("a", 9)).free() == {"h0": 8, "h1": 8}
 
 
+def test_pods_that_a_quota_does_not_admit_are_not_expected() -> None:
+    """They will not be created, so nobody makes a cluster look full beyond what he may use."""
+    found = site(daemon_set("a"), hosts=3)
+    found.set_quota(2)
+    assert set(found.free().values()) == {8}
+    found.set_quota(3)
+    assert set(found.free().values()) == {7}
+    found.set_quota(0)
+    assert set(found.free().values()) == {8}
+    found.set_quota(None)
+    assert set(found.free().values()) == {7}
+
+
 def test_a_daemon_set_that_goes_leaves_nothing() -> None:
     found = site(daemon_set("a"))
     found.set_daemon_set(daemon_set("a", deleting=True), "a")
@@ -188,19 +209,24 @@ STEP = st.one_of(
     st.tuples(st.sampled_from(NODES), st.booleans()),
     st.tuples(st.sampled_from(SETS), st.booleans()),
     st.tuples(st.sampled_from(PODS), st.booleans()),
+    st.sampled_from([0, 2, 5]),
     st.none(),
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25))
-def test_any_history_counts_like_counting_afresh(history: list[tuple[Node | DaemonSet | Pod, bool] | None]) -> None:
+def test_any_history_counts_like_counting_afresh(
+    history: list[tuple[Node | DaemonSet | Pod, bool] | int | None],
+) -> None:
     """Hosts, DaemonSets and pods come, change and go, in any order; in between what was set is applied, or not."""
     found = Site()
     for step in history:
         match step:
             case None:
                 found.free()
+            case int():
+                found.set_quota(step)
             case (Node() as one, there):
                 found.set_node(one if there else None, one.name)
             case (DaemonSet() as one, there):
