@@ -27,6 +27,10 @@ values = st.sampled_from(
         "2",
         "0",
         "10m",
+        "balanced",
+        "rack=4,host=2",
+        "pcie",
+        "spread",
         "default",
         "cloud.provider.com/topology-rack",
     ]
