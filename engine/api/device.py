@@ -21,6 +21,7 @@ class DeviceRequest:
     other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
     that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES; "": nothing.
     `spread`: of equally near GPUs the pods of a host take those that are used least, instead of those used most.
+    `selector`: labels that each of its GPUs must have.
     """
 
     gpus: int = 0
@@ -32,6 +33,16 @@ class DeviceRequest:
     fpga: int = 0
     scope: str = ""
     spread: bool = False
+    selector: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def reported_only(self) -> bool:
+        """True if only GPUs of a Device object will do, as no other host reports what the request needs to know."""
+        return bool(self.scope or self.selector)
+
+    def accepts(self, gpu: Device) -> bool:
+        """Return whether a GPU has the labels that the request wants."""
+        return not self.selector or set(self.selector).issubset(gpu.labels)
 
     def within(self, scope: str) -> DeviceRequest:
         """Return the request with the scope that its GPUs must share; one GPU, or a part of one, shares any."""
@@ -43,7 +54,8 @@ class Device:
     """One healthy or unhealthy device of a host.
 
     `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 unless it is a GPU), `memory` bytes (0: unknown),
-    `share` percent of an RDMA or FPGA device. `numa` is None and `pcie` "" where the topology is unknown.
+    `share` percent of an RDMA or FPGA device. `labels` are sorted. `numa` is None and `pcie` "" where the
+    topology is unknown.
     """
 
     kind: str
@@ -56,6 +68,7 @@ class Device:
     share: int = 0
     numa: int | None = None
     pcie: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

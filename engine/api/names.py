@@ -32,6 +32,7 @@ GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
 DEVICE_SCOPE: Final = "topogate.dev/device-scope"
 GPU_STRATEGY: Final = "topogate.dev/gpu-strategy"
+DEVICE_SELECTOR: Final = "topogate.dev/device-selector"
 
 REQUEST_KEYS: Final = frozenset(
     {
@@ -57,6 +58,7 @@ REQUEST_KEYS: Final = frozenset(
         POD_GROUP,
         DEVICE_SCOPE,
         GPU_STRATEGY,
+        DEVICE_SELECTOR,
     }
 )
 

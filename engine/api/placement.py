@@ -57,7 +57,7 @@ class PodSetRequest:
     with the same `colocate` share one domain of the required level. `relaxed`: the level that was required before the
     gang had waited for `relax-after`. `device_scope`: what the whole GPUs of each pod must share, one of `SCOPES` in
     `engine.api.device`; `gpu_strategy`: which of equally near GPUs they get, one of `STRATEGIES` there; None: as the
-    policy says.
+    policy says; `device_selector`: labels that their GPUs must have, `key=value` separated by commas.
     """
 
     name: str
@@ -73,6 +73,7 @@ class PodSetRequest:
     relaxed: str | None = None
     device_scope: str | None = None
     gpu_strategy: str | None = None
+    device_selector: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,7 @@ class Capacity:
             np.minimum(slots_free, self._amounts.of(rows, resource) // amount, out=slots_free)
             np.minimum(slots_empty, self._amounts.of(rows, resource, empty=True) // amount, out=slots_empty)
         built = slots_empty
-        if shape.devices is not None and (self._devices.relevant or shape.devices.scope):
+        if shape.devices is not None and (self._devices.relevant or shape.devices.reported_only):
             built = slots_empty.copy()
             self._devices.limit(slots_free, rows, shape.devices)
             self._devices.limit(slots_empty, rows, shape.devices, empty=True)

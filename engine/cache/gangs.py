@@ -25,7 +25,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.shape import spread_over_gpus, within_scope
+from engine.gang.shape import on_gpus_with, spread_over_gpus, within_scope
 from engine.planner.tree import Tree
 from engine.topology.topology import Topology
 
@@ -166,6 +166,8 @@ class GangIndex:
         for ask in request.pod_sets:
             if ask.device_scope is not None:
                 shapes[ask.name] = within_scope(shapes[ask.name], ask.device_scope)
+            if ask.device_selector is not None:
+                shapes[ask.name] = on_gpus_with(shapes[ask.name], ask.device_selector)
             if (ask.gpu_strategy or default) == "spread":
                 shapes[ask.name] = spread_over_gpus(shapes[ask.name])
         return shapes

@@ -48,6 +48,7 @@ class _Device(wire.Struct):
     health: bool
     id: Text | None = None
     resources: dict[str, Quantity | None] | None = None
+    labels: dict[str, Text] | None = None
     topology: _Topology | None = None
 
 
@@ -142,6 +143,7 @@ def _device(raw: Any) -> Device:
         share=share,
         numa=topology.node_id if topology.node_id is not None and topology.node_id >= 0 else None,
         pcie=intern(topology.pcie_id or ""),
+        labels=tuple(sorted((intern(key), intern(value)) for key, value in (one.labels or {}).items())),
     )
 
 

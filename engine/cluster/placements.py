@@ -111,6 +111,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 "colocate": pod_set.colocate,
                 **({} if pod_set.device_scope is None else {"deviceScope": pod_set.device_scope}),
                 **({} if pod_set.gpu_strategy is None else {"gpuStrategy": pod_set.gpu_strategy}),
+                **({} if pod_set.device_selector is None else {"deviceSelector": pod_set.device_selector}),
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
                 **_relaxed(pod_set),
@@ -238,6 +239,7 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         relaxed=pod_set.relaxed,
         device_scope=pod_set.device_scope if pod_set.device_scope in SCOPES else None,
         gpu_strategy=pod_set.gpu_strategy if pod_set.gpu_strategy in STRATEGIES else None,
+        device_selector=pod_set.device_selector,
     )
 
 

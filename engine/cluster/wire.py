@@ -571,6 +571,7 @@ class PlacementPodSet(Struct):
     colocate: str | None = None
     device_scope: str | None = None
     gpu_strategy: str | None = None
+    device_selector: str | None = None
     relaxed: str | None = None
     ranked: bool | None = None
     shape_hash: str | None = None

@@ -37,7 +37,7 @@ def choose_devices(
         return ()
     if not request.scope:
         request = _nearest_scope(left, request, fitting, partitions)
-    gpus = [one for one in left if one.device.kind == "gpu"]
+    gpus = [one for one in left if one.device.kind == "gpu" and request.accepts(one.device)]
     chosen = _gpus(gpus, request, fitting, partitions)
     answer: list[tuple[DeviceUse, ...]] = []
     for pod_gpus in chosen:

@@ -34,6 +34,8 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
     others: dict[str, list[FreeDevice]] = {"rdma": [], "fpga": []}
     for one in devices:
         if one.device.kind == "gpu":
+            if not request.accepts(one.device):
+                continue
             often = times(request, one.core, one.ratio, one.memory, one.device.memory)
             gpus.append((one.empty, often))
             if one.empty and often:

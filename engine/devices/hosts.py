@@ -121,10 +121,10 @@ class HostDevices:
         """Lower the slots of hosts, in place, to the pods that fit on their devices.
 
         `empty`: as if no device had a holder. `sick` False: skip hosts that have devices with problems. A host that
-        does not report its devices has no slots for pods whose devices must share a scope.
+        does not report its devices has no slots for pods that need to know what they share, or their labels.
         """
         where = self._counted_positions(rows)
-        if request.scope:
+        if request.reported_only:
             unknown = np.ones(len(rows), dtype=np.bool_)
             unknown[where] = False
             slots[unknown] = 0
@@ -155,7 +155,7 @@ class HostDevices:
         """Return how many pods fit on the devices of one host; None where devices are not counted and do not matter."""
         if row in self._rows:
             return self._ledger.slots_of(row, request)
-        return 0 if request.scope else None
+        return 0 if request.reported_only else None
 
     def reports(self, row: int, request: DeviceRequest) -> bool:
         """Return whether the host's Device object lists enough devices of every requested kind."""
@@ -191,7 +191,7 @@ class HostDevices:
     def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
         """Return whether a host's devices hold that many more pods of each request, chosen by `allocation_order`."""
         if row not in self._rows:
-            return not any(request.scope for request, _ in wanted)
+            return not any(request.reported_only for request, _ in wanted)
         left = self.left(row)
         partitions = self._ledger.inventory(row).partitions
         for request, count in sorted(wanted, key=lambda one: allocation_order(one[0])):

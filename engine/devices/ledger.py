@@ -10,7 +10,7 @@ with about as many devices share a table, so that one host with very many does n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from engine.api.device import DeviceRequest
 from engine.devices import fit
-from engine.devices.free import FreeDevice
+from engine.devices.free import FreeDevice, unused
 from engine.devices.inventory import Inventory
 from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers
 from engine.devices.usage import DeviceHolding, Holder, free_devices
@@ -215,7 +215,9 @@ class DeviceLedger:
         self._refresh()
         rows = np.asarray(rows, dtype=np.intp)
         result: Ints64 = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
-        if request.scope == "nvlink":
+        if request.selector:
+            result = np.array([self._selected(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
+        elif request.scope == "nvlink":
             result = np.array([self._linked(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
         elif request.gpus > 0:
             result = self._gpus.count(rows, partial(_gpus, request, empty))
@@ -228,7 +230,9 @@ class DeviceLedger:
         """Return how many such pods fit on the devices of one host."""
         self._refresh_row(row)
         result = fit.UNLIMITED
-        if request.scope:
+        if request.selector:
+            result = self._selected(row, request, empty=False)
+        elif request.scope:
             result = self._within_scope(row, request, empty=False)
         elif request.gpus > 0:
             read = self._gpus.read(row, *_FREE_AMOUNTS)
@@ -292,6 +296,14 @@ class DeviceLedger:
         often = _often(request, read)[: len(gpus)]
         taking = [one for one, (free, times) in zip(gpus, often, strict=True) if free and times]
         return pods_in_scope(taking, request.gpus, request.scope, inventory.partitions)
+
+    def _selected(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
+        """Return how many pods fit on the GPUs of one host that have the labels of the request."""
+        inventory = self.inventory(row)
+        if not any(one.labels for one in inventory.devices):
+            return 0
+        devices = [unused(one) for one in inventory.devices] if empty else self.left(row)
+        return fit.slots(devices, replace(request, rdma=0, fpga=0), partitions=inventory.partitions)
 
     def _linked(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
         if request.gpus not in self.inventory(row).partitions:

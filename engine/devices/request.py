@@ -40,7 +40,8 @@ def asked_in_words(request: DeviceRequest) -> str:
     parts = []
     if request.gpus:
         within = f" {SCOPES_IN_WORDS[request.scope]}" if request.scope else ""
-        parts.append(plural(request.gpus, "GPU") + within if request.whole else _part(request))
+        which = f" with {join_and([f'{key}={value}' for key, value in request.selector])}" if request.selector else ""
+        parts.append((plural(request.gpus, "GPU") if request.whole else _part(request)) + which + within)
     for noun, percent in (("RDMA device", request.rdma), ("FPGA", request.fpga)):
         if percent:
             article = "an" if noun[0] in "RF" else "a"

@@ -28,6 +28,7 @@ POD_GROUP_DIALECT = "pod-group"
 _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LAYER = re.compile(r"\s*([^\s=,]+)\s*=\s*([1-9][0-9]{0,8})\s*")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _MAX_HINTS = 64  # users do not read more, and each is compared with every key
 # Keys that users try under our prefix, and where that is set instead.
 _ELSEWHERE: Mapping[str, str] = {
@@ -360,6 +361,16 @@ def _gpu_strategy(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -
     return unsupported(said.field, said.value, STRATEGIES, reason="InvalidValue")
 
 
+def _device_selector(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    """Check labels of devices, `model=A100,pool=a`; return them sorted."""
+    pairs = [part.strip().partition("=") for part in said.value.split(",")]
+    if not all(_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value) for key, _, value in pairs):
+        return invalid(said, "must be labels of devices, key=value, separated by commas, such as model=A100")
+    if len({key for key, _, _ in pairs}) < len(pairs):
+        return invalid(said, "names a label twice; keep one of them")
+    return ",".join(sorted(f"{key}={value}" for key, _, value in pairs))
+
+
 def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
@@ -425,4 +436,5 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.POD_GROUP: _name,
     names.DEVICE_SCOPE: _device_scope,
     names.GPU_STRATEGY: _gpu_strategy,
+    names.DEVICE_SELECTOR: _device_selector,
 }

@@ -46,6 +46,7 @@ _SINGLE_POD_KEYS = frozenset(
         names.RELAX_AFTER,
         names.DEVICE_SCOPE,
         names.GPU_STRATEGY,
+        names.DEVICE_SELECTOR,
         names.EXCLUSIVE,
         names.SPREAD,
         names.SPREAD_GROUP,

@@ -49,7 +49,7 @@ _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
 _SEPARATION = frozenset({names.EXCLUSIVE, names.SPREAD, names.SPREAD_GROUP})
-_ABOUT_DEVICES = (names.DEVICE_SCOPE, names.GPU_STRATEGY)
+_ABOUT_DEVICES = (names.DEVICE_SCOPE, names.GPU_STRATEGY, names.DEVICE_SELECTOR)
 _NEEDS_LEVEL = (
     frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, *_ABOUT_DEVICES})
     | _TIMEOUTS
@@ -379,6 +379,7 @@ def _asks(
                 slices=slices_of(scope, whole),
                 colocate=meanings.get(names.COLOCATE) or whole.meanings.get(names.COLOCATE),
                 gpu_strategy=meanings.get(names.GPU_STRATEGY) or whole.meanings.get(names.GPU_STRATEGY),
+                device_selector=meanings.get(names.DEVICE_SELECTOR) or whole.meanings.get(names.DEVICE_SELECTOR),
                 device_scope=meanings.get(names.DEVICE_SCOPE) or whole.meanings.get(names.DEVICE_SCOPE),
             )
         )

@@ -136,6 +136,14 @@ def spread_over_gpus(shape: Shape) -> Shape:
     return replace(shape, devices=replace(shape.devices, spread=True)) if shape.devices is not None else shape
 
 
+def on_gpus_with(shape: Shape, labels: str) -> Shape:
+    """Return the shape of pods that need GPUs with labels, given as `key=value` separated by commas."""
+    if shape.devices is None or not shape.devices.gpus:
+        return shape
+    pairs = (pair.partition("=") for pair in labels.split(","))
+    return replace(shape, devices=replace(shape.devices, selector=tuple((key, value) for key, _, value in pairs)))
+
+
 def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.key, one.operator, one.values) for one in expressions]
 

@@ -78,19 +78,19 @@ def pod_group_errors(
 
 
 def device_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
-    """Yield errors for a scope of devices where no pod requests whole GPUs, and a GPU strategy where none has GPUs."""
+    """Yield errors for a scope where no pod requests whole GPUs, and for a strategy or labels where none has GPUs."""
     templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
     requests = [one.shape.devices for one in templates]
-    strategy = scope.annotation_for(names.GPU_STRATEGY)
-    if strategy is not None and not any(request is not None and request.gpus for request in requests):
-        yield conflict(strategy, "is for pods with GPUs, and the pods request no GPU; remove it")
+    gpus = any(request is not None and request.gpus for request in requests)
+    for key in () if gpus else (names.GPU_STRATEGY, names.DEVICE_SELECTOR):
+        if (about := scope.annotation_for(key)) is not None:
+            yield conflict(about, "is for pods with GPUs, and the pods request no GPU; remove it")
     said = scope.annotation_for(names.DEVICE_SCOPE)
     if said is None or names.DEVICE_SCOPE not in scope.meanings:
         return
     if any(request is not None and request.whole and request.gpus for request in requests):
         return
-    shared = any(request is not None and request.gpus for request in requests)
-    part = "a part of a GPU is always in one scope" if shared else "the pods request no GPU"
+    part = "a part of a GPU is always in one scope" if gpus else "the pods request no GPU"
     yield conflict(said, f"is for pods with whole GPUs, and {part}; remove it")
 
 

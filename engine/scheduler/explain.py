@@ -223,7 +223,7 @@ def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Wait
 
 def _too_large(short: Shortfall, *, away: int) -> str:
     asked = _of_all(short, "pod")
-    scoped = short.devices is not None and short.devices.scope
+    scoped = short.devices is not None and short.devices.reported_only
     unit = 1 if scoped else short.gpus_per_pod or 1
     if scoped and short.devices is not None:
         asked += f" x {short.devices.asked}"
@@ -252,6 +252,9 @@ def _host_too_small(short: Shortfall) -> str:
         if short.host_gpus == 0:
             return f"{asks} and no host has any"
         return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
+    if short.devices is not None and short.devices.selected == 0:
+        asks = f"one pod asks for {short.devices.asked} ({names.DEVICE_SELECTOR})"
+        return f"{asks}, and no host's Device object reports so many with these labels; change or remove the annotation"
     if short.devices is not None and short.devices.in_scope < short.devices.gpus and short.devices.scope:
         return _scope_too_small(short.devices)
     if short.devices is not None and not short.gpus_per_pod and (short.limiting or "") in KOORDINATOR:

@@ -68,7 +68,17 @@ def plan_key(request: PlacementRequest, shapes: Mapping[str, Shape], *beside: ob
     """
     asks, gang = request.pod_sets, request.gang
     about = [
-        (ask.name, ask.require, ask.prefer, ask.slices, ask.colocate, ask.ranked, ask.device_scope, shapes[ask.name])
+        (
+            ask.name,
+            ask.require,
+            ask.prefer,
+            ask.slices,
+            ask.colocate,
+            ask.ranked,
+            ask.device_scope,
+            ask.device_selector,
+            shapes[ask.name],
+        )
         for ask in asks
     ]
     counts = [(ask.count, ask.min_available) for ask in asks]

@@ -26,6 +26,7 @@ from engine.topology.topology import Topology
 IN_USE: Final = "in use"
 IN_PART: Final = "with GPUs used in part"
 APART: Final = "with too few free GPUs in one scope"
+UNSUITABLE: Final = "with too few free GPUs of these labels"
 TOO_SMALL: Final = "too small"
 
 
@@ -42,6 +43,8 @@ class DeviceShortfall:
     most        whole GPUs of the largest host, in use or not
     scope       what the GPUs of a pod must share; "": nothing
     in_scope    most GPUs that share such a scope on any host, in use or not; 0: no host reports such scopes
+    selected    pods that fit on all GPUs with the labels that they want, wherever these are, in use or not; None: any
+                GPU will do
     """
 
     asked: str
@@ -53,6 +56,12 @@ class DeviceShortfall:
     most: int
     scope: str = ""
     in_scope: int = 0
+    selected: int | None = None
+
+    @property
+    def reported_only(self) -> bool:
+        """True if only GPUs of a Device object will do."""
+        return bool(self.scope) or self.selected is not None
 
 
 def device_shortfall(
@@ -78,7 +87,15 @@ def device_shortfall(
         most=capacity.largest(name, topology) // (WHOLE if name in KOORDINATOR else 1),
         scope=request.scope,
         in_scope=_most_in_scope(shape, request, topology, capacity),
+        selected=_selected(shape, request, topology, capacity),
     )
+
+
+def _selected(shape: Shape, request: DeviceRequest, topology: Topology, capacity: Capacity) -> int | None:
+    if not request.selector:
+        return None
+    anywhere = replace(shape, devices=replace(request, scope=""))
+    return int(capacity.count(anywhere, topology).built.sum())
 
 
 def _most_in_scope(shape: Shape, request: DeviceRequest, topology: Topology, capacity: Capacity) -> int:
@@ -99,12 +116,12 @@ def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counte
 
 
 def full(
-    host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts, scoped: bool
+    host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts, devices_short: str
 ) -> str:
-    """Return why an eligible host without a free slot has none; `scoped`: the GPUs of a pod must share a scope."""
+    """Return why an eligible host without a free slot has none; `devices_short`: the words if its devices are why."""
     if counted.empty[place] > 0:
         if by_numbers.free[place] > 0:
-            return APART if scoped else IN_PART
+            return devices_short
         return IN_USE
     problem = capacity.device_problem(host) if by_numbers.empty[place] > 0 else ""
     return problem or TOO_SMALL
@@ -213,12 +230,15 @@ def shortfall_of(
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
-    scoped = shape.devices is not None and bool(shape.devices.scope)
+    request = shape.devices
+    devices_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
     for index, reason in enumerate(reasons):
         if reason:
             exclusions[reason] += 1
         elif counted.free[index] == 0:
-            why = full(tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers, scoped=scoped)
+            why = full(
+                tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers, devices_short=devices_short
+            )
             exclusions[why] += 1
     for reason in topology.outside.values():
         exclusions[reason] += 1

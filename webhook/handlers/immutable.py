@@ -193,6 +193,7 @@ def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iter
         (names.COLOCATE, was.colocate, now.colocate),
         (names.DEVICE_SCOPE, was.device_scope, now.device_scope),
         (names.GPU_STRATEGY, was.gpu_strategy, now.gpu_strategy),
+        (names.DEVICE_SELECTOR, was.device_selector, now.device_selector),
     )
     yield from (key for key, one, other in parts if one != other)
 

@@ -362,3 +362,20 @@ def test_scopes_come_and_go_with_the_objects_that_report_them() -> None:
     assert ledger.capacity.device_scopes == {"nvlink", "pcie", "numa"}
     ledger.capacity.set_devices("h", None)
     assert (ledger.capacity.device_scopes, ledger.free(near)) == (frozenset(), 0)
+
+
+def test_gpus_without_the_labels_count_for_nothing() -> None:
+    """Of four two are of the model; one of these is used. Hosts without a Device object have none."""
+    ledger = Ledger()
+    devices = tuple(
+        replace(one, labels=(("model", "A"), ("pool", "x")) if one.minor % 2 else ()) for one in gpus("h").devices
+    )
+    ledger.capacity.set_devices("h", replace(gpus("h"), devices=devices))
+    assert ONE.devices is not None
+    wants = replace(ONE, devices=replace(ONE.devices, selector=(("model", "A"),)))
+    assert (ledger.free(wants), chosen(ledger, wants, 2)) == (2, [1, 3])
+    ledger.bind("run", ONE, use(3))
+    assert (ledger.free(wants), chosen(ledger, wants)) == (1, [1])
+    assert int(ledger.capacity.count(wants, ledger.topology).empty.sum()) == 2
+    ledger.capacity.set_devices("h", None)
+    assert ledger.free(wants) == 0

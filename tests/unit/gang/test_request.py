@@ -252,10 +252,10 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
         ("Queue", "no such annotation; there are no queues: gangs wait by priority, then by age"),
         (
             "rack",
-            "no such annotation; the keys are colocate, device-scope, exclusive-topology, gang-name, gang-size, "
-            "gpu-strategy, min-available, pod-group, prefer-topology, profile, recover-timeout, relax-after, "
-            "require-topology, schedule-timeout, slice-size, slice-topology, slices, spread-group, spread-topology, "
-            "start-timeout, topology, unconstrained-topology",
+            "no such annotation; the keys are colocate, device-scope, device-selector, exclusive-topology, gang-name, "
+            "gang-size, gpu-strategy, min-available, pod-group, prefer-topology, profile, recover-timeout, "
+            "relax-after, require-topology, schedule-timeout, slice-size, slice-topology, slices, spread-group, "
+            "spread-topology, start-timeout, topology, unconstrained-topology",
         ),
     ],
 )

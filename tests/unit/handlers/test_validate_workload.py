@@ -533,6 +533,12 @@ def test_the_gpu_strategy_of_a_running_gang_may_not_change() -> None:
     assert reasons(answer) == [f"metadata.annotations[{names.GPU_STRATEGY}]"]
 
 
+def test_the_device_selector_of_a_running_gang_may_not_change() -> None:
+    old = running(raw_job({names.REQUIRE: "rack", names.DEVICE_SELECTOR: "model=A"}))
+    answer = admitted(old, annotated(old, device_selector="model=B"), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{names.DEVICE_SELECTOR}]"]
+
+
 def test_the_profile_of_a_running_gang_may_not_change() -> None:
     """Its slots were chosen by it."""
     old = running(raw_job({names.REQUIRE: "rack", names.PROFILE: "spread"}))

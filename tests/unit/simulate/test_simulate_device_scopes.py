@@ -219,6 +219,63 @@ def test_a_scope_that_means_nothing_is_refused(gpus: int, scope: str, told: str)
     assert error["message"] == told
 
 
+def labelled(objects: list[Json], *models: str) -> list[Json]:
+    """The Device objects with a model each: of their first four GPUs."""
+    told = [one for one in objects if one["kind"] == "Device"]
+    for one, model in zip(told, models, strict=True):
+        for device in one["spec"]["devices"][:4]:
+            device["labels"] = {"model": model, "pool": "a"}
+    return objects
+
+
+def test_pods_get_only_gpus_with_the_labels_that_they_want() -> None:
+    """Whole ones and shares, with a scope and without; hosts without labels are not taken."""
+    objects = dimensions(labelled(cluster(EIGHT, EIGHT), "A", "B"))
+    _, second = names_of(objects)
+    body = gpu_job("b", 2, 2, HOST)
+    body["metadata"]["annotations"][names.DEVICE_SELECTOR] = "pool=a, model=B"
+    assert hosts_and_minors(gang(objects, body)) == [(second, [[0, 1], [2, 3]])]
+    body["metadata"]["annotations"][names.DEVICE_SCOPE] = "pcie"
+    assert hosts_and_minors(gang(objects, body)) == [(second, [[0, 1], [2, 3]])]
+    waits = gang([*objects, used(second, 1)], body)
+    assert (waits["verdict"], waits["reason"]) == ("waits", "InsufficientFreeGPUs")
+    assert "2 GPUs with model=B and pool=a in one PCIe scope" in waits["message"]
+    share = share_job("s", 3)
+    share["metadata"]["annotations"][names.DEVICE_SELECTOR] = "model=B"
+    assert hosts_and_minors(gang(objects, share)) == [(second, [[0], [0], [0]])]
+    assert gang(grid(1, 1, 2), gpu_job("b", 2, 2, HOST))["verdict"] == "placed"
+
+
+@pytest.mark.parametrize(("selector", "gpus"), [("model=C", 1), ("model=A", 5)])
+def test_labels_that_no_host_reports_are_never(selector: str, gpus: int) -> None:
+    """At all, or on so many GPUs of one host."""
+    body = gpu_job("c", 1, gpus, HOST)
+    body["metadata"]["annotations"][names.DEVICE_SELECTOR] = selector
+    found = gang(labelled(cluster(EIGHT, EIGHT), "A", "B"), body)
+    assert (found["verdict"], found["reason"]) == ("never", "HostTooSmall")
+    assert found["message"].endswith("reports so many with these labels; change or remove the annotation")
+    assert f"with {selector} ({names.DEVICE_SELECTOR})" in found["message"]
+    assert gang(cluster(), body)["verdict"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "selector", "told"),
+    [
+        (1, "A100", "must be labels of devices, key=value, separated by commas, such as model=A100"),
+        (1, "model=A,model=B", "names a label twice; keep one of them"),
+        (0, "model=A", "is for pods with GPUs, and the pods request no GPU; remove it"),
+    ],
+)
+def test_labels_that_mean_nothing_are_refused(gpus: int, selector: str, told: str) -> None:
+    body = gpu_job("wrong", 1, gpus, HOST)
+    body["metadata"]["annotations"][names.DEVICE_SELECTOR] = selector
+    if not gpus:
+        body["spec"]["template"]["spec"]["containers"][0].pop("resources")
+    (error,) = gang(cluster(EIGHT, EIGHT), body)["errors"]
+    assert error["field"] == f"metadata.annotations[{names.DEVICE_SELECTOR}]"
+    assert error["message"] == f'Invalid value: "{selector}": {told}'
+
+
 def test_a_nearer_plan_that_fails_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight GPUs are in no scope of any host: two more plans are tried, and nobody asks why they fail."""
 
