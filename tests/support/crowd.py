@@ -16,18 +16,19 @@ from tests.support.sights import replicated
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
 SLOW = 0.2  # of the gangs need seconds to start
+BALANCED = 0.2  # how many gangs want even shares
 KINDS = (4, 2, 4, 2)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet, a LeaderWorkerSet
 
 
 @dataclass(slots=True)
 class Member:
-    """One gang as its user knows it; `level` is what it requires, `slices` (level, pods) what a part does."""
+    """One gang as its user knows it; `level` is what it requires, `slices` (level, pods) what its parts do."""
 
     name: str
     pods: int
     gpus: int
     level: str | None
-    slices: tuple[str, int] | None = None
+    slices: tuple[tuple[str, int], ...] = ()
     least: int | None = None  # what it starts with when there is no room for all of it
     path: str = ""
     suspended: bool = False  # by its user
@@ -95,11 +96,13 @@ class Crowd:
 
     def _draw(self, rng: random.Random, name: str) -> tuple[Member, Json]:
         each = rng.choice((8, 8, 8, 4, 2))
-        kind = rng.choice(("rack", "rack", "rack", "block", "prefer", "unconstrained", "slices"))
+        kind = rng.choice(("rack", "rack", "rack", "block", "prefer", "unconstrained", "slices", "layers"))
+        if kind == "layers":
+            each = min(each, 4)  # two pods on one host
         room = {"rack": self.rack, "prefer": 2 * self.rack}.get(kind, self.block) * PER_HOST // each
         pods = rng.randint(1, min(room, 8))
         level: str | None = None
-        slices = None
+        slices: tuple[tuple[str, int], ...] = ()
         match kind:
             case "rack" | "block":
                 level, annotations = kind, require(kind)
@@ -107,21 +110,28 @@ class Crowd:
                 annotations = prefer("rack")
             case "unconstrained":
                 annotations = {"topogate.dev/unconstrained-topology": "true"}
+            case "layers":
+                pairs = self.rack * (PER_HOST // each // 2)
+                pods, slices = 4 * rng.randint(1, min(pairs // 2, 2)), (("rack", 4), ("host", 2))
+                level = "block"
+                annotations = {**require("block"), "topogate.dev/slices": "rack=4,host=2"}
             case _:
                 whole = (
                     self.rack * PER_HOST // each // 2 * (self.block // self.rack)
                 )  # slices in a block, each in a rack
-                pods, slices = 2 * rng.randint(1, min(whole, 4)), ("rack", 2)
+                pods, slices = 2 * rng.randint(1, min(whole, 4)), (("rack", 2),)
                 level = "block"
                 annotations = {
                     **require("block"),
                     "topogate.dev/slice-topology": "rack",
                     "topogate.dev/slice-size": "2",
                 }
-        least = rng.randint(1, pods - 1) if slices is None and pods > 1 and rng.random() < 0.12 else None
+        if rng.random() < BALANCED:
+            annotations = {**annotations, "topogate.dev/profile": "balanced"}
+        least = rng.randint(1, pods - 1) if not slices and pods > 1 and rng.random() < 0.12 else None
         if least is not None:
             annotations = {**annotations, "topogate.dev/min-available": str(least)}
-        indexed = slices is not None or rng.random() < 0.7
+        indexed = bool(slices) or rng.random() < 0.7
         body = job_body(
             name,
             pods=pods,
@@ -129,7 +139,7 @@ class Crowd:
             annotations=annotations,
             selector=self.gangs.fleet.selector,
             indexed=indexed,
-            completions=pods * 2 if slices is None and rng.random() < 0.1 else None,
+            completions=pods * 2 if not slices and rng.random() < 0.1 else None,
             spec={
                 "backoffLimit": rng.choice((0, 1000)),
                 "podReplacementPolicy": rng.choice(("Failed", "TerminatingOrFailed")),
@@ -154,7 +164,7 @@ class Crowd:
         one_group = "/leaderworkersets/" in member.path
         if (
             one_group
-            or member.slices is not None
+            or member.slices
             or member.least is not None
             or not now
             or not (now < member.pods if grow else now > 1)

@@ -178,14 +178,13 @@ class Witness(Turns):
         pods = list(sight.released)
         if member.level is not None:
             parts.append((member.name, member.level, pods))
-        if member.slices is not None:
-            level, size = member.slices
+        for level, size in member.slices:
             for number in {sight.rank(pod) // size for pod in pods}:
                 part = [pod for pod in pods if sight.rank(pod) // size == number]
                 parts.append((f"slice {number} of {member.name}", level, part))
         for what, level, group in parts:
             domains = {
-                tuple(self.places[where][key] for key in LEVELS[level])
+                tuple(self.places[where][key] for key in LEVELS[level]) if level in LEVELS else where
                 for pod in group
                 if (where := host(pod)) in self.places and where is not None
             }
