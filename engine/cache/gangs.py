@@ -6,18 +6,19 @@ Never from the stores, which may be a step ahead.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.api import names
 from engine.api.objects import PodGroupObject
-from engine.api.placement import Placement, Separation, kept_hosts, placed_at
+from engine.api.placement import Placement, kept_hosts, placed_at
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.quota import usage_of
+from engine.cache.reservations import KeptDomains
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
 from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
@@ -26,11 +27,6 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
 from engine.gang.shape import on_gpus_with, spread_over_gpus, within_scope
-from engine.planner.tree import Tree
-from engine.topology.topology import Topology
-
-Ranges = tuple[tuple[int, int], ...]
-SpreadName = tuple[str, str, str]
 
 
 class GangIndex:
@@ -51,10 +47,7 @@ class GangIndex:
         self._group_objects: dict[tuple[str, str], PodGroupObject] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
-        self._apart: dict[GangKey, tuple[Placement, ...]] = {}  # with slots, kept apart from other gangs
-        self._exclusive: dict[GangKey, None] = {}
-        self._spread: defaultdict[SpreadName, dict[GangKey, None]] = defaultdict(dict)
-        self._domains: dict[GangKey, dict[int, tuple[Placement, Tree, Ranges]]] = {}
+        self.kept_domains = KeptDomains()
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -224,31 +217,6 @@ class GangIndex:
                 hosts |= _hosts(plan)
         return hosts
 
-    def exclusive(self, *, besides: Collection[GangKey]) -> Iterator[tuple[GangKey, Placement]]:
-        """Yield the Placements with slots, planned ones included, that keep other gangs out of their domains."""
-        for key in self._exclusive:
-            for placement in self._apart[key] if key not in besides else ():
-                if placement.separation is not None and placement.separation.exclusive is not None:
-                    yield key, placement
-
-    def spread_from(self, name: SpreadName, *, besides: Collection[GangKey]) -> Iterator[tuple[GangKey, Placement]]:
-        """Yield the Placements with slots, planned ones included, of the gangs that are spread under a name."""
-        for key in self._spread.get(name, ()):
-            for placement in self._apart[key] if key not in besides else ():
-                if spread_name_of(placement) == name:
-                    yield key, placement
-
-    def domains_of(self, key: GangKey, placement: Placement, topology: Topology, level: int) -> Ranges:
-        """Return the domains of a level with slots of a Placement, as ranges of hosts of its topology's tree.
-
-        A slot on a host that is gone counts for the domain that it was in.
-        """
-        of_gang, tree = self._domains.setdefault(key, {}), topology.tree
-        known = of_gang.get(level)
-        if known is None or known[0] is not placement or known[1] is not tree:
-            known = of_gang[level] = (placement, tree, ranges_of(placement, tree, level))
-        return known[2]
-
     def placed(self, key: GangKey) -> bool:
         """True when a gang of that key has, or is to have, a Placement."""
         return key in self._placements or key in self._held
@@ -399,24 +367,10 @@ class GangIndex:
         )
 
     def _set_apart(self, key: GangKey) -> None:
-        """Update the index of gangs that are kept apart from this one."""
-        for placement in self._apart.pop(key, ()):
-            self._exclusive.pop(key, None)
-            if (name := spread_name_of(placement)) is not None and name in self._spread:
-                self._spread[name].pop(key, None)
-                if not self._spread[name]:
-                    del self._spread[name]
-        self._domains.pop(key, None)
+        """Update the index of the domains that the plans of a gang keep."""
         held = self._held.get(key)
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
-        apart = tuple(one for one in plans if one.separation is not None and _hosts(one))
-        if apart:
-            self._apart[key] = apart
-        for placement in apart:
-            if placement.separation is not None and placement.separation.exclusive is not None:
-                self._exclusive[key] = None
-            if (name := spread_name_of(placement)) is not None:
-                self._spread[name][key] = None
+        self.kept_domains.set_plans(key, tuple(one for one in plans if one.separation is not None and _hosts(one)))
 
     def _waits(self, key: GangKey) -> Iterator[tuple[GangKey, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)
@@ -445,35 +399,6 @@ class GangIndex:
         placed = placement is not None and placement.assignment is not None
         errors = plain_pods.faults(workload, pods, placed=placed, dialects=owners.policy.annotations.dialects)
         return PlacementRequest(errors=errors) if errors else found
-
-
-def spread_name(namespace: str, uid: str, separation: Separation | None) -> SpreadName | None:
-    """Return the common name of gangs that are spread among each other: a group's, or their workload's uid."""
-    if separation is None or separation.spread is None:
-        return None
-    if separation.group is not None:
-        return namespace, "group", separation.group
-    return (namespace, "uid", uid) if uid else None
-
-
-def spread_name_of(placement: Placement) -> SpreadName | None:
-    """Return the name under which the gang of a Placement is spread; None when it is not."""
-    return spread_name(placement.namespace, placement.workload.uid, placement.separation)
-
-
-def ranges_of(placement: Placement, tree: Tree, level: int) -> Ranges:
-    """Return the domains of a level with slots of a Placement, as ranges of hosts of a tree."""
-    domains: set[int] = set()
-    gone: set[tuple[str, ...]] = set()
-    for plan in placement.assignment.pod_sets if placement.assignment is not None else ():
-        for slot in plan.slots:
-            if (place := tree.index.get(slot.host)) is not None:
-                domains.add(tree.domain_of(level, place))
-            else:
-                gone.add(slot.domain[: level + 1])
-    if gone:
-        domains.update(one for one in range(tree.size(level)) if tree.path(level, one) in gone)
-    return tuple(tree.range(level, domain) for domain in sorted(domains))
 
 
 def _set_member(keys: dict[GangKey, None], key: GangKey, holds: bool) -> None:

@@ -1,22 +1,35 @@
-"""Reserves capacity for gangs: slots of pods to be bound, and hosts of released pods without a slot."""
+"""Reserves capacity for gangs: slots of pods to come, hosts of released pods without slots, domains that gangs keep."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
 
 from engine.api import names
-from engine.api.placement import Placement
+from engine.api.placement import Placement, Separation
 from engine.api.pod import Pod, Shape
 from engine.api.resources import is_claim, largest
-from engine.api.workload import ReservationKey, Workload
+from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import reservations, unreserved_pods
 from engine.gang.shape import with_requests
+from engine.planner.tree import Bools, Ints64, Tree
+
+Ranges = tuple[tuple[int, int], ...]
+# What the gangs have in common that are spread from each other.
+SpreadName = tuple[str, str, str]
+
+# Answers that are kept up to date: one for exclusive gangs, and one for each spread group that is being planned.
+_MAX_ANSWERS: Final = 64
+_MAX_CHANGES: Final = 10_000
 
 
 class Reservations:
@@ -101,3 +114,131 @@ def _by_pod_set(pods: Iterable[Pod], workload: Workload | None) -> dict[str, lis
         pod_set = pod_set_of(pod, workload) if workload is not None else None
         found.setdefault(pod_set.name if pod_set is not None else "", []).append(pod)
     return found
+
+
+@dataclass(slots=True)
+class _Keepers:
+    """How many gangs keep each host of a tree, and what has changed since; `stamp`: whatever else decides it."""
+
+    stamp: object
+    numbers: Ints64
+    changed: set[GangKey]
+    ranges: dict[GangKey, Ranges] = field(default_factory=dict)
+
+
+class KeptDomains:
+    """The plans with slots that keep other gangs out of their domains; not thread-safe by itself."""
+
+    def __init__(self) -> None:
+        self._plans: dict[GangKey, tuple[Placement, ...]] = {}
+        self._exclusive: dict[GangKey, None] = {}
+        self._spread: defaultdict[SpreadName, dict[GangKey, None]] = defaultdict(dict)
+        self._answers: OrderedDict[tuple[object, ...], _Keepers] = OrderedDict()
+
+    def set_plans(self, key: GangKey, plans: tuple[Placement, ...]) -> None:
+        """Replace the plans of a gang, of which each has slots and a separation."""
+        before = self._plans.pop(key, ())
+        for plan in before:
+            self._exclusive.pop(key, None)
+            if (name := spread_name_of(plan)) is not None and name in self._spread:
+                self._spread[name].pop(key, None)
+                if not self._spread[name]:
+                    del self._spread[name]
+        if plans:
+            self._plans[key] = plans
+        for plan in plans:
+            if plan.separation is not None and plan.separation.exclusive is not None:
+                self._exclusive[key] = None
+            if (name := spread_name_of(plan)) is not None:
+                self._spread[name][key] = None
+        for about, keepers in list(self._answers.items()) if before or plans else ():
+            keepers.changed.add(key)
+            if len(keepers.changed) > _MAX_CHANGES:  # nobody has asked for long
+                del self._answers[about]
+
+    def exclusive(self) -> Iterator[tuple[GangKey, Placement]]:
+        """Yield the plans of exclusive gangs."""
+        return ((key, plan) for key in self._exclusive for plan in self._plans[key])
+
+    def hosts(
+        self,
+        name: SpreadName | None,
+        scope: tuple[object, ...],
+        *,
+        besides: Collection[GangKey],
+        size: int,
+        stamp: object,
+        ranges: Callable[[Placement], Ranges],
+    ) -> Bools | None:
+        """Return for each host of a tree of `size` hosts whether one of these gangs keeps it; None without a gang.
+
+        Those of spread gangs of a name, or (None) the exclusive ones; `besides`: gangs that do not count. `ranges`
+        returns the hosts that a plan keeps: always the same for the same `scope`, until `stamp` is another object.
+        """
+        keys = self._exclusive if name is None else self._spread.get(name, {})
+        if not keys:
+            return None
+        about = (name, *scope)
+        keepers = self._answers.get(about)
+        if keepers is None or keepers.stamp is not stamp:
+            keepers = self._answers[about] = _Keepers(stamp, np.zeros(size, dtype=np.int64), set(keys))
+            if len(self._answers) > _MAX_ANSWERS:
+                self._answers.popitem(last=False)
+        self._answers.move_to_end(about)
+        for key in keepers.changed:
+            _add(keepers.numbers, keepers.ranges.pop(key, ()), -1)
+            plans = self._plans[key] if key in keys else ()
+            kept = tuple(one for plan in plans if _keeps(plan, name) for one in ranges(plan))
+            if kept:
+                keepers.ranges[key] = kept
+                _add(keepers.numbers, kept, 1)
+        keepers.changed.clear()
+        numbers = keepers.numbers
+        own = [one for key in besides for one in keepers.ranges.get(key, ())]
+        if own:
+            numbers = numbers.copy()
+            _add(numbers, own, -1)
+        return numbers > 0
+
+
+def _add(numbers: Ints64, ranges: Iterable[tuple[int, int]], by: int) -> None:
+    for first, end in ranges:
+        numbers[first:end] += by
+
+
+def _keeps(plan: Placement, name: SpreadName | None) -> bool:
+    if name is not None:
+        return spread_name_of(plan) == name
+    return plan.separation is not None and plan.separation.exclusive is not None
+
+
+def spread_name(namespace: str, uid: str, separation: Separation | None) -> SpreadName | None:
+    """Return the common name of gangs that are spread among each other: a group's, or their workload's uid."""
+    if separation is None or separation.spread is None:
+        return None
+    if separation.group is not None:
+        return namespace, "group", separation.group
+    return (namespace, "uid", uid) if uid else None
+
+
+def spread_name_of(placement: Placement) -> SpreadName | None:
+    """Return the name under which the gang of a Placement is spread; None when it is not."""
+    return spread_name(placement.namespace, placement.workload.uid, placement.separation)
+
+
+def ranges_of(placement: Placement, tree: Tree, level: int) -> Ranges:
+    """Return the domains of a level with slots of a Placement, as ranges of hosts of a tree.
+
+    A slot on a host that is gone counts for the domain that it was in.
+    """
+    domains: set[int] = set()
+    gone: set[tuple[str, ...]] = set()
+    for plan in placement.assignment.pod_sets if placement.assignment is not None else ():
+        for slot in plan.slots:
+            if (place := tree.index.get(slot.host)) is not None:
+                domains.add(tree.domain_of(level, place))
+            else:
+                gone.add(slot.domain[: level + 1])
+    if gone:
+        domains.update(one for one in range(tree.size(level)) if tree.path(level, one) in gone)
+    return tuple(tree.range(level, domain) for domain in sorted(domains))

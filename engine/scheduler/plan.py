@@ -254,7 +254,7 @@ def _plan_equal_pods(
         free[vacated] = capacity.count(shape, topology).empty[vacated] if vacated else 0
         free[[topology.tree.index[host] for host in left_out]] = 0
         for hosts in barred.values():
-            free[hosts] = 0
+            np.copyto(free, 0, where=hosts)
         answer = plan(topology.tree, free, request, capacity.free_of(scarce, topology))
     else:
         answer = warm.plan(request)

@@ -15,7 +15,7 @@ from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.placement import Placement, Separation
 from engine.api.text import plural, quote, sanitize
 from engine.api.workload import GangKey
-from engine.cache.gangs import spread_name
+from engine.cache.reservations import Ranges, ranges_of, spread_name
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
 from engine.gang.shape import EXCLUSIVE, SHARED, SPREAD_APART
@@ -122,31 +122,43 @@ def _spread_apart(view: ClusterState, gang: Gang, separation: Separation | None,
     own = topology.level_of(separation.spread) if separation is not None else None
     if name is None or own is None:
         return None
-    found = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
-    for key, placement in view.gangs.spread_from(name, besides=_own(gang)):
+
+    def ranges(placement: Placement) -> Ranges:
         named = placement.separation.spread if placement.separation is not None else None
-        # Two workloads of one group may name different levels: the coarser one keeps both promises.
-        other = _index_of(topology, named) if placement.topology == topology.name else own
-        _close(found, view, key, placement, topology=topology, level=min(own, other))
-        if placement.topology != topology.name:
-            _close_by_name(found, view, key, placement, topology=topology, level=named)
-    return found
+        if placement.topology == topology.name:
+            # Two workloads of one group may name different levels: the coarser one keeps both promises.
+            return ranges_of(placement, topology.tree, min(own, _index_of(topology, named)))
+        return (*_around(placement, topology, own), *_elsewhere(view, placement, topology, named))
+
+    return view.gangs.kept_domains.hosts(
+        name,
+        (topology.name, own),
+        besides=_own(gang),
+        size=len(topology.tree.hosts),
+        stamp=view.topologies,
+        ranges=ranges,
+    )
 
 
 def _of_exclusive_gangs(view: ClusterState, gang: Gang, topology: Topology, emptied: frozenset[str]) -> Bools | None:
     """Return the hosts in domains that other gangs keep for themselves."""
-    found: Bools | None = None
-    for key, placement in view.gangs.exclusive(besides=_own(gang)):
-        if emptied and _hosts(placement) <= emptied:
-            continue
-        if found is None:
-            found = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
+
+    def ranges(placement: Placement) -> Ranges:
         level = placement.separation.exclusive if placement.separation is not None else None
         if placement.topology == topology.name:
-            _close(found, view, key, placement, topology=topology, level=_index_of(topology, level))
-        else:
-            _close_by_name(found, view, key, placement, topology=topology, level=level)
-    return found
+            return ranges_of(placement, topology.tree, _index_of(topology, level))
+        return _elsewhere(view, placement, topology, level)
+
+    kept = view.gangs.kept_domains
+    gone = {key for key, placement in kept.exclusive() if _hosts(placement) <= emptied} if emptied else frozenset()
+    return kept.hosts(
+        None,
+        (topology.name,),
+        besides=_own(gang) | gone,
+        size=len(topology.tree.hosts),
+        stamp=view.topologies,
+        ranges=ranges,
+    )
 
 
 def _beside_others(
@@ -163,36 +175,26 @@ def _beside_others(
     found: Bools = used[tree.domains[level]]
     placement = gang.placement
     if placement is not None and placement.assignment is not None and placement.topology == topology.name:
-        for first, end in view.gangs.domains_of(gang.key, placement, topology, level):
+        for first, end in ranges_of(placement, tree, level):
             found[first:end] = False
     return found
 
 
-def _close(
-    found: Bools, view: ClusterState, key: GangKey, placement: Placement, *, topology: Topology, level: int
-) -> None:
-    """Add the domains of a Placement at a level of this topology."""
-    if placement.topology == topology.name:
-        for first, end in view.gangs.domains_of(key, placement, topology, level):
-            found[first:end] = True
-        return
+def _around(placement: Placement, topology: Topology, level: int) -> Ranges:
+    """Return the domains of this topology with hosts of a Placement in another one, which may share its nodes."""
     tree = topology.tree
     places = [place for host in _hosts(placement) if (place := tree.index.get(host)) is not None]
-    for domain in {tree.domain_of(level, place) for place in places}:
-        first, end = tree.range(level, domain)
-        found[first:end] = True
+    return tuple(tree.range(level, domain) for domain in sorted({tree.domain_of(level, place) for place in places}))
 
 
-def _close_by_name(
-    found: Bools, view: ClusterState, key: GangKey, placement: Placement, *, topology: Topology, level: str | None
-) -> None:
-    """Add the hosts of a Placement's domains in another topology, which may share nodes with this one."""
+def _elsewhere(view: ClusterState, placement: Placement, topology: Topology, level: str | None) -> Ranges:
+    """Return the hosts, here, of a Placement's domains in its own topology."""
     other, index = view.topologies.get(placement.topology), topology.tree.index
     names: set[str] = set(_hosts(placement))
     if other is not None and not other.waits:
-        for first, end in view.gangs.domains_of(key, placement, other, _index_of(other, level)):
+        for first, end in ranges_of(placement, other.tree, _index_of(other, level)):
             names.update(other.tree.hosts[first:end])
-    found[[place for host in names if (place := index.get(host)) is not None]] = True
+    return tuple((place, place + 1) for host in sorted(names) if (place := index.get(host)) is not None)
 
 
 def _index_of(topology: Topology, level: str | None) -> int:

@@ -49,6 +49,35 @@ def test_a_group_that_fits_does_not_wait_for_one_that_does_not(gangs: Gangs) -> 
 
 
 @pytest.mark.controllers("lws")
+def test_groups_that_are_spread_have_racks_of_their_own(gangs: Gangs) -> None:
+    """Three groups over four racks with room for two each; of two more one gets the last rack, and one waits."""
+    gangs.fleet.grid("1x4x4")
+    asked = {**require("rack"), names.SPREAD: "rack"}
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=3, size=2), annotations=asked)
+    gangs.all_run(6)
+    before = {group: hosts_of_group(gangs, group) for group in "012"}
+    assert len(set().union(*(gangs.racks(hosts) for hosts in before.values()))) == 3
+    assert [len(gangs.racks(hosts)) for hosts in before.values()] == [1, 1, 1]
+    gangs.client.patch(gangs.path("LeaderWorkerSet", "serve"), {"spec": {"replicas": 5}})
+
+    def bound() -> int:
+        return sum(len(hosts_of_group(gangs, group)) for group in "01234")
+
+    eventually(lambda: bound() == 8, 60, gangs.describe)
+    (waiting,) = eventually(
+        lambda: [one for one in gangs.placements() if one.get("status", {}).get("reason") == "SpreadDomains"],
+        30,
+        gangs.describe,
+    )
+    assert "4 with such gangs" in waiting["status"]["message"]
+    always(lambda: bound() == 8, seconds=1.0)
+    assert {group: hosts_of_group(gangs, group) for group in "012"} == before
+    for number in range(2):
+        gangs.fleet.host(f"host-09{number}", block="block-0", rack="rack-09")
+    gangs.all_run(10)
+
+
+@pytest.mark.controllers("lws")
 def test_leader_and_workers_share_a_domain(gangs: Gangs) -> None:
     """A leader template of its own without GPUs; both pod sets in one rack by the annotation on the LeaderWorkerSet."""
     gangs.fleet.grid("1x2x4")
