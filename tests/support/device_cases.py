@@ -27,7 +27,7 @@ class DeviceCase:
     id: str
     host: str
     used: dict[str, dict[str, int]]
-    asked: dict[str, int]
+    asked: dict[str, Any]
     koordinator: Answer
     ours: Answer | None = None
     differs: str | None = None
@@ -47,7 +47,7 @@ class DeviceCase:
         percent = self.asked["percent"] if self.asked["gpus"] else 0
         request = DeviceRequest(
             gpus=self.asked["gpus"], core=percent, ratio=percent, whole=percent == 100, rdma=self.asked["rdma"]
-        )
+        ).within(self.asked.get("scope", ""))
         chosen = ledger.choose(0, request, 1)
         assert len(chosen) == min(1, ledger.slots_of(0, request))
         return {kind: minors(chosen, kind)[0] for kind in self.expected} if chosen else {"refused": True}

@@ -219,6 +219,50 @@ def test_a_scope_that_means_nothing_is_refused(gpus: int, scope: str, told: str)
     assert error["message"] == told
 
 
+def two_sets(scope: str, *, master: int, worker: int, workers: int) -> Json:
+    """A master and workers with so many GPUs each, all of them on one host."""
+
+    def replicas(number: int, gpus: int) -> Json:
+        container = {"name": "pytorch", "image": "x", "resources": {"limits": {NVIDIA: str(gpus)}}}
+        return {"replicas": number, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {
+            "name": "two",
+            "namespace": "ml",
+            "annotations": {names.REQUIRE: "host", names.DEVICE_SCOPE: scope},
+        },
+        "spec": {"pytorchReplicaSpecs": {"Master": replicas(1, master), "Worker": replicas(workers, worker)}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("scope", "master", "worker", "workers", "minors"),
+    [
+        ("numa", 1, 4, 1, [[[4]], [[0, 1, 2, 3]]]),
+        ("numa", 3, 3, 1, [[[0, 1, 2]], [[4, 5, 6]]]),
+        ("pcie", 1, 2, 3, [[[6]], [[0, 1], [2, 3], [4, 5]]]),
+        ("numa", 3, 3, 2, None),
+    ],
+)
+def test_pod_sets_share_the_scopes_of_a_host(
+    scope: str, master: int, worker: int, workers: int, minors: list[list[list[int]]] | None
+) -> None:
+    """The one with most GPUs per pod chooses first, whatever its place; three pods of three have no third NUMA node."""
+    body = two_sets(scope, master=master, worker=worker, workers=workers)
+    found = gang(cluster(EIGHT, EIGHT), body)
+    if minors is None:
+        assert found["verdict"] == "never"
+        return
+    chosen = [
+        [[use["minor"] for use in pod_uses] for slots in one["assignment"] for pod_uses in slots["devices"]]
+        for one in found["podSets"]
+    ]
+    assert chosen == minors
+
+
 def labelled(objects: list[Json], *models: str) -> list[Json]:
     """The Device objects with a model each: of their first four GPUs."""
     told = [one for one in objects if one["kind"] == "Device"]
