@@ -47,18 +47,30 @@ def _of_sample(one: FileObject, registry: Registry) -> Trial:
         kind = f"{one.group}/{one.version} {one.kind}".removeprefix("/")
         return Trial((f"{one.where}: no entry for {sanitize(kind)}",), good=False)
     try:
-        structure = read(entry, one.decoded(), registry=registry)
+        document = one.decoded()
+        structure = read(entry, document, registry=registry)
     except UnreadableWorkload as fault:
         return Trial(tuple(f"{one.where}: {error.field}: {error.message}" for error in fault.errors), good=False)
-    return Trial((f"{one.where}: {_summary(entry, structure)}",), good=True)
+    return Trial((f"{one.where}: {_summary(entry, structure, document)}",), good=True)
 
 
-def _summary(entry: KindEntry, structure: ParsedWorkload) -> str:
+def _summary(entry: KindEntry, structure: ParsedWorkload, document: Mapping[str, Any]) -> str:
     found = [
         f"{sanitize(one.name)} ({plural(one.count, 'pod')}, {one.field or 'itself'})" for one in structure.pod_sets
     ]
     pod_sets = ", ".join(found) or "no pods of its own"
-    return f"{entry.match.kind} {sanitize(structure.name)}: {pod_sets}"
+    return f"{entry.match.kind} {sanitize(structure.name)}: {pod_sets}; {_hold(structure, document)}"
+
+
+def _hold(structure: ParsedWorkload, document: Mapping[str, Any]) -> str:
+    """Return how the workload is held; a field that the sample does not have may be misspelt."""
+    if structure.suspension is None:
+        return "held by the scheduling gate"
+    found: Any = document
+    for step in structure.suspension.steps:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    missing = "" if found is not None else ", which this object does not set"
+    return f"held by {structure.suspension.field}{missing}"
 
 
 def _of_definition(one: FileObject, registry: Registry) -> Trial:

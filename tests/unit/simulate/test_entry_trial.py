@@ -74,9 +74,26 @@ def told(result: Result) -> list[str]:
 
 def test_an_entry_that_fits_says_what_it_reads(tmp_path: Path) -> None:
     """Of a sample its pod sets with their counts and templates; of a definition that all is there."""
-    result = check(tmp_path, ENTRY, SAMPLE, definition())
+    result = check(tmp_path, ENTRY, {**SAMPLE, "spec": {**SAMPLE["spec"], "suspend": False}}, definition())
     assert result.exit_code == 0
-    assert told(result) == ["Bench a: x (2 pods, spec.parts[0].template)", "Bench has every field that its entry names"]
+    assert told(result) == [
+        "Bench a: x (2 pods, spec.parts[0].template); held by spec.suspend",
+        "Bench has every field that its entry names",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suspend", "how"),
+    [
+        ({"path": ".spec.paused"}, "spec.paused, which this object does not set"),
+        (None, "the scheduling gate"),
+    ],
+)
+def test_a_sample_says_how_its_kind_is_held(tmp_path: Path, suspend: Json | None, how: str) -> None:
+    """A misspelt path is seen here: on a sample it may as well be a field that is not set."""
+    kind = {key: value for key, value in {**ENTRY, "suspend": suspend}.items() if value is not None}
+    (line,) = told(check(tmp_path, kind, SAMPLE))
+    assert line.endswith(f"; held by {how}")
 
 
 @pytest.mark.parametrize(
