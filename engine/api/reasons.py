@@ -248,7 +248,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "Capacity is free only beside other gangs, which exclusive-topology of this gang or theirs excludes.",
     ),
     "SpreadDomains": _wait(
-        "capacity", "Capacity is free only in domains of gangs that spread-topology keeps apart from this one."
+        "namespace", "Capacity is free only in domains of gangs that spread-topology keeps apart from this one."
     ),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
     # its message says where hosts are kept, and has no number that changes all the time

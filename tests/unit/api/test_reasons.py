@@ -107,6 +107,7 @@ def test_who_holds_up_others() -> None:
         "PriorityClassMissing",
         "WaitingGangsLimit",
         "ReservedHostsLimit",
+        "SpreadDomains",
         "ScheduleTimeout",
         "StartLimitExceeded",
         "Suspended",
@@ -114,7 +115,7 @@ def test_who_holds_up_others() -> None:
         "PodsNotReady",
         "WaitingForMembers",
     }
-    own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit"}
+    own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit", "SpreadDomains"}
     assert such("unschedulable_alone") == own
     assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}

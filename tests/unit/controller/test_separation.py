@@ -279,6 +279,21 @@ def test_gangs_of_a_spread_group_get_different_domains() -> None:
     assert racks(leader, "c") == free
 
 
+def test_a_gang_that_its_own_group_keeps_waiting_holds_up_nobody_in_strict_order() -> None:
+    """Only its own namespace can end that wait; an exclusive gang that waits for room does hold up the others."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=f"{POLICY}queue: {{order: strict}}\n")
+    leader.has(spread("a"), spread("b", created=1001.0), gang("later", created=1002.0))
+    leader.settle()
+    assert leader.hands.of("place") == ["a", "later"]
+    assert leader.status("b") == ("Waiting", "SpreadDomains")
+    leader.has(exclusive("alone", created=1003.0), gang("last", created=1004.0))
+    leader.settle()
+    assert leader.status("last")[1] == "QueuedBehind"
+    run(leader, "a")
+    end(leader, "a")
+    assert "b" in leader.hands.of("place")
+
+
 def test_of_two_levels_in_a_group_the_coarser_one_counts_for_both() -> None:
     """Whoever comes second may not break what the first one asked for."""
     for first, second in (("rack", "block"), ("block", "rack")):
