@@ -7,11 +7,13 @@ A patch that does not apply is a 500 for the user, whatever the failurePolicy, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from engine.api.field import json_pointer
 
 Path = tuple[str | int, ...]
+_pointer = lru_cache(maxsize=2048)(json_pointer)  # a pod's review writes a dozen paths, the same ones every time
 Operation = Mapping[str, Any]
 
 
@@ -47,7 +49,7 @@ class Edits:
         present = isinstance(parent, list) or step in parent
         parent[step] = value
         self._forget(path)
-        self.operations.append({"op": "replace" if present else "add", "path": json_pointer(path), "value": value})
+        self.operations.append({"op": "replace" if present else "add", "path": _pointer(path), "value": value})
 
     def drop(self, path: Path) -> None:
         """Remove a key if it exists."""
@@ -56,7 +58,7 @@ class Edits:
             return
         del self._open(path[:-1])[path[-1]]
         self._forget(path)
-        self.operations.append({"op": "remove", "path": json_pointer(path)})
+        self.operations.append({"op": "remove", "path": _pointer(path)})
 
     def append(self, path: Path, item: Any) -> None:
         """Add an item at the end of a list, which is created if absent."""
@@ -64,7 +66,7 @@ class Edits:
             self.put(path, [item])
             return
         self._open(path).append(item)
-        self.operations.append({"op": "add", "path": json_pointer(path) + "/-", "value": item})
+        self.operations.append({"op": "add", "path": _pointer(path) + "/-", "value": item})
 
     def drop_items(self, path: Path, unwanted: Callable[[Any], bool]) -> None:
         """Remove the items of a list for which `unwanted` is True; the others keep their order."""
@@ -75,7 +77,7 @@ class Edits:
             if unwanted(items[index]):
                 del self._open(path)[index]
                 self._forget(path, itself=False)
-                self.operations.append({"op": "remove", "path": json_pointer((*path, index))})
+                self.operations.append({"op": "remove", "path": _pointer((*path, index))})
 
     def _open(self, path: Path) -> Any:
         """Return a private copy of the container at the path; created as an object if absent."""
@@ -86,7 +88,7 @@ class Edits:
             if here not in self._own:
                 if child is None:
                     child = {}
-                    self.operations.append({"op": "add", "path": json_pointer(here), "value": {}})
+                    self.operations.append({"op": "add", "path": _pointer(here), "value": {}})
                 else:
                     child = list(child) if isinstance(child, list) else dict(child)
                 node[step] = child
