@@ -19,7 +19,7 @@ from engine.api.pod import Shape
 from engine.cache.capacity import Capacity
 from engine.devices.resources import CORE, RATIO
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, within_scope
+from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, within_scope
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.planner.tree import Bools
 from engine.policy.model import Policy
@@ -284,7 +284,8 @@ def _no_fit_reason(
     reasons = capacity.reasons(shape, topology)
     for host, why in left_out.items():
         place = topology.tree.index[host]
-        reasons[place] = reasons[place] or why
+        if not reasons[place] or reasons[place].startswith(TAINT):  # a toleration alone would not open it
+            reasons[place] = why
     for why, hosts in barred.items():
         for place in np.flatnonzero(hosts).tolist():
             reasons[place] = reasons[place] or why

@@ -298,7 +298,8 @@ def _blocking_taint(
     taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
     for key, _ in taints.most_common(1):
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
-        free = capacity.count(tolerant, topology).free
+        usable = np.array([reason in ("", TAINT + key) for reason in reasons], dtype=np.bool_)
+        free = np.where(usable, capacity.count(tolerant, topology).free, 0)
         most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
         if most >= min(ask.count, ask.min_available):
             return key

@@ -8,7 +8,9 @@ from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "source-designs.md"
 TESTS = {
-    name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"(?m)(?:def |^)(test_\w+)(?=\(| = )", path.read_text())
 }
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

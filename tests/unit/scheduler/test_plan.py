@@ -185,6 +185,16 @@ def test_a_toleration_that_would_not_help_is_not_named() -> None:
     assert "toleration" not in waits.message
 
 
+@pytest.mark.parametrize("excluded", ["b0-r1-h0", "b0-r1-h1"])
+def test_hosts_left_out_for_the_gang_make_no_toleration_helpful(excluded: str) -> None:
+    """Neither a free host, nor the tainted one itself: the toleration would open no rack of two."""
+    nodes = gpu_nodes(1, 2, 2)
+    nodes[3] = replace(nodes[3], taints=(Taint("team", "blue", "NoSchedule"),))
+    waits = plan_on(nodes, job(count=2), placed={"b0-r0-h0": 1}, excluded=frozenset({excluded}))
+    assert isinstance(waits, Waits)
+    assert "toleration" not in waits.message
+
+
 SLICES = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
 
 
