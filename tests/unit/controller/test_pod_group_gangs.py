@@ -214,6 +214,24 @@ def test_a_started_half_stays_when_the_other_loses_its_slots() -> None:
     assert not leader.workload("a").suspended
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_plan_that_fails_leaves_none_of_its_group_assumed(nth: int) -> None:
+    """The room is free for others meanwhile, and the group is planned again."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    leader.has(member("a"), member("b"))
+
+    def broken(name: str) -> None:
+        if len(leader.hands.planned) == nth:
+            crash(name)
+
+    leader.hands.broken["plan"] = broken
+    leader.turn()
+    assert [leader.view.gangs.holds(f"uid-{name}") for name in "ab"] == [False, False]
+    leader.has(job("alone", count=8, held=True))
+    leader.settle(2)
+    assert leader.hands.of("place") == ["alone"]
+
+
 # -- members that have ended -----------------------------------------------------------------------------------------
 
 
