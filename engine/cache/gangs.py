@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
+from math import inf
+from typing import Final
 
 from engine.api import names
 from engine.api.objects import PodGroupObject
@@ -27,6 +30,10 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
 from engine.gang.shape import on_gpus_with, spread_over_gpus, within_scope
+from engine.policy.model import Policy
+
+# Members of a pod group: each event of one is an event of all, and they are planned in one hold of the state's lock.
+MAX_MEMBERS: Final = 64
 
 
 class GangIndex:
@@ -44,6 +51,8 @@ class GangIndex:
         # The workloads of pod groups, by namespace and name of the group; and the group of each.
         self._groups: dict[tuple[str, str], dict[GangKey, None]] = {}
         self._group_of: dict[GangKey, tuple[str, str]] = {}
+        # Of groups with too many workloads: those that count, under a policy, and the order of the last one.
+        self._counted: dict[tuple[str, str], tuple[dict[GangKey, None], Policy, tuple[float, str]]] = {}
         self._group_objects: dict[tuple[str, str], PodGroupObject] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
@@ -131,11 +140,12 @@ class GangIndex:
         )
 
     def in_group_with(self, keys: Iterable[GangKey]) -> set[GangKey]:
-        """Return the gangs that share a pod group with any of these, themselves included."""
+        """Return the gangs that count in one pod group with any of these, themselves included."""
         found: set[GangKey] = set()
         for key in keys if self._groups else ():
             group = plain_pods.place_of(key) if plain_pods.is_plain(key) else self._group_of.get(key)
-            found |= self._group_members(group).keys() if group is not None else set()
+            members = self._group_members(group) if group is not None else {}
+            found |= members.keys() if key in members else set()
         return found
 
     def as_reviewed(self, workload: Workload, request: PlacementRequest) -> Gang:
@@ -303,6 +313,7 @@ class GangIndex:
         before, after = _named_group(old), _named_group(new)
         if before is None and after is None:
             return set()
+        around = {key for group in (before, after) if group is not None for key in self._group_members(group)}
         for workload, group in ((old, before), (new, after)):
             if workload is None or group is None:
                 continue
@@ -315,24 +326,65 @@ class GangIndex:
                 self._group_of.pop(key, None)
                 if not self._groups.get(group, True):
                     del self._groups[group]
-        return {key for group in (before, after) if group is not None for key in self._group_members(group)}
+            self._recount(group, workload, same=_same_member(old, new))
+        return around | {key for group in (before, after) if group is not None for key in self._group_members(group)}
 
     def _group_members(self, group: tuple[str, str]) -> dict[GangKey, None]:
-        """Return the keys of a pod group's workloads, and that of its plain pods."""
-        members = dict(self._groups.get(group, {}))
+        """Return the keys of a pod group's workloads within the limit, and that of its plain pods."""
+        known = self._groups.get(group, {})
+        members = dict(known if len(known) <= MAX_MEMBERS else self._oldest(group))
         if self._pods.has_members(plain := plain_pods.gang_key(*group)):
             members[plain] = None
         return members
+
+    def _oldest(self, group: tuple[str, str]) -> dict[GangKey, None]:
+        """Return the oldest workloads of a pod group that have not ended, and the last that have, within the limit."""
+        policy = self._owners().policy
+        if (known := self._counted.get(group)) is not None and known[1] is policy:
+            return known[0]
+        found = sorted(
+            (_age(workload), workload.finished, key)
+            for key in self._groups[group]
+            if (workload := self._workloads.get(parts(key)[0])) is not None
+            and (workload.finished or not over(workload))
+        )
+        ended = [key for _, ends, key in found if ends][-MAX_MEMBERS:]
+        # The children of a member copy its templates, and name the group as well.
+        live = ((age, key) for age, ends, key in found if not ends and self._joins(key, group[1]))
+        oldest = list(islice(live, MAX_MEMBERS))
+        last = oldest[-1][0] if len(oldest) == MAX_MEMBERS else (inf, "")
+        self._counted[group] = (dict.fromkeys([*ended, *(key for _, key in oldest)]), policy, last)
+        return self._counted[group][0]
+
+    def _recount(self, group: tuple[str, str], workload: Workload, *, same: bool) -> None:
+        """Forget which workloads of a pod group count, if a change of one may concern that."""
+        known = self._counted.get(group)
+        if len(self._groups.get(group, ())) <= MAX_MEMBERS or (
+            known is not None and not same and (key_of(workload) in known[0] or _age(workload) <= known[2])
+        ):
+            self._counted.pop(group, None)
+
+    def _joins(self, key: GangKey, name: str) -> bool:
+        """Return True if the request of a workload is valid and names the pod group."""
+        workload = self.workload_of(key)
+        asked = self._owners().request_of(workload) if workload is not None else None
+        return asked is not None and asked.asking and asked.pod_group is not None and asked.pod_group.name == name
 
     def _pod_group_state(self, key: GangKey, workload: Workload, request: PlacementRequest) -> PodGroupState | None:
         """Return the state of the pod group that a valid request names; None if its own minimum says it all."""
         group = request.pod_group
         if group is None:
             return None
+        known = self._group_members((workload.namespace, group.name))
+        if key not in known and key in self._groups.get((workload.namespace, group.name), ()):
+            problem = f"pod group {group.name} has more than {MAX_MEMBERS} workloads; others join when some have ended"
+            runs = any(pod.spec.node_name for pod in self.pods_of(key))
+            least, slots = group.minimum or 0, assigned_count(self.plan_of(key))
+            return PodGroupState(group.name, least, workload.slots, slots, runs, (key,), problem=problem)
         found = [(workload.created, workload.name, key)]
         minima = {group.minimum}
         pods, assigned, started = 0, 0, False
-        for member in self._group_members((workload.namespace, group.name)) | {key: None}:
+        for member in known | {key: None}:
             other = workload if member == key else self.workload_of(member)
             if other is None or (over(other) and not other.finished):
                 continue
@@ -431,6 +483,20 @@ def _of_earlier_run(ended: Placement | None, workload: Workload) -> bool:
         return True
     since = placed_at(ended.status)
     return since is not None and since < workload.created
+
+
+def _age(workload: Workload) -> tuple[float, str]:
+    return (workload.created, workload.name)
+
+
+def _same_member(old: Workload | None, new: Workload | None) -> bool:
+    """Return True if a change of a workload concerns neither its request nor its end."""
+    if old is None or new is None:
+        return False
+    before, after = (
+        (one.uid, one.annotations, one.generation, one.finished, over(one), one.owner) for one in (old, new)
+    )
+    return before == after
 
 
 def _named_group(workload: Workload | None) -> tuple[str, str] | None:

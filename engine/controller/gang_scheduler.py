@@ -290,11 +290,9 @@ class GangScheduler:
         entries = {key: entry for key in group.members if (entry := queue.entry(key)) is not None}
         ready = [key for key, entry in entries.items() if entry.not_before <= now]
         gangs = [gang for key in ready if (gang := view.gangs.get(key)) is not None and gang.request.asked is not None]
-        if sum(gang.request.count for gang in gangs) + group.assigned < group.minimum:
-            outcome: PlacedGroup | Waits | Never = Waits(
-                "WaitingForMembers",
-                f"not all of {plural(group.minimum, 'pod')} of pod group {group.name} can be planned yet",
-            )
+        if group.problem or sum(gang.request.count for gang in gangs) + group.assigned < group.minimum:
+            few = f"not all of {plural(group.minimum, 'pod')} of pod group {group.name} can be planned yet"
+            outcome: PlacedGroup | Waits | Never = Waits("WaitingForMembers", group.problem or few)
         else:
             with metrics.plan_seconds.time():
                 plan = partial(self._plan_member, group, max(entry.priority for entry in entries.values()), now)

@@ -37,7 +37,7 @@ class PodGroupState:
     `pods`: how many it has; `assigned`: how many of them have slots, or had them until their workload ended; `started`:
     one of them has a node, or a workload has ended. `members` are the gangs of all its workloads, oldest first.
     `of_object`: a PodGroup object says the minimum, and how long the group waits (`timeout`, seconds); `problem`: why
-    it does not.
+    it does not, or why the gang does not count in the group.
     """
 
     name: str

@@ -13,6 +13,7 @@ from engine.api import names
 from engine.api.objects import PodGroupObject
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache.gangs import MAX_MEMBERS
 from engine.gang.gang import held_by_us
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import plain
@@ -299,6 +300,53 @@ def test_a_member_of_an_earlier_run_counts_for_none_of_the_next() -> None:
     leader.settle()
     assert assigned(leader, "b") == 0
     assert leader.status("b")[0] == "Waiting"
+
+
+# -- the limit of members --------------------------------------------------------------------------------------------
+
+
+def crowd(count: int, *, least: int) -> list[Workload]:
+    """Jobs of one pod each, the oldest first."""
+    return [member(f"m{number:02}", count=1, least=least, created=1000.0 + number) for number in range(count)]
+
+
+def test_the_oldest_workloads_of_a_pod_group_count_up_to_its_limit_and_the_next_join_as_they_end() -> None:
+    leader = led(*crowd(MAX_MEMBERS, least=8), hosts=80)
+    run(leader, *(f"m{number:02}" for number in range(MAX_MEMBERS)))
+    leader.has(*crowd(MAX_MEMBERS + 2, least=8)[MAX_MEMBERS:])
+    leader.settle()
+    leader.later(5)
+    assert len(leader.hands.of("resume")) == MAX_MEMBERS
+    for late in ("m64", "m65"):
+        assert leader.status(late) == ("Waiting", "WaitingForMembers")
+        assert message(leader, late) == "pod group g has more than 64 workloads; others join when some have ended"
+    ended(leader, "m07")
+    leader.later(5)
+    assert leader.hands.of("resume")[MAX_MEMBERS:] == ["m64"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_pods_of_workloads_above_the_limit_do_not_make_up_the_minimum(turned: bool) -> None:
+    """In whatever order the watch shows them."""
+    found = crowd(MAX_MEMBERS + 2, least=MAX_MEMBERS + 1)
+    leader = led(*(found[::-1] if turned else found), hosts=80)
+    leader.later(5)
+    assert leader.hands.of("place") == []
+    assert message(leader, "m00") == "64 of 65 pods of pod group g exist"
+    assert message(leader, "m64").startswith("pod group g has more than 64 workloads")
+
+
+def test_workloads_that_ended_leave_room_below_the_limit() -> None:
+    """The Jobs of a CronJob stay for a while after they have ended."""
+    past = [replace(one, finished=True) for one in crowd(MAX_MEMBERS + 6, least=4)]
+    leader = led(*past, member("next", least=4, created=2000.0))
+    assert leader.hands.of("resume") == ["next"]
+
+
+def test_an_event_of_a_workload_above_the_limit_concerns_no_other() -> None:
+    leader = led(*crowd(MAX_MEMBERS + 2, least=8), hosts=4)
+    assert leader.view.gangs.in_group_with(["uid-m65"]) == set()
+    assert len(leader.view.gangs.in_group_with(["uid-m00"])) == MAX_MEMBERS
 
 
 # -- PodGroup objects ------------------------------------------------------------------------------------------------
