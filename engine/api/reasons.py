@@ -124,7 +124,6 @@ class Reason:
     of_devices    the GPUs or other devices that a container requests are the problem
     asks          the object requests something
     checked       the object's Topogate annotations are validated all the same
-    always_binds  a pod with this reason is bound even where capacity is reserved for a gang
     """
 
     kind: Kind
@@ -137,7 +136,6 @@ class Reason:
     of_devices: bool = False
     asks: bool = True
     checked: bool = True
-    always_binds: bool = False
 
     @property
     def waits(self) -> bool:
@@ -204,8 +202,8 @@ def _managed_elsewhere(description: str) -> Reason:
     return Reason(kind="exempt", description=description)
 
 
-def _ignored(description: str, *, asks: bool = True, checked: bool = True, always_binds: bool = False) -> Reason:
-    return Reason(kind="ignored", description=description, asks=asks, checked=checked, always_binds=always_binds)
+def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Reason:
+    return Reason(kind="ignored", description=description, asks=asks, checked=checked)
 
 
 # Keyed by the type: mypy refuses unknown codes, and a test checks that every code has an entry.
@@ -296,9 +294,9 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "The exclusive-topology annotation of JobSet or LeaderWorkerSet places this workload."
     ),
     "NoTopologyRequested": _ignored("Nothing asks for a topology or a gang.", asks=False),
-    "ExemptNamespace": _ignored("The namespace is exempt.", checked=False, always_binds=True),
+    "ExemptNamespace": _ignored("The namespace is exempt.", checked=False),
     "NodeNameSet": _ignored("The pods set `nodeName` themselves."),
-    "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet, or are static pods of a node.", always_binds=True),
+    "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet, or are static pods of a node."),
     "PolicyOff": _ignored("The policy's mode is off."),
     "PartOfGang": _ignored("The object is part of the gang of a workload that owns it."),
 }

@@ -2,8 +2,10 @@
 
 A host that joins, or that an agent's pod has just left, looks emptier than it is. A DaemonSet's pod is expected on
 every host that its template may run on (selector, affinity, taints with the tolerations that the DaemonSet controller
-adds) and that is large enough for it, until its real pod is counted there. A DaemonSet with more missing pods than the
-quotas of its namespace admit is not foreseen: else anybody could make a cluster look full with pods that never come.
+adds) and that is large enough for it, until its real pod is counted there.
+
+Anybody may create a DaemonSet with pods that never come. So no more pods of one are expected than it has already, and
+none beyond what the quotas of its namespace admit. Where nobody can mean harm (files), all are expected.
 """
 
 from __future__ import annotations
@@ -39,9 +41,12 @@ FEW: Final = 32
 class ExpectedDaemonPods:
     """Counts the expected pods in the capacity; not thread-safe. `settle` applies what was set before it."""
 
-    def __init__(self, capacity: Capacity, *, quotas: Callable[[str], Iterable[Quota]]) -> None:
-        """`quotas`: the quotas of a namespace."""
+    def __init__(
+        self, capacity: Capacity, *, quotas: Callable[[str], Iterable[Quota]], without_pods: bool = False
+    ) -> None:
+        """`quotas`: the quotas of a namespace. `without_pods`: expect pods of DaemonSets that have none yet, too."""
         self._capacity = capacity
+        self._without_pods = without_pods
         self._quotas = quotas
         self._pods: dict[str, Pod] = {}  # DaemonSet -> one of its pods, without a host
         self._existing: dict[str, Counter[str]] = {}  # DaemonSet -> host -> its pods there
@@ -51,6 +56,7 @@ class ExpectedDaemonPods:
         self._hosts: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()
         self._namespaces: set[str] = set()
+        self._freed = False
 
     def set_daemon_set(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
         """Set a DaemonSet: None when it is gone, or is new."""
@@ -58,6 +64,7 @@ class ExpectedDaemonPods:
             key = _key(old)
             for host in self._expected.pop(key, ()):
                 self._capacity.set_pod((key, host), None)
+                self._freed = True
             self._missing.pop(key, None)
             self._pods.pop(key, None)
         if new is not None and not new.deleting:
@@ -89,25 +96,31 @@ class ExpectedDaemonPods:
         """Check the DaemonSets of a namespace again because one of its quotas is another."""
         self._namespaces.add(namespace)
 
-    def settle(self) -> None:
-        """Apply everything that was set to the expected pods."""
+    def settle(self) -> bool:
+        """Apply everything that was set to the expected pods; return True if one is not expected any more."""
+        freed, self._freed = self._freed, False
         if not (self._stale or self._hosts or self._pairs or self._namespaces):
-            return
+            return freed
         if len(self._hosts) > FEW:
             self._stale.update(self._pods)
         changed = {key for key, pod in self._pods.items() if pod.namespace in self._namespaces}
-        for key in self._pods.keys() & self._stale:
+        later = set() if self._without_pods else {key for key in self._stale if key not in self._existing}
+        for key in (self._pods.keys() & self._stale) - later:
             eligible = self._capacity.eligible_hosts(self._pods[key].spec.shape)
             self._look(key, {*eligible, *self._missing.get(key, ())}, changed)
         for key in self._pods.keys() - self._stale:
             self._look(key, self._hosts, changed)
         for key, host in self._pairs:
-            if key in self._pods and key not in self._stale:
-                self._look(key, (host,), changed)
+            if key in self._pods:
+                changed.add(key)  # it has more or fewer pods
+                if key not in self._stale:
+                    self._look(key, (host,), changed)
         for key in changed:
-            self._count(key)
+            freed |= self._count(key)
         for pending in (self._stale, self._hosts, self._pairs, self._namespaces):
             pending.clear()
+        self._stale |= later & self._pods.keys()
+        return freed
 
     def _look(self, key: str, hosts: Iterable[str], changed: set[str]) -> None:
         """Find out on which of the hosts a pod of a DaemonSet is missing."""
@@ -120,17 +133,21 @@ class ExpectedDaemonPods:
                 changed.add(key)
                 (missing.add if wanted else missing.discard)(host)
 
-    def _count(self, key: str) -> None:
-        """Count the missing pods of a DaemonSet, none where a quota does not admit them: they will not be created."""
+    def _count(self, key: str) -> bool:
+        """Count the missing pods of a DaemonSet that will come; return True if one is not counted any more."""
         pod, expected = self._pods[key], self._expected.setdefault(key, set())
         missing = self._missing.get(key, set())
+        if len(missing) > len(self._existing.get(key, ())) and not self._without_pods:
+            missing = set()
         if missing and shortfall(self._quotas(pod.namespace), [(pod.spec, len(missing))], {}) is not None:
             missing = set()
-        for host in expected - missing:
+        gone = expected - missing
+        for host in gone:
             self._capacity.set_pod((key, host), None)
         for host in missing - expected:
             self._capacity.set_pod((key, host), replace(pod, spec=replace(pod.spec, node_name=host)))
         self._expected[key] = set(missing)
+        return bool(gone)
 
 
 def _key(daemon_set: DaemonSet) -> str:

@@ -74,11 +74,13 @@ class ClusterState:
         covered: Callable[[Mapping[str, Topology]], None] = lambda _topologies: None,
         clock: Callable[[], float] = time.monotonic,
         grace: float = GRACE_SECONDS,
+        new_daemon_sets: bool = False,
     ) -> None:
         """Subscribe to the stores; nothing is applied before the first `refresh`.
 
         `device_faults` is called at every change with the faults in a host's reported devices, `covered` with the
         topologies. `clock` is the leader's; `grace` is 0 where nothing happens but changes of the stores.
+        `new_daemon_sets`: expect the pods of DaemonSets that have none yet.
         """
         self._covered = covered
         self._own_namespace = own_namespace
@@ -89,7 +91,7 @@ class ClusterState:
         self.capacity = Capacity()
         self.pod_shapes = PodShapes(stores)
         self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
-        self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by)
+        self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by, without_pods=new_daemon_sets)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
@@ -138,7 +140,8 @@ class ClusterState:
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._apply(what, old, new, touched)
-            self._daemon_pods.settle()
+            if self._daemon_pods.settle():
+                self._pending.capacity_freed = self._pending.hosts = True
             if self._topology_stale:
                 self._build_topologies()
             for key in touched:
@@ -227,7 +230,6 @@ class ClusterState:
                 if old == new:
                     return  # its status has changed
                 self._daemon_pods.set_daemon_set(old, new)
-                self._pending.capacity_freed = self._pending.hosts = True
             case "persistentvolumes" | "persistentvolumeclaims" | "storageclasses":
                 if old != new:  # not its status alone
                     self._pending.capacity_freed = self._pending.hosts = True

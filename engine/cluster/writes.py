@@ -62,7 +62,7 @@ _REFUSALS: Final = (
 )
 # Only the server's text distinguishes a failed JSON Patch from a webhook that denies without naming a field.
 _PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
-_OPTIONAL_SPEC: Final[Mapping[str, None]] = {"assignment": None, "gang": None, "group": None}
+_OPTIONAL_SPEC: Final[Mapping[str, None]] = dict.fromkeys(("assignment", "gang", "group", "profile", "separation"))
 
 
 class WriteRefused(ApiFault):
@@ -114,7 +114,10 @@ def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[
     """Write a whole new spec (request and assignment in one write), if the Placement has the known version."""
     metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
     # A merge keeps fields that it does not name: fields that the new spec leaves out are removed by name.
-    body = {"metadata": metadata, "spec": {**_OPTIONAL_SPEC, **spec}}
+    whole: dict[str, Any] = {**_OPTIONAL_SPEC, **spec}
+    if whole["gang"] is not None:
+        whole["gang"] = {"relaxed": None, **whole["gang"]}
+    body = {"metadata": metadata, "spec": whole}
     return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
 
 

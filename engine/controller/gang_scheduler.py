@@ -70,7 +70,7 @@ class GangScheduler:
             known = gang.placement.status
             gang_state.waiting_since = None if starts_anew(known) else known.get("waitingSince")
         ends = times_out_at(gang.request, {"waitingSince": gang_state.waiting_since})
-        if ends is not None and ends + clock <= now:
+        if ends is not None and ends + clock <= now and gang.placement is not None:
             self._term.queue.drop(key)
             self._time_out(key, gang, now)
             return
@@ -327,12 +327,12 @@ class GangScheduler:
     def _limited(self, key: GangKey, entry: QueueEntry, gang: Gang) -> bool:
         """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one.
 
-        Those of its own pod group do not count, as they start together.
+        Those of its own pod group do not count while they still have to start together.
         """
         limit = waiting_limit(entry.namespace, self._view.policy)
         if limit is None:
             return False
-        own = gang.pod_group.members if gang.pod_group is not None else ()
+        own = gang.pod_group.members if gang.pod_group is not None and not gang.pod_group.placed else ()
         ahead = self._term.queue.ahead_in_namespace(key)
         waiting = (other for other in ahead if other not in own and self._blocks(other))
         return sum(1 for _ in islice(waiting, limit)) == limit

@@ -43,7 +43,8 @@ def stale(gang: Gang) -> bool:
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
     """Return the parts of a pod set's request that decide its plan."""
     levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices, pod_set.colocate)
-    return (pod_set.name, pod_set.count, pod_set.min_available, *levels, pod_set.shape_hash, pod_set.ranked)
+    devices = (pod_set.device_scope, pod_set.device_selector, pod_set.gpu_strategy)
+    return (pod_set.name, pod_set.count, pod_set.min_available, *levels, *devices, pod_set.shape_hash, pod_set.ranked)
 
 
 def request_written(gang: Gang, *, priority: int) -> bool:
@@ -108,6 +109,9 @@ def reconcile(
     if _left_behind(gang):
         suspend = can_suspend(workload) and not workload.suspended
         return Decision(Unplace(suspend=suspend, reason="WaitingForMembers", message=_LEFT_BEHIND))
+    if workload.suspended and _start_failed(placement):
+        # The last leader had suspended it for that, and no time for the rest.
+        return Decision(Unplace(suspend=False, reason="StartTimeout", message="pods were not ready in time"))
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
     if workload.suspended:
@@ -230,6 +234,12 @@ def _user_suspension(gang: Gang) -> Decision:
     return Decision(NoAction(), status)
 
 
+def _start_failed(placement: Placement) -> bool:
+    """Return True if the start with the current slots has been recorded as failed."""
+    starts = failed_starts(placement.status)
+    return bool(starts.count and placement.assignment and starts.revision == placement.assignment.revision)
+
+
 def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     """Return the decision before resuming: if time has passed since the plan, the slots must still be usable.
 
@@ -238,10 +248,6 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
     hosts = sorted({slot.host for slot in slots_of(placement.assignment)})
-    starts = failed_starts(placement.status)
-    if starts.count and starts.revision == placement.assignment.revision:
-        # The last leader had suspended it for that, and no time for the rest.
-        return Decision(Unplace(suspend=False, reason="StartTimeout", message="pods were not ready in time"))
     if stale(gang):
         return Decision(Unplace(suspend=False, reason="", message="the request changed: it is planned again"))
     if (gone := next((host for host in hosts if not health.usable(host)), None)) is not None:

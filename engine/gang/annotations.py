@@ -21,6 +21,7 @@ from engine.api.text import join_and, join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.planner.plan import PROFILES
 from engine.topology.choice import LevelNames
+from engine.topology.levels import MAX_LEVELS
 
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"
@@ -297,6 +298,8 @@ def _slices(said: RequestAnnotation, levels: LevelNames, _: Collection[str]) -> 
     written = _written_layers(said)
     if isinstance(written, FieldError):
         return written
+    if len(written) > MAX_LEVELS + 1:  # with the host
+        return invalid(said, f"names {len(written):,} layers; there are at most {MAX_LEVELS + 1} levels")
     layers: list[tuple[str, int]] = []
     for word, size in written:
         alias = levels.resolve(word)

@@ -10,6 +10,7 @@ from engine.gang.gang import Gang
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.separation import exclusive_hosts
 from engine.topology.topology import Topology
 
 
@@ -50,13 +51,20 @@ def within_host_limit(
     known = view.gangs.hosts_in(gang.workload.namespace, besides=gang.key)
     assigned = gang.placement.assignment if gang.placement is not None else None
     known |= {slot.host for pods in assigned.pod_sets for slot in pods.slots} if assigned is not None else set()
-    new = [host for host in _hosts_of(outcome) if host not in known]
+
+    def new_hosts(placed: Placed) -> list[str]:
+        hosts = [*_hosts_of(placed)]
+        if topology is not None:  # a domain that nobody else may use counts whole
+            hosts += sorted(exclusive_hosts(frozenset(hosts), gang.request.separation, topology).difference(hosts))
+        return [host for host in hosts if host not in known]
+
+    new = new_hosts(outcome)
     if not new or len(known) + len(new) <= limit:
         return outcome
     allowed = known.union(new[: max(0, limit - len(known))])
     if allowed and topology is not None:
         again = plan(frozenset(topology.tree.hosts) - allowed)
-        if isinstance(again, Placed):
+        if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit:
             return again
     there = f"; its namespace has slots on {plural(len(known), 'host')}" if known else ""
     return Waits(

@@ -41,7 +41,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
     limit, strict = waiting_limit(workload.namespace, view.policy), view.policy.queue.order == "strict"
     if strict or limit is not None:
         usage = weighted_usage(view)
-        members = gang.pod_group.members if gang.pod_group is not None else ()
+        members = gang.pod_group.members if gang.pod_group is not None and not gang.pod_group.placed else ()
         mine = first = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
         waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last

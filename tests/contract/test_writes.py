@@ -8,10 +8,10 @@ import pytest
 
 from engine import metrics
 from engine.api import names
-from engine.api.placement import Placement, WorkloadRef
+from engine.api.placement import GangRequest, Placement, WorkloadRef
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import PodSet, Workload
-from engine.cluster import writes
+from engine.cluster import placements, writes
 from engine.cluster.client import ApiError, ApiUnavailable, KubeClient
 from engine.cluster.lease import NotLeader
 from engine.cluster.workloads import workload
@@ -227,6 +227,19 @@ def test_a_new_spec_takes_away_what_it_does_not_name(fake: FakeApi, api: KubeCli
     known = placement(fake, spec={"topology": "a", "assignment": {"revision": 3}, "podSets": [1, 2]})
     assert isinstance(writes.replace_placement_spec(api, known, {"topology": "b", "podSets": [3]}, fence=ok), Done)
     assert stored(fake, PLACEMENT)["spec"] == {"topology": "b", "podSets": [3]}
+
+
+def test_parts_of_a_request_that_its_user_took_back_are_taken_away(fake: FakeApi, api: KubeClient) -> None:
+    """A body as the engine writes it, over one with everything that a request may have."""
+    gang = {"require": "rack", "prefer": None, "minAvailable": None, "relaxed": "rack"}
+    apart = {"exclusive": "rack", "spread": None, "spreadGroup": None}
+    known = placement(fake, spec={"profile": "spread", "separation": apart, "gang": gang, "podSets": []})
+    softer = replace(known, gang=GangRequest("block", None, None))
+    body = placements.placement_body(softer)
+    assert isinstance(writes.replace_placement_spec(api, known, body["spec"], fence=ok), Done)
+    spec = stored(fake, PLACEMENT)["spec"]
+    assert not {"profile", "separation"} & spec.keys()
+    assert spec["gang"] == {"require": "block"}
 
 
 def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, api: KubeClient) -> None:

@@ -203,12 +203,21 @@ class LiveReader:
         if not self._lock("", LEDGER_WAIT):
             return None
         try:
+            if self._view.gangs.gang_of(pod) is not None or self._of_daemon_set(pod):
+                return None
             if self._view.capacity.reserved_resource(pod, host) is None:
                 return None
             self._view.refresh()  # a follower does so five times a second: the gang may have started elsewhere
             return self._view.capacity.reserved_resource(pod, host)
         finally:
             self._view.lock.release()
+
+    def _of_daemon_set(self, pod: Pod) -> bool:
+        owner = pod.owner
+        if owner is None or (owner.api_version, owner.kind) != ("apps/v1", "DaemonSet"):
+            return False
+        known = self._stores.daemon_sets.get((pod.namespace, owner.name))
+        return known is not None and known.uid == owner.uid
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available.

@@ -90,7 +90,10 @@ class Reader(Protocol):
         """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
-        """Return a resource in which a pod would take reserved capacity on a host; None if there is none."""
+        """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none.
+
+        None also for pods of gangs and of DaemonSets, by their owners: labels prove nothing.
+        """
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         """Return the device annotation for a pod of the gang; None if its devices are no longer available."""

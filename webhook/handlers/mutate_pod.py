@@ -68,7 +68,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             _hold(edits, pod, view, pod_set=pod_set, template_selector={}, in_gang=False)
             if mark is not None:
                 translate_in(edits, (), managed=True, view=view, policy=policy)
-            show_devices(edits, policy=policy)
+                show_devices(edits, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)
             placed = _pod_on_slot(pod, member, view, policy, deadline)
@@ -112,9 +112,6 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
         return None
     placement = _placement(pod, member, view, deadline)
     if placement is None or placement.assignment is None:
-        return None
-    if member.grouped and pod.spec.annotations.get(names.REVISION) != str(placement.assignment.revision):
-        # Its Placement may be written without those of its pod group; the template has the revision after all of them.
         return None
     plan = placement.assignment.plan_of(pod_set.name)
     slot = slot_of_rank(plan, rank)

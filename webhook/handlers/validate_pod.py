@@ -15,6 +15,7 @@ from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
 from engine.cluster import objects
 from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
+from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
 from webhook.admission.objects import pod_of, projected
@@ -62,15 +63,14 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
 def validate_binding(review: Review, view: Reader) -> Response:
     """Answer the binding of a pod of no gang: refused if the pod takes capacity that is reserved for a gang.
 
-    Pods that the node itself needs, of exempt namespaces or of a system priority are never refused.
+    Pods of gangs and DaemonSets, of exempt namespaces or of a system priority are never refused.
     """
     policy, pod = view.policy, view.find(("", "Pod", review.namespace, review.name))
     if policy is None or policy.mode != "enforce" or not policy.reservations.guard or not isinstance(pod, Pod):
         return allowed()
-    if names.MANAGED in pod.spec.labels or (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
+    if (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
         return allowed()
-    exemption = pod_exemption(pod, view, policy)
-    if exemption is not None and REASONS[exemption].always_binds:
+    if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
     host = projected(review.object, objects.bound_node)
     resource = view.reserved_resource(pod, host)

@@ -128,7 +128,7 @@ def offline_cluster(
     elif asked is not None:
         policy = policy.model_copy(update={"topologies": (asked,)})
     records |= _of_registry(others, policy.registry, namespace, notes)
-    view = ClusterState(Stores(), policy, grace=0.0)
+    view = ClusterState(Stores(), policy, grace=0.0, new_daemon_sets=True)
     for name, store in view.stores.all().items():
         store.replace(records.get(name, []))
     view.refresh()

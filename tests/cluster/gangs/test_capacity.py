@@ -83,22 +83,31 @@ def test_usage_and_reservations_never_exceed_a_host_while_gangs_come_and_go(gang
 
 
 def test_a_pod_of_a_daemon_set_counts_before_it_is_there(gangs: Namespace) -> None:
-    """Its own gate holds it: the gang leaves its GPUs alone, and takes them when the DaemonSet is gone."""
-    gangs.fleet.grid("1x1x2")
+    """It runs on two hosts; on the third its own gate holds it: a gang leaves its GPUs alone until it is gone."""
+    hosts = gangs.fleet.grid("1x1x3")
     agent = {**_pod(4, 1), "nodeSelector": dict(gangs.fleet.selector), "schedulingGates": [{"name": "a.example/slow"}]}
     labels = {"app": "agent"}
     path = f"/apis/apps/v1/namespaces/{gangs.name}/daemonsets"
     spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": agent}}
     gangs.client.create(path, {"metadata": {"name": "agent"}, "spec": spec})
     pods = f"/api/v1/namespaces/{gangs.name}/pods"
-    eventually(lambda: len(gangs.client.items(pods, selector="app=agent")) == 2, message="the DaemonSet has its pods")
-    gangs.submit("whole", pods=2, annotations=require("rack"))
-    gangs.waits("whole")
-    gangs.submit("half", pods=2, gpus=4, annotations=require("rack"))
-    gangs.all_bound("half", 2)
+    agents = eventually(
+        lambda: len(found := gangs.client.items(pods, selector="app=agent")) == 3 and found,
+        message="the DaemonSet has its pods",
+    )
+    for pod in agents[:2]:
+        gangs.client.patch(f"{pods}/{pod['metadata']['name']}", {"spec": {"schedulingGates": []}})
+    eventually(
+        lambda: sum(bool(pod["spec"].get("nodeName")) for pod in gangs.client.items(pods, selector="app=agent")) == 2,
+        message="two of them are bound",
+    )
+    gangs.submit("half", pods=3, gpus=4, annotations=require("rack"))
+    assert set(gangs.all_bound("half", 3).values()) == set(hosts)
     delete_job(gangs, "half")
+    gangs.submit("whole", pods=1, annotations=require("rack"))
+    gangs.waits("whole")
     gangs.client.delete(f"{path}/agent")
-    gangs.all_bound("whole", 2)
+    gangs.all_bound("whole", 1)
 
 
 def test_a_terminating_pod_keeps_its_room_until_it_is_gone(gangs: Namespace) -> None:

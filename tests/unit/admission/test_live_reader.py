@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api import names
+from engine.api.objects import DaemonSet
 from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
 from engine.cache.state import ClusterState
@@ -15,7 +17,8 @@ from engine.cache.stores import Stores
 from engine.gang.request import parse_request
 from engine.gang.validation import checks
 from engine.policy.model import default_policy
-from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.cluster_records import gpu_nodes, job, node, placement, pod, shape
+from tests.support.cluster_records import spec as pod_spec
 from tests.support.eventually import eventually
 from webhook.admission import live_reader
 from webhook.admission.concurrency import ReviewSlots
@@ -195,3 +198,36 @@ def test_a_forecast_that_would_cost_too_much_is_not_made(view: ClusterState, mon
     assert forecast(told) is not None
     monkeypatch.setattr(live_reader, "FORECAST_CHECKS", dear - 1)
     assert forecast(told) is None
+
+
+def owned(kind: str, api_version: str, uid: str) -> Pod:
+    """A pod that asks for a GPU of a host of which all are reserved."""
+    one = pod(job("x", count=1), None)
+    spec = replace(one.spec, labels={names.MANAGED: "true"}, shape=shape(gpu=1))
+    return replace(one, spec=spec, owner=OwnerRef(api_version, kind, "agent", uid, True))
+
+
+@pytest.mark.parametrize(
+    ("one", "free"),
+    [
+        (owned("DaemonSet", "apps/v1", "uid-agent"), True),
+        (owned("DaemonSet", "apps/v1", "invented"), False),
+        (owned("DaemonSet", "example.com/v1", "uid-agent"), False),
+        (owned("ReplicaSet", "apps/v1", "uid-agent"), False),
+    ],
+)
+def test_only_pods_of_gangs_and_daemon_sets_that_exist_get_reserved_capacity(one: Pod, free: bool) -> None:
+    """An owner reference must name a DaemonSet that is there; a label proves nothing."""
+    stores = Stores()
+    view = ClusterState(stores)
+    stores.nodes.replace([node("h0")])
+    gang = job("train", count=8)
+    stores.workloads.replace([gang])
+    stores.placements.replace([placement(gang, {"h0": 8})])
+    template = pod_spec(shape=shape(gpu=1))
+    stores.daemon_sets.replace([DaemonSet("default", "agent", template, deleting=False, uid="uid-agent")])
+    stores.pods.replace([one, (member := pod(gang, 0, pin="h0"))])
+    view.refresh()
+    reader = LiveReader(view, own_username="us", own_namespace="topogate-system", policy_loaded=lambda: True)
+    assert (reader.reserved_resource(one, "h0") is None) == free
+    assert reader.reserved_resource(member, "h0") is None

@@ -44,10 +44,11 @@ def agent(of: DaemonSet, host: str, *, phase: str = "Running", serial: int = 0) 
 class Site:
     """What is watched, applied to the capacity as the cluster state does it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, without_pods: bool = True) -> None:
+        self.without_pods = without_pods
         self.capacity = Capacity()
         self.quotas: list[Quota] = []
-        self.expected = ExpectedDaemonPods(self.capacity, quotas=lambda _: self.quotas)
+        self.expected = ExpectedDaemonPods(self.capacity, quotas=lambda _: self.quotas, without_pods=without_pods)
         self.nodes: dict[str, Node] = {}
         self.sets: dict[str, DaemonSet] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -85,7 +86,7 @@ class Site:
 
     def afresh(self) -> dict[str, int]:
         """The same, counted by a site that sees only what there is now."""
-        site = Site()
+        site = Site(without_pods=self.without_pods)
         site.quotas = self.quotas
         for name, one in self.nodes.items():
             site.set_node(one, name)
@@ -156,6 +157,32 @@ def test_a_pod_that_no_empty_host_could_take_is_not_expected() -> None:
     assert site(daemon_set("a", 9)).free() == {"h0": 8, "h1": 8}
 
 
+def test_no_more_pods_are_expected_than_a_daemon_set_has() -> None:
+    """Its other pods may never come: whoever created it may have meant just that."""
+    one = daemon_set("a")
+    found = Site(without_pods=False)
+    for number in range(3):
+        found.set_node(node(f"h{number}"), f"h{number}")
+    found.set_daemon_set(one, "a")
+    assert set(found.free().values()) == {8}
+    pods = [agent(one, f"h{number}") for number in range(2)]
+    found.set_pod(pods[0], pods[0].key)
+    assert found.free() == {"h0": 7, "h1": 8, "h2": 8}
+    found.set_pod(pods[1], pods[1].key)
+    assert set(found.free().values()) == {7}
+    found.set_pod(None, pods[1].key)
+    assert found.free() == {"h0": 7, "h1": 8, "h2": 8}
+
+
+def test_only_what_frees_a_host_is_reported() -> None:
+    """A DaemonSet that changes without an effect makes nobody plan again."""
+    found = site(daemon_set("a"))
+    assert not found.expected.settle()
+    found.set_daemon_set(None, "a")
+    assert found.expected.settle()
+    assert not found.expected.settle()
+
+
 def test_pods_that_a_quota_does_not_admit_are_not_expected() -> None:
     """They will not be created, so nobody makes a cluster look full beyond what he may use."""
     found = site(daemon_set("a"), hosts=3)
@@ -215,12 +242,12 @@ STEP = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(STEP, max_size=25))
+@given(st.lists(STEP, max_size=25), st.booleans())
 def test_any_history_counts_like_counting_afresh(
-    history: list[tuple[Node | DaemonSet | Pod, bool] | int | None],
+    history: list[tuple[Node | DaemonSet | Pod, bool] | int | None], without_pods: bool
 ) -> None:
     """Hosts, DaemonSets and pods come, change and go, in any order; in between what was set is applied, or not."""
-    found = Site()
+    found = Site(without_pods=without_pods)
     for step in history:
         match step:
             case None:

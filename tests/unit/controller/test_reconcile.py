@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.field import FieldError
-from engine.api.placement import Placement, PodSetRequest
+from engine.api.placement import Assignment, Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.cache.capacity import Capacity
@@ -52,8 +52,11 @@ def understood(workload: Workload) -> PlacementRequest:
 class SomeHosts(HostHealth):
     """Hosts as a test names them; all others are well."""
 
-    def __init__(self, gang: Gang, *, overcommitted: frozenset[str], gone: frozenset[str]) -> None:
+    def __init__(
+        self, gang: Gang, *, overcommitted: frozenset[str], gone: frozenset[str], devices: Assignment | None
+    ) -> None:
         super().__init__(gang, Capacity(), {}, now=0.0)
+        self._other = devices
         self._overcommitted = overcommitted
         self._gone = gone
 
@@ -65,6 +68,9 @@ class SomeHosts(HostHealth):
 
     def down(self, host: str) -> float | None:
         return None
+
+    def other_devices(self) -> Assignment | None:
+        return self._other
 
 
 def look(
@@ -78,6 +84,7 @@ def look(
     placement_request: PlacementRequest | None = None,
     overcommitted: frozenset[str] = frozenset(),
     gone: frozenset[str] = frozenset(),
+    devices: Assignment | None = None,
 ) -> Decision:
     gang = Gang(
         workload=workload,
@@ -91,7 +98,7 @@ def look(
         timers=timers if timers is not None else Timers(),
         policy=policy or default_policy(),
         now=now,
-        hosts=SomeHosts(gang, overcommitted=overcommitted, gone=gone),
+        hosts=SomeHosts(gang, overcommitted=overcommitted, gone=gone, devices=devices),
     )
 
 
@@ -104,6 +111,28 @@ def test_a_held_workload_with_slots_is_resumed() -> None:
     """The plan is written down: let it run."""
     gang = job(count=2, held=True)
     assert isinstance(look(gang, placement(gang, {"h0": 2})).action, Resume)
+
+
+@pytest.mark.parametrize(
+    "other", [{"device_scope": "pcie"}, {"device_selector": "{}"}, {"gpu_strategy": "spread"}], ids=str
+)
+def test_other_devices_are_another_request(other: dict[str, str]) -> None:
+    """The user changed what the GPUs must be between the plan and the resume."""
+    gang = job(count=2, held=True)
+    asked = understood(gang)
+    asks = replace(asked, pod_sets=tuple(replace(one, **other) for one in asked.pod_sets))  # type: ignore[arg-type]
+    assert isinstance(look(gang, placement(gang, {"h0": 2}), placement_request=asks).action, Unplace)
+
+
+def test_a_failed_start_ends_before_its_devices_are_chosen_anew() -> None:
+    """The last leader suspended the gang for it; another revision would hide that."""
+    gang = job(count=2, held=True)
+    planned = placement(gang, {"h0": 2})
+    assert planned.assignment is not None
+    failed = {"count": 1, "hosts": ["h0"], "revision": planned.assignment.revision}
+    decision = look(gang, replace(planned, status={"failedStarts": failed}), devices=planned.assignment)
+    assert isinstance(decision.action, Unplace)
+    assert decision.action.reason == "StartTimeout"
 
 
 def test_the_time_for_pods_to_appear_begins_at_the_resume() -> None:

@@ -431,6 +431,7 @@ def test_slices_are_listed_in_layers(said: dict[str, str]) -> None:
         ("rak=4", "UnknownLevel", 'allowed: block, rack, host; did you mean "rack"?'),
         ("auto=4", "UnknownLevel", "allowed: block, rack, host"),
         ("rack=4,rack=2", "InvalidValue", "names level rack twice; keep one of them"),
+        (",".join(["rack=4"] * 8), "InvalidValue", "names 8 layers; there are at most 7 levels"),
         ("host=4,rack=2", "InvalidValue", "rack is not a finer level than host; name them coarse to fine"),
         ("rack=4,host=3", "SegmentNotDivisor", "host=3 must divide rack=4; for host use 1, 2 or 4"),
         (

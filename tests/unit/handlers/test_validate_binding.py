@@ -71,30 +71,15 @@ def test_nobody_is_refused_unless_the_policy_says_so(text: str) -> None:
     assert bound(web(), parse_policy(text)).allowed
 
 
-def test_pods_of_gangs_are_bound_to_their_slots() -> None:
+def test_our_label_alone_opens_nothing() -> None:
+    """Its user may write it on a pod at any time."""
     raw = web()
     raw["metadata"]["labels"] = {names.MANAGED: "true"}
-    assert bound(raw, parse_policy(GUARDED)).allowed
+    assert not bound(raw, parse_policy(GUARDED)).allowed
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        web(priority=2_000_000_000),
-        {
-            **web(),
-            "metadata": {
-                **web()["metadata"],
-                "ownerReferences": [
-                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
-                ],
-            },
-        },
-    ],
-    ids=["system priority", "DaemonSet"],
-)
-def test_what_the_node_itself_needs_is_never_refused(raw: Json) -> None:
-    assert bound(raw, parse_policy(GUARDED)).allowed
+def test_a_pod_of_a_system_priority_is_never_refused() -> None:
+    assert bound(web(priority=2_000_000_000), parse_policy(GUARDED)).allowed
 
 
 def test_pods_of_exempt_namespaces_are_never_refused() -> None:

@@ -109,6 +109,14 @@ def test_a_pod_of_an_older_template_gets_it_at_its_creation() -> None:
     assert apply(stored, mutate(review(stored, name=""), seen, 0.0)) == stored
 
 
+def test_a_pod_that_may_be_of_nobody_gets_no_variable() -> None:
+    """Its owner is not known yet; freed as a pod of no gang, it would see no GPU."""
+    pod = raw_pod(live(raw_job({})), index=1)
+    pod["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"limits": {CORE: "50", RATIO: "50"}}}]
+    stored = apply(pod, mutate(review(pod, name=""), view(), 0.0))
+    assert "env" not in stored["spec"]["containers"][0]
+
+
 @pytest.mark.parametrize(("value", "told"), [("guid", "env"), ("true", "env")])
 def test_another_value_is_refused_by_the_policy(value: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):

@@ -68,7 +68,7 @@ def test_a_gang_in_its_slots_breaches_nothing() -> None:
     """One pod is bound, one is on its way, in the rack that the gang requires."""
     pods = (pod("a", 0, bound="host-0"), pod("a", 1, pinned="host-1"))
     sight = Sight(job("a", pods=2), placement("host-0", "host-1"), pods)
-    assert breaches(sight, a=Member("a", 2, 8, "rack", ("rack", 2))) == []
+    assert breaches(sight, a=Member("a", 2, 8, "rack", (("rack", 2),))) == []
 
 
 def test_a_pod_that_is_going_shares_its_slot_with_its_replacement() -> None:
@@ -121,7 +121,7 @@ def test_a_slice_outside_its_level_is_a_breach() -> None:
     """The block is right, but ranks 2 and 3 are in two racks."""
     hosts = ("host-0", "host-1", "host-2", "host-5")
     pods = tuple(pod("a", rank, bound=host) for rank, host in enumerate(hosts))
-    found = breaches(Sight(job("a", pods=4), placement(*hosts), pods), a=Member("a", 4, 8, None, ("rack", 2)))
+    found = breaches(Sight(job("a", pods=4), placement(*hosts), pods), a=Member("a", 4, 8, None, (("rack", 2),)))
     assert [line.partition(":")[0] for line in found] == ["slice 1 of a"]
 
 

@@ -53,6 +53,14 @@ def test_a_gang_above_the_limit_by_itself_is_told_so() -> None:
     assert "would wait: needs 4 hosts" not in str(found[0]["warnings"])
 
 
+def test_a_domain_that_nobody_else_may_use_counts_whole() -> None:
+    """One small pod in a rack of its own takes four hosts from the others."""
+    alone = job("alone", 1, {**RACK, "topogate.dev/exclusive-topology": "rack"})
+    found = answer(grid(1, 2, 4), [at("a", alone)], policy=limited("maxReservedHosts: 3"))["workloads"]
+    assert (found[0]["verdict"], found[0]["reason"]) == ("waits", "ReservedHostsLimit")
+    assert found[0]["message"].startswith("needs 4 hosts; the limit is 3")
+
+
 FAIR = parse_policy("""
 topologies: [{name: default, preset: demo}]
 queue: {fairness: {mode: namespaces, weights: [{namespaces: [b], weight: 2}]}}
