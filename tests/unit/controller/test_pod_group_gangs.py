@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from engine.api import names
 from engine.api.objects import PodGroupObject
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.cache import gangs
 from engine.cache.gangs import MAX_MEMBERS
 from engine.gang.gang import held_by_us
 from tests.support.cluster_records import gpu_nodes, job, pod
@@ -396,3 +398,30 @@ def test_a_group_starts_exactly_when_its_minimum_exists_and_has_room(
     assert slots == (min(sum(counts), room) if min(sum(counts), room) >= least else 0)
     resumed = [number for number in range(len(counts)) if not held_by_us(leader.workload(f"m{number}"))]
     assert resumed == [number for number in range(len(counts)) if assigned(leader, f"m{number}")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["runs", "ended", "suspended", "gone"])), max_size=30))
+def test_which_workloads_count_depends_on_the_cluster_alone(changes: list[tuple[int, str]]) -> None:
+    """Not on the order of the changes: the three oldest that run, here, and the last three that ended."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1))
+    now: dict[int, str] = {}
+    with patch.object(gangs, "MAX_MEMBERS", 3):
+        for number, what in changes:
+            made = member(f"m{number}", count=1, least=2, created=1000.0 + number)
+            if what == "gone":
+                if now.pop(number, None):
+                    leader.stores.workloads.apply("DELETED", leader.workload(made.name))
+            else:
+                now[number] = what
+                said = {names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"} if what == "suspended" else made.annotations
+                leader.has(
+                    replace(made, finished=what == "ended", annotations=said, resource_version=leader.hands.version())
+                )
+            leader.view.take_changes()
+            running = [f"uid-m{one}" for one in sorted(now) if now[one] == "runs"]
+            past = [f"uid-m{one}" for one in sorted(now) if now[one] == "ended"]
+            if len(now) > 3:
+                for key in running:
+                    expected = {*running[:3], *past[-3:]} if key in running[:3] else set()
+                    assert leader.view.gangs.in_group_with([key]) == expected
