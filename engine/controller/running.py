@@ -153,6 +153,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
                 Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned again")
             )
     refused = () if grown is not None else assignments.refused
+    if ready and (group := gang.pod_group) is not None and not (group.placed or group.started):
+        # Those released before keep their slots; no other pod starts before the minimum of the group has some.
+        status, ready = status or Status("Placed", "WaitingForMembers", group.unplaced_text), ()
     if ready:
         return Decision(Release(ready), status or _progress(gang, live, unready, hosts, slow=slow), refused)
     wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)

@@ -65,6 +65,12 @@ class PodGroupState:
         """The message of a group with too few pods, or without a minimum."""
         return self.problem or f"{self.pods:,} of {plural(self.minimum, 'pod')} of pod group {self.name} exist"
 
+    @property
+    def unplaced_text(self) -> str:
+        """The message of a group in which too few pods have slots."""
+        unplaced = f"{self.assigned:,} of {plural(self.minimum, 'pod')} of pod group {self.name} have slots"
+        return self.problem or unplaced
+
 
 @dataclass(frozen=True, slots=True)
 class Gang:

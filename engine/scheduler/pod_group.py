@@ -54,14 +54,19 @@ def _plan_in_order(
     """Return the assumed plans, and what does not fit beside them."""
     plans: dict[GangKey, tuple[Gang, Placed, Placement]] = {}
     missed: list[tuple[Gang, Waits | Never]] = []
-    for gang in order:
-        outcome = plan(gang)
-        if not isinstance(outcome, Placed):
-            missed.append((gang, outcome))
-            continue
-        placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=now)
-        view.assume(gang.key, placement)
-        plans[gang.key] = (gang, outcome, placement)
+    try:
+        for gang in order:
+            outcome = plan(gang)
+            if not isinstance(outcome, Placed):
+                missed.append((gang, outcome))
+                continue
+            placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=now)
+            plans[gang.key] = (gang, outcome, placement)
+            view.assume(gang.key, placement)
+    except Exception:
+        for key in plans:
+            view.retract(key)
+        raise
     return plans, missed
 
 

@@ -45,7 +45,8 @@ class Undetermined:
 class Member:
     """A pod of `pod_set` of a gang of `workload`, with the request `ask`; `key` and `group` as in `engine.gang.key`.
 
-    `minimum`: how many pods of the gang exist at least before any of them can run.
+    `minimum`: how many pods of the gang exist at least before any of them can run. `grouped`: its request names a pod
+    group.
     """
 
     workload: Workload
@@ -54,6 +55,7 @@ class Member:
     key: GangKey
     group: str | None = None
     minimum: int = 1
+    grouped: bool = False
 
 
 Membership = NotManaged | Undetermined | Member
@@ -90,7 +92,9 @@ def _of_workload(pod: Pod, workload: Workload, request: PlacementRequest, key: G
     ask = next((one for one in request.pod_sets if pod_set is not None and one.name == pod_set.name), None)
     if pod_set is None or ask is None or not has_group(workload, group):
         return Undetermined()
-    return Member(workload, pod_set, ask, key, group, _minimum(workload, request))
+    return Member(
+        workload, pod_set, ask, key, group, _minimum(workload, request), grouped=request.pod_group is not None
+    )
 
 
 def _minimum(workload: Workload, request: PlacementRequest) -> int:

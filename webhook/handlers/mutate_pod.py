@@ -113,6 +113,9 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     placement = _placement(pod, member, view, deadline)
     if placement is None or placement.assignment is None:
         return None
+    if member.grouped and pod.spec.annotations.get(names.REVISION) != str(placement.assignment.revision):
+        # Its Placement may be written without those of its pod group; the template has the revision after all of them.
+        return None
     plan = placement.assignment.plan_of(pod_set.name)
     slot = slot_of_rank(plan, rank)
     node = view.node(slot.host) if slot is not None else None

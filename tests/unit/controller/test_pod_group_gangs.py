@@ -217,6 +217,45 @@ def test_a_started_half_stays_when_the_other_loses_its_slots() -> None:
     assert not leader.workload("a").suspended
 
 
+def test_a_part_that_cannot_be_suspended_starts_no_further_pod_before_the_rest_has_slots() -> None:
+    """Its slots were written without those of the other; one of its pods is free already, and may be bound."""
+    before = led(member("a"), member("b"))
+    done = before.placed("a")
+    assert done is not None
+    first = replace(member("a"), suspended=False, suspendable=False)
+    leader = Leader(nodes=gpu_nodes(1, 1, 7))
+    pods = [pod(first, 0, gated=False), *(pod(first, rank, gated=True) for rank in (1, 2, 3))]
+    leader.has(done, first, member("b"), *pods)
+    leader.settle()
+    leader.later(5)
+    assert leader.hands.of("release") == []
+    assert assigned(leader, "a") == 4
+    assert leader.status("a") == ("Placed", "WaitingForMembers")
+    assert message(leader, "a") == "4 of 8 pods of pod group g have slots"
+    leader.has(*gpu_nodes(1, 1, 8))
+    leader.settle()
+    assert assigned(leader, "b") == 4
+    assert len(leader.hands.of("release")) == 3
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_plan_that_fails_leaves_none_of_its_group_assumed(nth: int) -> None:
+    """The room is free for others meanwhile, and the group is planned again."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    leader.has(member("a"), member("b"))
+
+    def broken(name: str) -> None:
+        if len(leader.hands.planned) == nth:
+            crash(name)
+
+    leader.hands.broken["plan"] = broken
+    leader.turn()
+    assert [leader.view.gangs.holds(f"uid-{name}") for name in "ab"] == [False, False]
+    leader.has(job("alone", count=8, held=True))
+    leader.settle(2)
+    assert leader.hands.of("place") == ["alone"]
+
+
 # -- members that have ended -----------------------------------------------------------------------------------------
 
 

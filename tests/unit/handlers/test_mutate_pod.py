@@ -279,6 +279,18 @@ def test_a_newer_placement_than_the_template_names_is_used() -> None:
     assert pod["metadata"]["annotations"][names.REVISION] == "7"
 
 
+@pytest.mark.parametrize(("revision", "held"), [(None, True), ("1", True), ("2", False)])
+def test_a_pod_of_a_pod_group_is_pinned_only_if_its_template_names_the_revision_in_force(
+    revision: str | None, held: bool
+) -> None:
+    """The template gets it after all Placements of the group are written; the leader releases any other pod."""
+    job = live(raw_job({names.REQUIRE: "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "8"}))
+    owner = replace(workload(job), namespace="ml")
+    view = FakeView(workloads=[owner], placements=[placed(owner, HOSTS, revision=2)])
+    pod = created(raw_pod(job, annotations={names.REVISION: revision} if revision else None), view)
+    assert is_held(pod) is held
+
+
 def test_a_pod_that_grew_after_it_was_pinned_is_held_again_and_the_pin_is_gone() -> None:
     selector = {"disk": "ssd"}
     nodes = [replace(node, labels={**node.labels, **selector}) for node in NODES]
