@@ -304,6 +304,24 @@ def test_a_member_of_an_earlier_run_counts_for_none_of_the_next() -> None:
     assert leader.status("b")[0] == "Waiting"
 
 
+def test_a_member_planned_again_waits_once_the_ended_one_is_deleted_until_its_minimum_is_lowered() -> None:
+    leader = led(member("a"), member("b"))
+    run(leader, "b")
+    leader.later(3)
+    ended(leader, "b")
+    leader.stores.workloads.apply("DELETED", leader.workload("b"))
+    leader.later(700)  # no pod of a appears: its slots go back
+    leader.later(700)
+    assert leader.hands.of("suspend") == ["a"]
+    assert message(leader, "a") == "4 of 8 pods of pod group g exist"
+    found = leader.workload("a")
+    lowered = {**found.annotations, names.MIN_AVAILABLE: "4"}
+    leader.has(replace(found, annotations=lowered, resource_version=leader.hands.version()))
+    leader.settle()
+    assert assigned(leader, "a") == 4
+    assert leader.hands.of("resume")[-1] == "a"
+
+
 # -- the limit of members --------------------------------------------------------------------------------------------
 
 
