@@ -203,7 +203,7 @@ class LiveReader:
         if not self._lock("", LEDGER_WAIT):
             return None
         try:
-            if self._view.gangs.gang_of(pod) is not None or self._of_daemon_set(pod):
+            if self._has_slots(pod) or self._of_daemon_set(pod):
                 return None
             if self._view.capacity.reserved_resource(pod, host) is None:
                 return None
@@ -211,6 +211,11 @@ class LiveReader:
             return self._view.capacity.reserved_resource(pod, host)
         finally:
             self._view.lock.release()
+
+    def _has_slots(self, pod: Pod) -> bool:
+        key = self._view.gangs.gang_of(pod)
+        plan = self._view.gangs.plan_of(key) if key is not None else None
+        return plan is not None and plan.assignment is not None
 
     def _of_daemon_set(self, pod: Pod) -> bool:
         owner = pod.owner

@@ -221,13 +221,14 @@ def test_only_pods_of_gangs_and_daemon_sets_that_exist_get_reserved_capacity(one
     stores = Stores()
     view = ClusterState(stores)
     stores.nodes.replace([node("h0")])
-    gang = job("train", count=8)
-    stores.workloads.replace([gang])
+    gang, other = job("train", count=8), job("other", count=1)
+    stores.workloads.replace([gang, other])
     stores.placements.replace([placement(gang, {"h0": 8})])
     template = pod_spec(shape=shape(gpu=1))
     stores.daemon_sets.replace([DaemonSet("default", "agent", template, deleting=False, uid="uid-agent")])
-    stores.pods.replace([one, (member := pod(gang, 0, pin="h0"))])
+    stores.pods.replace([one, (member := pod(gang, 0, pin="h0")), (stranger := pod(other, 0))])
     view.refresh()
     reader = LiveReader(view, own_username="us", own_namespace="topogate-system", policy_loaded=lambda: True)
     assert (reader.reserved_resource(one, "h0") is None) == free
     assert reader.reserved_resource(member, "h0") is None
+    assert reader.reserved_resource(stranger, "h0") is not None
