@@ -360,7 +360,9 @@ class GangIndex:
         """Forget which workloads of a pod group count, if a change of one may concern that."""
         known = self._counted.get(group)
         if len(self._groups.get(group, ())) <= MAX_MEMBERS or (
-            known is not None and not same and (key_of(workload) in known[0] or _age(workload) <= known[2])
+            known is not None
+            and not same
+            and (workload.finished or key_of(workload) in known[0] or _age(workload) <= known[2])
         ):
             self._counted.pop(group, None)
 

@@ -30,10 +30,16 @@ class Snapshot:
     pods: list[Json]
 
     def usage(self) -> Sums:
-        """Host -> resources of the pods that are bound there and have not ended."""
+        """Host -> resources of the pods that are bound there and have not ended.
+
+        A pod that terminates shares its slot with its replacement: a Job that is suspended and resumed at once keeps
+        its slots, and has both for a moment.
+        """
         sums: Sums = defaultdict(Counter)
-        for pod in self.pods:
-            if pod["spec"].get("nodeName") and not ended(pod):
+        there = [pod for pod in self.pods if pod["spec"].get("nodeName") and not ended(pod)]
+        live = {_slot(pod) for pod in there if "deletionTimestamp" not in pod["metadata"]}
+        for pod in there:
+            if "deletionTimestamp" not in pod["metadata"] or _slot(pod) not in live:
                 sums[pod["spec"]["nodeName"]].update(_requests(pod["spec"]))
         return sums
 
@@ -115,6 +121,11 @@ def _over(job: Json) -> bool:
 
 def _owner(pod: Json) -> str:
     return next((str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])), "")
+
+
+def _slot(pod: Json) -> tuple[str, str, str]:
+    """Owner, index and host."""
+    return (_owner(pod), pod["metadata"].get("labels", {}).get(INDEX, pod["metadata"]["name"]), pod["spec"]["nodeName"])
 
 
 def _requests(spec: dict[str, Any]) -> Counter[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
@@ -457,6 +457,7 @@ def test_a_group_starts_exactly_when_its_minimum_exists_and_has_room(
     assert resumed == [number for number in range(len(counts)) if assigned(leader, f"m{number}")]
 
 
+@example([(0, "runs"), (1, "runs"), (2, "runs"), (3, "runs"), (3, "ended")])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["runs", "ended", "suspended", "gone"])), max_size=30))
 def test_which_workloads_count_depends_on_the_cluster_alone(changes: list[tuple[int, str]]) -> None:
