@@ -95,8 +95,8 @@ class PodSpec:
     unmodelled: tuple[str, ...]
     preferences: tuple[str, ...] = ()
     containers: int = 0  # init containers included
-    claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
-    claim_classes: tuple[str | None, ...] = ()  # the StorageClasses of its ephemeral volumes; None: the default
+    volume_claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
+    volume_classes: tuple[str | None, ...] = ()  # the StorageClasses of its ephemeral volumes; None: the default
 
 
 @dataclass(frozen=True, slots=True)

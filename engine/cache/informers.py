@@ -62,7 +62,7 @@ class Informers:
         volumes = object_path("v1", "persistentvolumes")
         self._add(api, "persistentvolumes", volumes, objects.persistent_volume, stores.volumes)
         claims = object_path("v1", "persistentvolumeclaims")
-        self._add(api, "persistentvolumeclaims", claims, objects.persistent_volume_claim, stores.claims)
+        self._add(api, "persistentvolumeclaims", claims, objects.persistent_volume_claim, stores.volume_claims)
         classes = object_path("storage.k8s.io/v1", "storageclasses")
         self._add(api, "storageclasses", classes, objects.storage_class, stores.storage_classes)
         self._add(

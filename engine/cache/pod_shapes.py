@@ -84,16 +84,16 @@ class PodShapes:
 
         A claim with a volume goes where that is; one without goes where its class makes volumes.
         """
-        if not (template.claims or template.claim_classes):
+        if not (template.volume_claims or template.volume_classes):
             return ()
         found: list[tuple[SelectorTerm, ...] | None] = []
-        for name in template.claims:
-            claim = self._stores.claims.get((namespace, name))
+        for name in template.volume_claims:
+            claim = self._stores.volume_claims.get((namespace, name))
             if claim is None:
                 continue
             volume = self._stores.volumes.get(claim.volume) if claim.volume else None
             found.append(volume.terms if volume is not None else self._made_by(claim.storage_class))
-        found += [self._made_by(name) for name in template.claim_classes]
+        found += [self._made_by(name) for name in template.volume_classes]
         return tuple(dict.fromkeys(terms for terms in found if terms is not None))
 
     def _made_by(self, storage_class: str | None) -> tuple[SelectorTerm, ...] | None:

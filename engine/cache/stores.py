@@ -43,7 +43,7 @@ class Stores:
         )
         self.daemon_sets: Store[DaemonSet] = Store(key=lambda item: (item.namespace, item.name))
         self.volumes: Store[PersistentVolume] = Store(key=lambda item: item.name)
-        self.claims: Store[PersistentVolumeClaim] = Store(key=lambda item: (item.namespace, item.name))
+        self.volume_claims: Store[PersistentVolumeClaim] = Store(key=lambda item: (item.namespace, item.name))
         self.storage_classes: Store[StorageClass] = Store(key=lambda item: item.name)
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
@@ -64,7 +64,7 @@ class Stores:
             "quotas": self.quotas,
             "daemonsets": self.daemon_sets,
             "persistentvolumes": self.volumes,
-            "persistentvolumeclaims": self.claims,
+            "persistentvolumeclaims": self.volume_claims,
             "storageclasses": self.storage_classes,
             "priorityclasses": self.priority_classes,
             "runtimeclasses": self.runtime_classes,

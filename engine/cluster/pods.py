@@ -124,8 +124,8 @@ def pod_spec(
         unmodelled=_unmodelled(spec, meta, namespace),
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),
         preferences=_preferences(spec),
-        claims=_claims(spec.volumes),
-        claim_classes=_claim_classes(spec.volumes),
+        volume_claims=_volume_claims(spec.volumes),
+        volume_classes=_volume_classes(spec.volumes),
     )
 
 
@@ -328,12 +328,12 @@ def selector_terms(raw: wire.NodeSelector) -> tuple[SelectorTerm, ...]:
     )
 
 
-def _claims(volumes: Iterable[wire.Volume] | None) -> tuple[str, ...]:
+def _volume_claims(volumes: Iterable[wire.Volume] | None) -> tuple[str, ...]:
     sources = (one.persistent_volume_claim for one in volumes or ())
     return tuple(dict.fromkeys(source.claim_name for source in sources if source is not None and source.claim_name))
 
 
-def _claim_classes(volumes: Iterable[wire.Volume] | None) -> tuple[str | None, ...]:
+def _volume_classes(volumes: Iterable[wire.Volume] | None) -> tuple[str | None, ...]:
     templates = (one.ephemeral.volume_claim_template for one in volumes or () if one.ephemeral is not None)
     specs = (template.spec for template in templates if template is not None and template.spec is not None)
     return tuple(dict.fromkeys(spec.storage_class_name for spec in specs))

@@ -114,10 +114,10 @@ def template_of(pod: Pod, annotations: Mapping[str, str]) -> PodSpec:
     return replace(spec, annotations=annotations, gates=gates, node_name="", runtime_class=runtime_class)
 
 
-def _with_common_claims(template: PodSpec, pods: Iterable[Pod]) -> PodSpec:
+def _with_common_volume_claims(template: PodSpec, pods: Iterable[Pod]) -> PodSpec:
     """Return the template without its volumes, unless all pods have the same: one shape stands for all of them."""
-    alike = {(pod.spec.claims, pod.spec.claim_classes) for pod in pods}
-    return template if len(alike) <= 1 else replace(template, claims=(), claim_classes=())
+    alike = {(pod.spec.volume_claims, pod.spec.volume_classes) for pod in pods}
+    return template if len(alike) <= 1 else replace(template, volume_claims=(), volume_classes=())
 
 
 def eligible(pod: Pod) -> tuple[object, ...]:
@@ -174,7 +174,7 @@ def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[st
     if in_pod_group(first, dialects=dialects):
         size = max(1, len(left), size if coming else 0)
     done = [pod for pod in pods if pod.finished]
-    template = _with_common_claims(_template(first, dialects), left)
+    template = _with_common_volume_claims(_template(first, dialects), left)
     requests = largest(pod.spec.shape.requests for pod in left)
     if requests:
         template = replace(template, shape=with_requests(template.shape, requests))
@@ -346,7 +346,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
     live = [pod for pod in pods if is_live(pod)]
     held = [pod for pod in live if names.GATE in pod.spec.gates]
     first = next(iter(held or live or pods))
-    template = _with_common_claims(_single_template(first, dialects), live)
+    template = _with_common_volume_claims(_single_template(first, dialects), live)
     alike = [pod.spec.shape.requests for pod in held if pod.key != first.key]
     if alike:
         template = replace(template, shape=with_requests(template.shape, largest((template.shape.requests, *alike))))

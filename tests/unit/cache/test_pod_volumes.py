@@ -43,11 +43,11 @@ def racks(
 ) -> set[str]:
     """The racks that pods with these claims may be in; the template mounts `data`, unless it says otherwise."""
     stores = Stores()
-    stores.claims.replace([objects.persistent_volume_claim(one) for one in claims])
+    stores.volume_claims.replace([objects.persistent_volume_claim(one) for one in claims])
     stores.volumes.replace([objects.persistent_volume(one) for one in volumes])
     stores.storage_classes.replace([objects.storage_class(one) for one in classes])
     asked = job(count=2)
-    fields: Any = template or {"claims": ("data",)}
+    fields: Any = template or {"volume_claims": ("data",)}
     spec: PodSpec = replace(asked.template, **fields)
     workload = changed(asked, template=spec)
     shape = PodShapes(stores).shape_of(workload, workload.pod_sets[0])
@@ -79,12 +79,12 @@ def test_without_a_class_the_default_one_counts() -> None:
 
 
 def test_an_ephemeral_volume_goes_by_its_class() -> None:
-    assert racks(classes=(storage_class("fast", "r1"),), claim_classes=("fast",)) == {"r1"}
+    assert racks(classes=(storage_class("fast", "r1"),), volume_classes=("fast",)) == {"r1"}
 
 
 def test_all_volumes_must_be_in_reach() -> None:
     bound = claim("data", volumeName="v"), claim("logs", volumeName="w")
-    assert racks(*bound, volumes=(volume("v", "r1"), volume("w", "r0")), claims=("data", "logs")) == set()
+    assert racks(*bound, volumes=(volume("v", "r1"), volume("w", "r0")), volume_claims=("data", "logs")) == set()
 
 
 @pytest.mark.parametrize("known", [(), (claim("data", volumeName="gone"),), (claim("data", storageClassName="gone"),)])
