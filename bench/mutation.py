@@ -23,8 +23,8 @@ from bench.subjects import COLUMNS, Subject, measured
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster import objects
-from engine.devices.resources import CORE, GPU, MEMORY, RATIO
 from engine.policy.model import parse_policy
+from engine.resources.names import CORE, GPU, MEMORY, RATIO
 from local import nodes
 from local.nodes import Grid, HostShape
 from webhook.admission.live_reader import LiveReader

@@ -60,8 +60,8 @@ class Shape:
     `requests` are effective (Kubernetes formula: max of init, sum of containers and sidecars, plus overhead), sorted by
     name, in planner units, always with `pods: 1`; claims (`engine.api.resources`: host ports and the like) are requests
     of 1. `affinity` is None without required node affinity; its terms are ORed. `devices` is the device request of the
-    requests (`engine.devices`), None when they name no device. `volumes`: of each volume that is tied to nodes the ORed
-    terms that a node must match. Hashable: slots are cached per shape.
+    requests (`engine.resources`), None when they name no device. `volumes`: of each volume that is tied to nodes the
+    ORed terms that a node must match. Hashable: slots are cached per shape.
     """
 
     requests: Requests

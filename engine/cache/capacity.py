@@ -24,11 +24,11 @@ from engine.cache.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
-from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.devices.usage import DeviceHolding
 from engine.gang.key import is_orphan
 from engine.planner.plan import SlotIndex
 from engine.planner.tree import Bools, Ints64
+from engine.resources.names import KOORDINATOR, WHOLE
 from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]

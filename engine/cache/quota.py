@@ -16,7 +16,7 @@ from engine.api.objects import Quota
 from engine.api.pod import Pod, PodSpec
 from engine.api.resources import Requests, format_units
 from engine.api.text import plural
-from engine.devices.resources import CORE, GPU, RATIO, WHOLE, is_gpu
+from engine.resources.names import CORE, GPU, RATIO, WHOLE, is_gpu
 
 # Names for a part of a GPU, in percent of one.
 _PARTS: Final = frozenset({GPU, CORE, RATIO})

@@ -22,8 +22,8 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
 from engine.cluster.store import KindStores, Store
-from engine.devices.resources import ReportedNodes
 from engine.gang.key import placed_key
+from engine.resources.names import ReportedNodes
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 

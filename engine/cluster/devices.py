@@ -20,8 +20,7 @@ from engine.api.resources import Quantity, QuantityError
 from engine.api.text import quote, sanitize
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.devices.inventory import MAX_DEVICES
-from engine.devices.resources import CORE, KINDS, MAX_BYTES, MEMORY, RATIO, SHARES, WHOLE, amount
+from engine.resources.names import CORE, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, amount
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"

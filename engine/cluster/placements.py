@@ -29,7 +29,7 @@ from engine.api.rank import count_ranks, format_ranks, parse_ranks
 from engine.api.resources import QuantityError, format_bytes
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.devices.resources import KINDS, MAX_BYTES, WHOLE, amount
+from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount
 
 
 def placement(source: Source) -> Placement:

@@ -16,7 +16,7 @@ from engine.api.pod import OwnerRef, Pod, PodSpec, Readiness, SelectorRequiremen
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.devices.request import device_request
+from engine.resources.request import device_request
 
 # Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
 # The labels that an entry of engine/kinds/kinds.yaml reads have to be among them; those of a policy's entries come with

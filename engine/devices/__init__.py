@@ -1,1 +1,1 @@
-"""Devices: what pods request, what hosts have, what is free, and which ones a pod gets."""
+"""Devices of hosts: what hosts have, what is free, and which ones a pod gets."""

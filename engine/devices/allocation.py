@@ -20,8 +20,7 @@ from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.resources import QuantityError, format_bytes
 from engine.api.text import quote, sanitize
-from engine.devices.inventory import MAX_DEVICES
-from engine.devices.resources import CORE, FPGA, KINDS, MAX_BYTES, MEMORY, RATIO, RDMA, WHOLE, amount
+from engine.resources.names import CORE, FPGA, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, RDMA, WHOLE, amount
 
 # Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
 MAX_TEXT: Final = 256 * 1024

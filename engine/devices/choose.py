@@ -14,7 +14,6 @@ from collections.abc import Hashable, Sequence
 from engine.api.device import SCOPES, Device, DeviceRequest, DeviceUse
 from engine.devices.fit import slots, times
 from engine.devices.free import FreeDevice, devices_asked, gpu_use, share_use
-from engine.devices.resources import WHOLE
 from engine.devices.scopes import (
     Minors,
     Partitions,
@@ -25,6 +24,7 @@ from engine.devices.scopes import (
     pcie_scope,
     within_one,
 )
+from engine.resources.names import WHOLE
 
 
 def choose_devices(

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from engine.api.device import Device, DeviceRequest
 from engine.devices.free import FreeDevice, devices_asked, gpu_part
-from engine.devices.resources import MAX_BYTES, WHOLE
 from engine.devices.scopes import Partitions, pods_in_scope
 from engine.planner.tree import Bools, Ints64
+from engine.resources.names import MAX_BYTES, WHOLE
 
 Percents = npt.NDArray[np.int16]
 

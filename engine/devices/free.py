@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
-from engine.devices.resources import WHOLE
+from engine.resources.names import WHOLE
 
 # More than any device has: the memory part of a request on a device that does not report its memory.
 _NEVER: Final = WHOLE + 1

@@ -23,10 +23,10 @@ from engine.devices.fit import slots as slots_on
 from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Rows, Summary
-from engine.devices.resources import KOORDINATOR, WHOLE
 from engine.devices.scopes import reported_scopes
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Bools, Ints64
+from engine.resources.names import KOORDINATOR, WHOLE
 
 Uses = tuple[DeviceUse, ...]
 

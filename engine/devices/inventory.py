@@ -8,11 +8,8 @@ from typing import Final
 
 from engine.api.device import Device, NodeDevices
 from engine.api.resources import Resources
-from engine.devices.resources import CORE, GPU, KINDS, MAX_BYTES, MEMORY, RATIO, SHARES, WHOLE, whole_names
+from engine.resources.names import CORE, GPU, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, whole_names
 
-# Devices of one kind on one host, and in one Device object. The densest hosts have 16 GPUs, which time slicing
-# multiplies; beyond it is a mistake.
-MAX_DEVICES: Final = 256
 # Sets of one size in a table of partitions, and sizes: 16 GPUs have 120 pairs. Choosing compares each with each.
 MAX_PARTITIONS: Final = 128
 MAX_SIZES: Final = 16

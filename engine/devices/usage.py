@@ -15,7 +15,7 @@ from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices.choose import best_fit, tightest_fit
 from engine.devices.free import FreeDevice, completed, devices_asked, gpu_use, share_use, unused
 from engine.devices.inventory import Inventory
-from engine.devices.resources import WHOLE
+from engine.resources.names import WHOLE
 
 Holder = tuple[str, ...]
 _Size = tuple[bool, int, int, int, int, int, int]

@@ -15,7 +15,7 @@ from typing import Final
 from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
-from engine.devices.request import device_request
+from engine.resources.request import device_request
 
 # Why a host is not eligible. `engine.scheduler.explain` counts the hosts by these words, and shows most of them.
 CORDONED: Final = "cordoned"

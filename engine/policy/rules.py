@@ -13,10 +13,10 @@ from engine.api import names
 from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
 from engine.api.text import join_and, join_comma, quote
-from engine.devices.resources import KOORDINATOR, NVIDIA
 from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.fields import GANG_PODS, NAMESPACE_GANGS
 from engine.policy.patterns import first_for_all
+from engine.resources.names import KOORDINATOR, NVIDIA
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
 DEFAULT_REQUESTS: Final = frozenset(

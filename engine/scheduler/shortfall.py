@@ -14,12 +14,12 @@ from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
 from engine.api.resources import is_claim
 from engine.cache.capacity import Capacity, SlotCounts
-from engine.devices.request import asked_in_words
-from engine.devices.resources import KOORDINATOR, WHOLE, whole_names
 from engine.gang.shape import TAINT, repairable
 from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64
+from engine.resources.names import KOORDINATOR, WHOLE, whole_names
+from engine.resources.request import asked_in_words
 from engine.topology.topology import Topology
 
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
 from engine.api.resources import effective
-from engine.devices.containers import Container, PodResources, pod_resources
-from engine.devices.request import device_request, dimensions
-from engine.devices.resources import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, RDMA, Reported, whole_names
-from engine.devices.translation import Mode, Translation, translate
+from engine.resources.containers import Container, PodResources, pod_resources
+from engine.resources.names import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, RDMA, Reported, whole_names
+from engine.resources.request import device_request, dimensions
+from engine.resources.translation import Mode, Translation, translate
 from tests.support.translations import applied
 
 WHOLE = whole_names()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
+from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from tests.support.admission import (
     UID,
     FakeView,

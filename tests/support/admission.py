@@ -19,7 +19,6 @@ from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.cluster import workloads as cluster_workloads
 from engine.devices.allocation import Uses, allocation
-from engine.devices.resources import Reported
 from engine.gang import key as gang_key
 from engine.gang.key import placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
@@ -27,6 +26,7 @@ from engine.gang.request import PlacementRequest
 from engine.gang.shape import shape_hash
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
+from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes

@@ -12,7 +12,7 @@ from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
 from engine.devices.allocation import format_allocated
-from engine.devices.request import device_request
+from engine.resources.request import device_request
 from tests.support.cluster_records import changed, job, node
 
 GIB = 2**30

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.api.device import Device, DeviceRequest
-from engine.devices.containers import Container, PodResources, amount
 from engine.devices.fit import slots
 from engine.devices.free import gpu_use, unused
-from engine.devices.request import dimensions
-from engine.devices.resources import CORE, KOORDINATOR, MEMORY, RATIO, Reported, whole_names
-from engine.devices.translation import translate
+from engine.resources.containers import Container, PodResources, amount
+from engine.resources.names import CORE, KOORDINATOR, MEMORY, RATIO, Reported, whole_names
+from engine.resources.request import dimensions
+from engine.resources.translation import translate
 from tests.support.translations import applied
 
 _FILE = Path(__file__).parent.parent / "data" / "koordinator_cases.json"

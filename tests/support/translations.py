@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.devices.containers import Container, PodResources
-from engine.devices.translation import Translation
+from engine.resources.containers import Container, PodResources
+from engine.resources.translation import Translation
 
 
 def applied(pod: PodResources, done: Translation) -> PodResources:

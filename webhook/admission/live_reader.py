@@ -14,7 +14,6 @@ from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
-from engine.devices.resources import Reported
 from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
 from engine.gang.key import placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
@@ -23,6 +22,7 @@ from engine.gang.slots import slot_of_rank
 from engine.gang.validation import checks
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
+from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology

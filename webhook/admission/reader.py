@@ -11,11 +11,11 @@ from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.devices.allocation import Uses
-from engine.devices.resources import Reported
 from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
+from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology
 

@@ -1,7 +1,8 @@
 """GPU requests in a review: translated, checked, and kept unchanged if a file is applied again.
 
-The rules are in `engine.devices`; this module applies them to decoded objects. One function, `translate` of
-`engine.devices.translation`, checks and translates: `/mutate` uses the changes that it returns, `/validate` its errors.
+The rules are in `engine.resources`; this module applies them to decoded objects. One function, `translate` of
+`engine.resources.translation`, checks and translates: `/mutate` uses the changes that it returns, `/validate` its
+errors.
 We write into an object only the resources of its containers and the two annotations about them.
 """
 
@@ -15,11 +16,11 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError, path_of
-from engine.devices.annotations import reapplied, recorded_requests
-from engine.devices.containers import PodResources, pod_resources
-from engine.devices.resources import device_names, whole_names
-from engine.devices.translation import Translation, in_scope, translate
 from engine.policy.model import Policy
+from engine.resources.annotations import reapplied, recorded_requests
+from engine.resources.containers import PodResources, pod_resources
+from engine.resources.names import device_names, whole_names
+from engine.resources.translation import Translation, in_scope, translate
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review

@@ -11,10 +11,10 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.pod import Pod, PodSpec
 from engine.api.workload import PodSet, Workload
-from engine.devices.resources import GPU_NAMES
 from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_own_annotations
 from engine.gang.validation import can_be_in_group
 from engine.policy.model import Policy
+from engine.resources.names import GPU_NAMES
 from webhook.admission.patch import Edits, Path
 
 

@@ -18,8 +18,8 @@ from engine.cache.informers import ForeignInformers, follow_or_warn
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.lease import LeaseCandidate, NotLeader
-from engine.devices.resources import whole_names
 from engine.policy.source import PolicySource
+from engine.resources.names import whole_names
 from webhook.configuration.policy_webhooks import RESOURCES, PairMalformed, entries, keep
 from webhook.service.ca_rotation import CurrentAuthority
 from webhook.service.own_objects import OwnObjects

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, MEMORY, RATIO
+from engine.resources.names import CORE, MEMORY, RATIO
 from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service

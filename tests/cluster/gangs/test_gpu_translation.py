@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, GPU, MEMORY, NVIDIA, RATIO
+from engine.resources.names import CORE, GPU, MEMORY, NVIDIA, RATIO
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.nodes import HostShape

@@ -11,7 +11,7 @@ import pytest
 from engine.api.device import Device
 from engine.cluster.devices import MAX_FAULTS, node_devices
 from engine.cluster.wire import ProjectionError
-from engine.devices.inventory import MAX_DEVICES
+from engine.resources.names import MAX_DEVICES
 
 GPU: dict[str, Any] = {
     "type": "gpu",

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engine.api.device import Device, NodeDevices
-from engine.devices.inventory import MAX_DEVICES, Inventory, inventory
+from engine.devices.inventory import Inventory, inventory
+from engine.resources.names import MAX_DEVICES
 from tests.support.devices import GIB, card, gpu
 
 CORE, RATIO, MEMORY = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio", "koordinator.sh/gpu-memory"

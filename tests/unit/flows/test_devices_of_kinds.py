@@ -10,8 +10,8 @@ import pytest
 
 from engine.api import names
 from engine.api.field import path_of
-from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from engine.policy.model import parse_policy
+from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from tests.support.admission import UID, FakeView, Json, apply, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path

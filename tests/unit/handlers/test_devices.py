@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from engine.policy.model import Policy, parse_policy
+from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
 from tests.support.golden import golden
 from webhook.admission.review import Response, decode_review

@@ -10,10 +10,10 @@ import pytest
 from engine.api import names
 from engine.api.placement import WorkloadRef
 from engine.cluster import pods
-from engine.devices.resources import Reported
 from engine.gang.key import placed_key
 from engine.gang.request import PlacementRequest
 from engine.policy.model import default_policy
+from engine.resources.names import Reported
 from engine.scheduler.outcome import Never, Waits
 from tests.support.admission import (
     FakeView,

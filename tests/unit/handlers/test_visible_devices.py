@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, GPU, NVIDIA, RATIO, Reported
 from engine.policy.model import parse_policy
+from engine.resources.names import CORE, GPU, NVIDIA, RATIO, Reported
 from tests.support.admission import FakeView, Json, apply, edited, gang_view, live, rack_job, raw_job, raw_pod, review
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate

@@ -13,7 +13,7 @@ from engine.api.objects import Node
 from engine.api.pod import Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.devices.request import asked_in_words, device_request
+from engine.resources.request import asked_in_words, device_request
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import node, pod

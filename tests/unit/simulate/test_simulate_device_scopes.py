@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO
 from engine.policy.model import parse_policy
+from engine.resources.names import CORE, MEMORY, NVIDIA, RATIO
 from tests.support.simulation import Json, answer, grid, job, pod
 
 HOST, RACK = {"require": "host"}, {"require": "rack"}

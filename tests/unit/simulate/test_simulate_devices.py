@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from engine.api import names
-from engine.devices.resources import CORE, GPU, MEMORY, NVIDIA, RATIO
 from engine.policy.model import parse_policy
+from engine.resources.names import CORE, GPU, MEMORY, NVIDIA, RATIO
 from tests.support.simulation import Json, answer, grid, job, pod, simulated
 from webhook.simulate.output import as_yaml, shown
 

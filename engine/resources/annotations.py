@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.api.names import ORIGINAL_REQUESTS
-from engine.devices.containers import AmountError, Container, PodResources
-from engine.devices.request import dimensions
-from engine.devices.resources import GPU, MEMORY, RATIO, device_names, whole_names
-from engine.devices.validation import device_errors
+from engine.resources.containers import AmountError, Container, PodResources
+from engine.resources.names import GPU, MEMORY, RATIO, device_names, whole_names
+from engine.resources.request import dimensions
+from engine.resources.validation import device_errors
 
 _MAX_TEXT: Final = 256 * 1024  # of all annotations of an object
 

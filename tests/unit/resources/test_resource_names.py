@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.api.objects import Node
 from engine.cache.stores import Stores
-from engine.devices.resources import CORE, MEMORY, NVIDIA, RATIO, Reported, ReportedNodes, gpu_memory
+from engine.resources.names import CORE, MEMORY, NVIDIA, RATIO, Reported, ReportedNodes, gpu_memory
 from tests.support.cluster_records import gpu_nodes
 
 GIB = 2**30

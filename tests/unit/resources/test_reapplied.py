@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.devices.annotations import reapplied
-from engine.devices.containers import PodResources, pod_resources
-from engine.devices.resources import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported, whole_names
-from engine.devices.translation import translate
+from engine.resources.annotations import reapplied
+from engine.resources.containers import PodResources, pod_resources
+from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported, whole_names
+from engine.resources.translation import translate
 
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
 Sides = dict[str, dict[str, Any]]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.api.field import FieldError
-from engine.devices.containers import PodResources, pod_resources
-from engine.devices.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
-from engine.devices.validation import device_errors
+from engine.resources.containers import PodResources, pod_resources
+from engine.resources.names import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
+from engine.resources.validation import device_errors
 from tests.support.golden import golden
 from tests.support.translations import pod_of
 

@@ -10,9 +10,9 @@ import yaml
 
 from engine.api.device import DeviceRequest
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
-from engine.devices.containers import PodResources, pod_resources
-from engine.devices.resources import CORE, FPGA, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, RDMA, SHARED, Reported
-from engine.devices.translation import Mode, Translation, translate
+from engine.resources.containers import PodResources, pod_resources
+from engine.resources.names import CORE, FPGA, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, RDMA, SHARED, Reported
+from engine.resources.translation import Mode, Translation, translate
 from tests.support.translations import applied, pod_of
 
 GI = 2**30

@@ -6,8 +6,8 @@ import pytest
 
 from engine.api.device import DeviceRequest
 from engine.api.resources import MAX_UNITS
-from engine.devices.request import device_request
-from engine.devices.resources import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
+from engine.resources.names import CORE, FPGA, GPU, MEMORY, NVIDIA, RATIO, RDMA, SHARED
+from engine.resources.request import device_request
 
 GI = 2**30
 

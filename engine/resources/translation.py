@@ -13,10 +13,9 @@ from engine.api.device import DeviceRequest
 from engine.api.field import FieldError
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
 from engine.api.text import join_and
-from engine.devices.annotations import gpu_request, original_requests, valid_entries, with_recorded
-from engine.devices.containers import Container, Path, PodResources, amount
-from engine.devices.request import device_request
-from engine.devices.resources import (
+from engine.resources.annotations import gpu_request, original_requests, valid_entries, with_recorded
+from engine.resources.containers import Container, Path, PodResources, amount
+from engine.resources.names import (
     CORE,
     GPU,
     KOORDINATOR,
@@ -28,7 +27,8 @@ from engine.devices.resources import (
     device_names,
     whole_names,
 )
-from engine.devices.validation import device_errors
+from engine.resources.request import device_request
+from engine.resources.validation import device_errors
 
 Mode = Literal["auto", "rewrite", "annotate", "off"]
 Scope = Literal["managed", "all"]

@@ -13,7 +13,7 @@ from typing import Final
 from engine.api.device import DeviceRequest
 from engine.api.resources import format_bytes
 from engine.api.text import join_and, plural
-from engine.devices.resources import (
+from engine.resources.names import (
     CORE,
     DIMENSIONS,
     FPGA,

@@ -43,6 +43,9 @@ SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # amounts are percent of a device
 
 # More than any host has; it bounds every loop over a pod's devices.
 MAX_REQUESTED: Final = 4096
+# Devices of one kind on one host, and in one Device object. The densest hosts have 16 GPUs, which time slicing
+# multiplies; beyond it is a mistake.
+MAX_DEVICES: Final = 256
 
 
 def amount(name: str, quantity: Quantity) -> int:

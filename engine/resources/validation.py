@@ -8,9 +8,9 @@ from typing import Final
 from engine.api.field import FieldError
 from engine.api.reasons import Code
 from engine.api.text import sanitize
-from engine.devices.containers import AmountError, Container, Path, PodResources, amount
-from engine.devices.request import Contradiction, device_contradictions
-from engine.devices.resources import FPGA, GPU, MEMORY, RATIO, RDMA, device_kind, device_names, whole_names
+from engine.resources.containers import AmountError, Container, Path, PodResources, amount
+from engine.resources.names import FPGA, GPU, MEMORY, RATIO, RDMA, device_kind, device_names, whole_names
+from engine.resources.request import Contradiction, device_contradictions
 
 REASON: Final[Code] = "GPURequestInvalid"
 
@@ -22,7 +22,7 @@ def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()
     """Return every error; `path` is the JSON path of the pod's spec, `vendors` are the policy's.
 
     Checks each container alone, then the pod's total by Kubernetes' formula; ordered by container. Admission calls it
-    through `translate`; `engine.devices.annotations` asks it whether a container of an earlier translation is valid.
+    through `translate`; `engine.resources.annotations` asks it whether a container of an earlier translation is valid.
     """
     whole = whole_names(vendors)
     names = device_names(whole)

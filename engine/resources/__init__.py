@@ -1,0 +1,1 @@
+"""Device resources: what pods request, its rules, and its translation into dimensions."""
