@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import results
 from engine.api.workload import GangKey, ReservationKey
-from engine.cache.quota import Usage
+from engine.capacity.quota import Usage
 from engine.scheduler.fairness import WeightedUsage
 from engine.scheduler.queue import GangQueue, QueueEntry
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from bench import results
 from engine.api.objects import Node
 from engine.api.pod import Shape
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.planner.plan import Plan, PlanRequest, SlotIndex, plan
 from engine.planner.tree import Tree, build_tree
 from engine.topology.levels import presets

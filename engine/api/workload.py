@@ -20,6 +20,8 @@ TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's
 ReservationKey = NewType("ReservationKey", str)
 # The key of a gang, unique in the cluster and the same in every replica; made in `engine.gang.key` and `plain_pods`.
 GangKey = NewType("GangKey", ReservationKey)
+# How the key of a pod without a gang starts.
+ORPHAN_PREFIX: Final = "pod/"
 
 
 @dataclass(frozen=True, slots=True)

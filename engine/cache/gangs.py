@@ -17,11 +17,11 @@ from engine.api.objects import PodGroupObject
 from engine.api.placement import Placement, kept_hosts, placed_at
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
-from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
-from engine.cache.quota import usage_of
 from engine.cache.reservations import KeptDomains
+from engine.capacity.capacity import Capacity
+from engine.capacity.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
 from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
@@ -29,8 +29,8 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.shape import on_gpus_with, spread_over_gpus, within_scope
 from engine.policy.model import Policy
+from engine.resources.shape import on_gpus_with, spread_over_gpus, within_scope
 
 # Members of a pod group: each event of one is an event of all, and they are planned in one hold of the state's lock.
 MAX_MEMBERS: Final = 64

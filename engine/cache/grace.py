@@ -14,10 +14,10 @@ from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.api.workload import ReservationKey, Workload
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.gang.gang import host_of
 from engine.gang.key import grace_key
-from engine.gang.shape import with_requests
+from engine.resources.shape import with_requests
 
 # How much later a pod may be seen than what its controller learned after creating it: a create under way, and
 # a slow watch. Seconds.

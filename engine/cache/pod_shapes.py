@@ -14,7 +14,7 @@ from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of
-from engine.gang.shape import merge_runtime_class, with_requests
+from engine.resources.shape import merge_runtime_class, with_requests
 
 
 class PodShapes:

@@ -15,13 +15,13 @@ from engine.api.placement import Placement, Separation
 from engine.api.pod import Pod, Shape
 from engine.api.resources import is_claim, largest
 from engine.api.workload import GangKey, ReservationKey, Workload
-from engine.cache.capacity import Capacity
 from engine.cache.pod_shapes import PodShapes
+from engine.capacity.capacity import Capacity
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import reservations, unreserved_pods
-from engine.gang.shape import with_requests
 from engine.planner.tree import Bools, Ints64, Tree
+from engine.resources.shape import with_requests
 
 Ranges = tuple[tuple[int, int], ...]
 # What the gangs have in common that are spread from each other.

@@ -22,15 +22,15 @@ from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
-from engine.cache.capacity import Capacity
-from engine.cache.daemon_sets import ExpectedDaemonPods
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import GRACE_SECONDS, GraceReservations
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
-from engine.cache.quota import NamespaceUsage, Usage, usage_of_pods
 from engine.cache.reservations import Reservations
 from engine.cache.stores import Stores
+from engine.capacity.capacity import Capacity
+from engine.capacity.daemon_sets import ExpectedDaemonPods
+from engine.capacity.quota import NamespaceUsage, Usage, usage_of_pods
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
 from engine.gang.key import has_group, is_gang_key, keys_of, parts, placed_key

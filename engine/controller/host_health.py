@@ -9,13 +9,13 @@ from engine.api.placement import Assignment, Slot
 from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.controller.actions import Decision, EvictPods, NoAction, Status, Unplace
 from engine.controller.gang_state import REMOVE_AGAIN, Timers
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
-from engine.gang.shape import exclusion
 from engine.gang.slots import left_domain
 from engine.policy.model import Policy
+from engine.resources.shape import exclusion
 from engine.scheduler.devices import reallocate_devices
 from engine.topology.topology import Topology
 

@@ -2,7 +2,7 @@
 
 On a host that reports whole GPUs by a vendor's name, without a Device object and without a pod that uses Koordinator's
 names, the reported number is enough, and its devices are not counted here. On every other host with devices the slots
-are also limited by the devices: four free halves are not two free GPUs. Rows are those of `engine.cache.capacity`.
+are also limited by the devices: four free halves are not two free GPUs. Rows are those of `engine.capacity.capacity`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def by_vendor_name(requests: Requests) -> bool:
 
 
 class HostDevices:
-    """Devices and their holders by row. Not thread-safe: its owner (`engine.cache.capacity`) is not either."""
+    """Devices and their holders by row. Not thread-safe: its owner (`engine.capacity.capacity`) is not either."""
 
     def __init__(self) -> None:
         self._objects: dict[str, NodeDevices] = {}

@@ -176,7 +176,7 @@ class Summary:
 
 
 class DeviceLedger:
-    """Devices by row (`engine.cache.capacity` numbers hosts so). Not thread-safe: its owner holds the lock, readers
+    """Devices by row (`engine.capacity.capacity` numbers hosts so). Not thread-safe: its owner holds the lock, readers
     too.
 
     `holdings`, by row and holder, belong to the owner, who reports every change of a row (`holdings_changed`).

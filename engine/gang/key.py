@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.api.workload import GangKey, ReservationKey, Workload
+from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey, Workload
 from engine.gang import plain_pods
 from engine.gang.plain_pods import KIND
 
@@ -20,7 +20,6 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9.-]")
 # Replicas of one workload that are gangs; pods of further replicas stay held, with an Event.
 MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
-_ORPHAN = "pod/"
 _GRACE = "grace/"
 
 
@@ -82,12 +81,7 @@ def workload_key(uid: str) -> GangKey:
 
 def orphan_key(pod: Pod) -> ReservationKey:
     """Return the key of a pod of no gang."""
-    return ReservationKey(f"{_ORPHAN}{pod.namespace}/{pod.name}")
-
-
-def is_orphan(key: ReservationKey) -> bool:
-    """True for the key that stands for a pod without a gang."""
-    return key.startswith(_ORPHAN)
+    return ReservationKey(f"{ORPHAN_PREFIX}{pod.namespace}/{pod.name}")
 
 
 def grace_key(number: int) -> ReservationKey:
@@ -97,7 +91,7 @@ def grace_key(number: int) -> ReservationKey:
 
 def is_gang_key(key: ReservationKey) -> TypeGuard[GangKey]:
     """True for the key of a gang; no gang's key looks like that of a pod of no gang or of a grace period."""
-    return not key.startswith((_ORPHAN, _GRACE))
+    return not key.startswith((ORPHAN_PREFIX, _GRACE))
 
 
 def _is_index(group: str) -> bool:

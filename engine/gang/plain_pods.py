@@ -20,8 +20,8 @@ from engine.api.text import plural, quote, sanitize
 from engine.api.workload import GangKey, PodSet, ReservationKey, Workload
 from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations
 from engine.gang.exemption import template_exemption
-from engine.gang.shape import with_requests
 from engine.policy.model import Policy
+from engine.resources.shape import with_requests
 
 KIND = "Pod"
 

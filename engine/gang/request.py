@@ -23,7 +23,6 @@ from engine.gang.annotations import (
     unknown_keys,
 )
 from engine.gang.exemption import exemption_reason
-from engine.gang.shape import shape_hash
 from engine.gang.validation import (
     asks_for_no_level,
     bounds,
@@ -42,6 +41,7 @@ from engine.gang.validation import (
 from engine.gang.warnings import request_warnings, unread
 from engine.policy.model import Policy
 from engine.policy.namespaces import RuleInForce, rule_of
+from engine.resources.shape import shape_hash
 from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
 

@@ -1,1 +1,1 @@
-"""Device resources: what pods request, its rules, and its translation into dimensions."""
+"""What pods request: the nodes that accept them; device resources, their rules and their translation."""

@@ -13,7 +13,7 @@ from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, PodSet
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.devices.hosts import allocation_order
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of

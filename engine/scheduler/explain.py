@@ -15,8 +15,8 @@ from engine.api.reasons import Code
 from engine.api.resources import format_units
 from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
-from engine.gang.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.resources.names import KOORDINATOR
+from engine.resources.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
 from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR

@@ -20,8 +20,8 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from engine.cache.quota import Usage
 from engine.cache.state import ClusterState
+from engine.capacity.quota import Usage
 from engine.policy.namespaces import weight_of
 
 Item = TypeVar("Item")

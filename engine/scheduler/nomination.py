@@ -15,7 +15,7 @@ from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Pod, Shape
 from engine.api.text import plural, sanitize
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.gang.request import PlacementRequest
 from engine.planner.plan import domain_slots
 from engine.planner.tree import Ints64

@@ -16,13 +16,13 @@ from engine.api.device import SCOPES, DeviceRequest
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, within_scope
 from engine.planner.plan import NoFit, Plan, PlanRequest, plan
 from engine.planner.tree import Bools
 from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
+from engine.resources.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, within_scope
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan_gang import UNEXPLAINED, PlanInput, plan_pod_sets

@@ -19,13 +19,13 @@ from engine.api.pod import Shape
 from engine.api.rank import join_ranks
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
-from engine.cache.capacity import Capacity
-from engine.gang.shape import repairable
+from engine.capacity.capacity import Capacity
 from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
+from engine.resources.shape import repairable
 from engine.scheduler.explain import placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology

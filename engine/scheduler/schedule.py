@@ -14,8 +14,8 @@ import msgspec
 from engine.api.placement import Assignment, Placement, WorkloadRef
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
-from engine.cache import quota
 from engine.cache.state import ClusterState
+from engine.capacity import quota
 from engine.cluster.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of

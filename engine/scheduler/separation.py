@@ -18,8 +18,8 @@ from engine.api.workload import GangKey
 from engine.cache.reservations import Ranges, ranges_of, spread_name
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
-from engine.gang.shape import EXCLUSIVE, SHARED, SPREAD_APART
 from engine.planner.tree import Bools
+from engine.resources.shape import EXCLUSIVE, SHARED, SPREAD_APART
 from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
 from engine.topology.topology import Topology
 

@@ -13,13 +13,13 @@ from engine.api.device import DeviceRequest
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
 from engine.api.resources import is_claim
-from engine.cache.capacity import Capacity, SlotCounts
-from engine.gang.shape import TAINT, repairable
+from engine.capacity.capacity import Capacity, SlotCounts
 from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64
 from engine.resources.names import KOORDINATOR, WHOLE, whole_names
 from engine.resources.request import asked_in_words
+from engine.resources.shape import TAINT, repairable
 from engine.topology.topology import Topology
 
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
@@ -162,8 +162,8 @@ class Shortfall:
     capacity_total  the same of the whole topology
     per_host        slots of the largest empty host; None: unknown
     hosts           nodes examined
-    exclusions      nodes by the reason why they have no room: the words of `engine.gang.shape`, of `Topology.outside`
-                    and of this module; the rest of `hosts` has room
+    exclusions      nodes by the reason why they have no room: the words of `engine.resources.shape`, `Topology.outside`
+                    and this module; the rest of `hosts` has room
     limiting        the resource that runs out first
     fits_level      nearest coarser level with a domain that has room now, "topology" for the whole; None: nowhere
     gpus_per_pod    whole GPUs that a pod asks for

@@ -15,7 +15,7 @@ from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.cluster import objects
 from engine.cluster import pods as cluster_pods
 from engine.gang.pin import placed_pod, release_patch
-from engine.gang.shape import merge_runtime_class
+from engine.resources.shape import merge_runtime_class
 from local.client import Client
 from local.nodes import BLOCK, RACK
 from tests.support.cluster_records import job, placement

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.api.pod import Shape
 from engine.api.resources import anti_affinity, host_port
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes, job, node, pod, shape

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
-from engine.cache import eligibility
-from engine.cache.eligibility import Eligibility
-from engine.gang.shape import exclusion
+from engine.capacity import eligibility
+from engine.capacity.eligibility import Eligibility
+from engine.resources.shape import exclusion
 from tests.support.cluster_records import node
 
 NAMES = [f"h{number}" for number in range(6)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.fairness import Job, stream
 from engine.api.workload import GangKey
-from engine.cache.quota import Usage
+from engine.capacity.quota import Usage
 from engine.scheduler.fairness import WeightedUsage, in_turns, turn_of
 from engine.scheduler.queue import GangQueue, QueueEntry
 

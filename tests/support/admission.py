@@ -23,10 +23,10 @@ from engine.gang import key as gang_key
 from engine.gang.key import placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import shape_hash
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
 from engine.resources.names import Reported
+from engine.resources.shape import shape_hash
 from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology, topologies_of
 from tests.support.cluster_records import gpu_nodes

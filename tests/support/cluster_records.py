@@ -11,7 +11,7 @@ from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef, Pod, PodSpec, SelectorRequirement, SelectorTerm, Shape
 from engine.api.workload import PodSet, Workload
-from engine.gang.shape import shape_hash
+from engine.resources.shape import shape_hash
 
 POD_SET_FIELDS = ("template", "slots", "total", "remaining", "ranked", "finished_ranks")
 _serial = itertools.count(1)

@@ -14,8 +14,8 @@ from engine.api.workload import Workload
 from engine.gang.gang import suspended_by_user
 from engine.gang.relaxation import relaxed, relaxing_forecast, timeout_forecast
 from engine.gang.request import PlacementRequest, request_path
-from engine.gang.shape import tolerates
 from engine.policy.model import Policy
+from engine.resources.shape import tolerates
 from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from webhook.admission.budget import Budget

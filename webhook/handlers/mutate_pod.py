@@ -16,9 +16,9 @@ from engine.devices.allocation import devices_by_rank
 from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.pin import PlacedPod, placed_pod
-from engine.gang.shape import covers, exclusion
 from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
+from engine.resources.shape import covers, exclusion
 from webhook.admission.objects import pod_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine.api.pod import Pod, Shape
-from engine.cache.capacity import Capacity, SlotCounts
+from engine.capacity.capacity import Capacity, SlotCounts
 from engine.cluster.pods import pod
 from engine.cluster.workloads import job
-from engine.gang.shape import covers
+from engine.resources.shape import covers
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
 

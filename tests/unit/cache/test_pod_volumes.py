@@ -12,7 +12,7 @@ from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
 from engine.cluster import objects
 from engine.cluster.wire import ProjectionError
-from engine.gang.shape import VOLUMES, exclusion
+from engine.resources.shape import VOLUMES, exclusion
 from tests.support.cluster_records import changed, job, node
 
 Json = dict[str, Any]

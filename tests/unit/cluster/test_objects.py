@@ -16,9 +16,9 @@ from engine.cluster.objects import config_map, node, priority_class, quota, runt
 from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import job
-from engine.gang.shape import merge_runtime_class
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
+from engine.resources.shape import merge_runtime_class
 
 _NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 

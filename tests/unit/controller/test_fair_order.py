@@ -9,7 +9,7 @@ import pytest
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache.quota import Usage, usage_of_pods
+from engine.capacity.quota import Usage, usage_of_pods
 from engine.scheduler.fairness import WeightedUsage
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import answer_in_view

@@ -12,7 +12,7 @@ from engine.api.field import FieldError
 from engine.api.placement import Assignment, Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from engine.controller.actions import (
     Decision,
     Enqueue,
@@ -31,8 +31,8 @@ from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.gang.gang import Gang
 from engine.gang.request import PlacementRequest
-from engine.gang.shape import shape_hash
 from engine.policy.model import Policy, default_policy, parse_policy
+from engine.resources.shape import shape_hash
 from tests.support.cluster_records import REFUSAL, changed, job, placement, pod
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
-from engine.gang.shape import with_requests
+from engine.resources.shape import with_requests
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, plain
 from tests.support.leader import Leader

@@ -22,8 +22,8 @@ import numpy as np
 from engine.api.objects import Node, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.devices.ledger import Rows
-from engine.gang.shape import NODE_AFFINITY, NODE_SELECTOR, VOLUMES, exclusion, int64
 from engine.planner.tree import Bools, Ints64
+from engine.resources.shape import NODE_AFFINITY, NODE_SELECTOR, VOLUMES, exclusion, int64
 
 ClassKey = tuple[object, object, object, object]
 
@@ -205,7 +205,7 @@ class NodeColumns:
     def verdicts(self, shape: Shape) -> tuple[list[str], Bools]:
         """Return, by row, why a shape's pods cannot use the node ("": they can), and the mask of usable rows.
 
-        The reasons are those of `engine.gang.shape.exclusion`; rows without a node are `absent`.
+        The reasons are those of `engine.resources.shape.exclusion`; rows without a node are `absent`.
         """
         self._catch_up()
         state = self._current(self._state)

@@ -45,7 +45,7 @@ def exclusion(shape: Shape, node: Node) -> str | None:
     """Return why a node is not eligible for a shape's pods, regardless of what is free there; None when it is.
 
     One of the words above, the first that applies. A node that is not ready takes no new pod, even if tolerated: every
-    real pod tolerates it for a while (tolerationSeconds). `engine.cache.eligibility` applies the same rules to many
+    real pod tolerates it for a while (tolerationSeconds). `engine.capacity.eligibility` applies the same rules to many
     nodes at once.
     """
     if node.unschedulable and not tolerates(shape.tolerations, _UNSCHEDULABLE):

@@ -8,7 +8,7 @@ import pytest
 
 from engine.api.objects import Quota
 from engine.api.pod import PodSpec
-from engine.cache.quota import applies, shortfall
+from engine.capacity.quota import applies, shortfall
 from tests.support.cluster_records import shape, spec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.api.pod import Pod
-from engine.cache.capacity import Capacity
+from engine.capacity.capacity import Capacity
 from tests.support.cluster_records import job, node, pod, shape
 
 GPU = "nvidia.com/gpu"

@@ -7,7 +7,7 @@ import pytest
 from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import effective, in_units, pod_limits, pod_requests
-from engine.gang.shape import covers, exclusion, merge_runtime_class, shape_hash
+from engine.resources.shape import covers, exclusion, merge_runtime_class, shape_hash
 
 _CORE = 10**9
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.api.objects import DaemonSet, Node, Quota, Taint
 from engine.api.pod import OwnerRef, Pod, Toleration
-from engine.cache.capacity import Capacity
-from engine.cache.daemon_sets import FEW, ExpectedDaemonPods
+from engine.capacity.capacity import Capacity
+from engine.capacity.daemon_sets import FEW, ExpectedDaemonPods
 from tests.support.cluster_records import node, shape, spec
 
 GPU = "nvidia.com/gpu"

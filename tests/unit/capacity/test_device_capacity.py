@@ -8,7 +8,7 @@ import pytest
 
 from engine.api.device import DeviceUse, NodeDevices
 from engine.api.pod import Pod, Shape
-from engine.cache.capacity import RECOUNT, Capacity
+from engine.capacity.capacity import RECOUNT, Capacity
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import job, node, pod
 from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses

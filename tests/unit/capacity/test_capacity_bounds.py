@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.api.pod import SelectorRequirement, SelectorTerm
-from engine.cache.capacity import Capacity
-from engine.cache.eligibility import MAX_WEIGHT, weight_of
+from engine.capacity.capacity import Capacity
+from engine.capacity.eligibility import MAX_WEIGHT, weight_of
 from engine.planner.plan import Plan, PlanRequest
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology

@@ -18,9 +18,9 @@ from typing import Final
 from engine.api.objects import DaemonSet, Node, Quota
 from engine.api.pod import OwnerRef, Pod, PodSpec, Toleration
 from engine.api.resources import is_claim
-from engine.cache.capacity import Capacity
-from engine.cache.quota import shortfall
-from engine.gang.shape import exclusion
+from engine.capacity.capacity import Capacity
+from engine.capacity.quota import shortfall
+from engine.resources.shape import exclusion
 
 # Source: kubernetes/pkg/controller/daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations.
 _ADDED: Final = tuple(

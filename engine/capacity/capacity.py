@@ -17,15 +17,14 @@ from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
 from engine.api.resources import Requests, is_claim
-from engine.api.workload import GangKey, ReservationKey
-from engine.cache.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
-from engine.cache.pods import GangHosts
-from engine.cache.resource_table import ResourceTable
+from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey
+from engine.capacity.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
+from engine.capacity.gang_hosts import GangHosts
+from engine.capacity.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
 from engine.devices.usage import DeviceHolding
-from engine.gang.key import is_orphan
 from engine.planner.plan import SlotIndex
 from engine.planner.tree import Bools, Ints64
 from engine.resources.names import KOORDINATOR, WHOLE
@@ -167,7 +166,7 @@ class Capacity:
             if old == new:
                 continue
             row = self._row(host)
-            if (old is None) != (new is None) and not is_orphan(key):
+            if (old is None) != (new is None) and not key.startswith(ORPHAN_PREFIX):
                 self.gang_hosts.change(key, host, 1 if old is None else -1)
             if old is not None:
                 self._add(row, old.requests, old.count)
