@@ -280,7 +280,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
     from engine.policy.namespaces import policy_warnings
     from engine.topology.topology import covered, uncovered
     from webhook.configuration.extra_rights import extra_rights_page
-    from webhook.handlers.defaults import policy_errors
+    from webhook.rules.defaults import policy_errors
     from webhook.simulate.entry_trial import definition_trials, trials
     from webhook.simulate.files import FileProblem, policy_text
 

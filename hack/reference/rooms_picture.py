@@ -18,6 +18,7 @@ _WORDS: Final = {
     "webhook.service": "one replica, put together",
     "webhook.simulate": "the simulate command",
     "webhook.handlers": "what /mutate and /validate do",
+    "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",
     "webhook.admission": "reviews, patches, reads",
     "webhook.configuration": "webhooks, CEL, RBAC",

@@ -25,9 +25,9 @@ from tests.support.admission import (
     workload,
 )
 from webhook.admission.patch import Edits, Path
-from webhook.handlers.gating import restore, without_marks
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
+from webhook.rules.gating import restore, without_marks
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 JOB = live(rack_job())

@@ -1,1 +1,1 @@
-"""What admission does to Pods and workloads: mutate (suspend, gate, bind, translate) and validate."""
+"""The answers to reviews of Pods, workloads and the policy: mutate (suspend, gate, bind, translate) and validate."""

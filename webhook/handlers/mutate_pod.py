@@ -23,8 +23,8 @@ from webhook.admission.objects import pod_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
-from webhook.handlers.devices import translate_in
-from webhook.handlers.gating import (
+from webhook.rules.devices import translate_in
+from webhook.rules.gating import (
     drop_all,
     drop_annotations,
     drop_labels,
@@ -34,7 +34,7 @@ from webhook.handlers.gating import (
     requests_of_pod_labels,
     show_devices,
 )
-from webhook.handlers.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
+from webhook.rules.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
 
 TERMS: Final[Path] = (
     "spec",

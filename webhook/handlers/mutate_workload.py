@@ -21,9 +21,9 @@ from webhook.admission.objects import workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
-from webhook.handlers.defaults import added_requests
-from webhook.handlers.devices import translate_again, translate_in
-from webhook.handlers.gating import (
+from webhook.rules.defaults import added_requests
+from webhook.rules.devices import translate_again, translate_in
+from webhook.rules.gating import (
     drop_all,
     drop_annotations,
     drop_copied_group,
@@ -36,7 +36,7 @@ from webhook.handlers.gating import (
     templates,
     without_marks,
 )
-from webhook.handlers.membership import ParentRelation, parent_relation
+from webhook.rules.membership import ParentRelation, parent_relation
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"

@@ -24,8 +24,8 @@ from webhook.admission.objects import POD, Unreadable, decoded, entry_of, worklo
 from webhook.admission.patch import Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, allowed, answer
-from webhook.handlers.defaults import requests_of
-from webhook.handlers.devices import beside_unreadable
+from webhook.rules.defaults import requests_of
+from webhook.rules.devices import beside_unreadable
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

@@ -14,10 +14,10 @@ from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed, denied
-from webhook.handlers.defaults import policy_errors
 from webhook.handlers.unreadable import too_costly, unreadable
 from webhook.handlers.validate_pod import validate_binding, validate_pod
 from webhook.handlers.validate_workload import validate_workload
+from webhook.rules.defaults import policy_errors
 
 BINDING = ("", "Binding")
 CONFIG_MAP = ("", "ConfigMap")

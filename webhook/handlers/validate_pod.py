@@ -21,10 +21,10 @@ from engine.policy.model import Policy
 from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
-from webhook.handlers.devices import annotation_errors, device_findings
-from webhook.handlers.forecast import forecast_warnings
-from webhook.handlers.membership import Alone, NotManaged, alone, membership, pod_exemption
-from webhook.handlers.warnings import pod_warnings
+from webhook.rules.devices import annotation_errors, device_findings
+from webhook.rules.forecast import forecast_warnings
+from webhook.rules.membership import Alone, NotManaged, alone, membership, pod_exemption
+from webhook.rules.warnings import pod_warnings
 
 SYSTEM_PRIORITY: Final = 2_000_000_000  # system-cluster-critical; users cannot have more than half of it
 _GANG = f"{names.GANG_NAME} and gang-size make a gang"

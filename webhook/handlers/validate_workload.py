@@ -24,14 +24,14 @@ from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
-from webhook.handlers.children import Findings, child_requests
-from webhook.handlers.defaults import by_default
-from webhook.handlers.devices import annotation_errors, device_findings
-from webhook.handlers.forecast import forecast_warnings
-from webhook.handlers.gating import templates
-from webhook.handlers.immutable import lost_request, mark_errors, request_errors
-from webhook.handlers.membership import parent_relation, whole
-from webhook.handlers.warnings import workload_warnings
+from webhook.rules.children import Findings, child_requests
+from webhook.rules.defaults import by_default
+from webhook.rules.devices import annotation_errors, device_findings
+from webhook.rules.forecast import forecast_warnings
+from webhook.rules.gating import templates
+from webhook.rules.immutable import lost_request, mark_errors, request_errors
+from webhook.rules.membership import parent_relation, whole
+from webhook.rules.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
 _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"

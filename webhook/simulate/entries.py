@@ -16,8 +16,8 @@ from engine.cluster.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD
-from webhook.handlers.gating import requests_of_labels, requests_of_pod_labels
 from webhook.handlers.unreadable import mappings
+from webhook.rules.gating import requests_of_labels, requests_of_pod_labels
 from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import as_sent
 

@@ -23,9 +23,9 @@ from webhook.admission.objects import located
 from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
-from webhook.handlers.gating import templates
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
+from webhook.rules.gating import templates
 from webhook.simulate.files import FileObject
 
 DEADLINE: Final = 10.0  # on the offline reader's clock, which stays at 0

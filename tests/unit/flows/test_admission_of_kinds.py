@@ -14,10 +14,10 @@ from tests.support.admission import FakeView, Json, apply, live, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.review import Response
-from webhook.handlers.gating import templates, without_marks
 from webhook.handlers.mutate import mutate
 from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
 from webhook.handlers.validate import validate
+from webhook.rules.gating import templates, without_marks
 
 ASKS = {names.REQUIRE: "rack"}
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}

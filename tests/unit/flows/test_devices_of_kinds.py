@@ -15,9 +15,9 @@ from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Report
 from tests.support.admission import UID, FakeView, Json, apply, review
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
-from webhook.handlers.gating import templates
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
+from webhook.rules.gating import templates
 
 KINDS = [path.stem for path in FILES if path.stem not in ("cronjob", "trainjob", "pod")]
 

@@ -29,9 +29,9 @@ from tests.support.admission import (
     workload,
 )
 from webhook.admission.review import Response
-from webhook.handlers.membership import alone
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
+from webhook.rules.membership import alone
 
 ASKS = {names.REQUIRE: "rack"}
 

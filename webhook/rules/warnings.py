@@ -14,7 +14,7 @@ from engine.gang.annotations import NATIVE_DIALECT
 from engine.gang.warnings import misspelt
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
-from webhook.handlers.gating import templates
+from webhook.rules.gating import templates
 
 
 def workload_warnings(

@@ -20,7 +20,7 @@ from engine.scheduler.explain import forecast
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from webhook.admission.budget import Budget
 from webhook.admission.reader import Reader
-from webhook.handlers.defaults import by_default
+from webhook.rules.defaults import by_default
 
 
 def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:

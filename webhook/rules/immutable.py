@@ -17,8 +17,8 @@ from engine.api.workload import PodSet, Workload
 from engine.gang.gang import held_by_us
 from engine.gang.request import LEVELS, PlacementRequest, request_annotations, request_path
 from engine.policy.model import Policy
-from webhook.handlers.defaults import by_default
-from webhook.handlers.gating import template_labels, templates
+from webhook.rules.defaults import by_default
+from webhook.rules.gating import template_labels, templates
 
 _NOTHING_ASKED = f'{names.UNCONSTRAINED}: "false"'
 _COPIED = frozenset({names.PLACEMENT, names.REVISION})  # by controllers, from the template of the parent

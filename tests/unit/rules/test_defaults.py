@@ -13,9 +13,9 @@ from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Never, Placed
 from tests.support.admission import UID, FakeView, Json, apply, edited, live, raw_job, review
 from tests.support.kinds import example, merged
-from webhook.handlers.defaults import requests_of
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
+from webhook.rules.defaults import requests_of
 
 PREFERS = {names.PREFER: "rack"}
 

@@ -25,9 +25,9 @@ from engine.policy.model import Policy
 from webhook.admission.objects import entry_of
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
-from webhook.handlers.devices import device_findings
-from webhook.handlers.gating import templates
-from webhook.handlers.warnings import workload_warnings
+from webhook.rules.devices import device_findings
+from webhook.rules.gating import templates
+from webhook.rules.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
 _UNREAD: Final = frozenset(key for keys in names.UNREAD.values() for key in keys)

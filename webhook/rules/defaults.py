@@ -30,8 +30,8 @@ from engine.policy.patterns import first_for_all, matches
 from engine.topology.topology import Topology
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
-from webhook.handlers.gating import requests_of_labels
-from webhook.handlers.membership import parent_relation
+from webhook.rules.gating import requests_of_labels
+from webhook.rules.membership import parent_relation
 
 _METADATA: Final = "metadata."
 
