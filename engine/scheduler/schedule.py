@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from engine.api.placement import Assignment, Placement, WorkloadRef
+from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
@@ -21,6 +21,7 @@ from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
+from engine.gang.request import PlacementRequest
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -51,34 +52,18 @@ def schedule_gang(
     if (problem := _creation_problem(view, gang)) is not None:
         return problem
     kept = kept_assignment(gang) if kept is None else kept
-    hosts, topology = _hosts(kept), view.topologies.get(gang.request.topology or "")
-    barred = barred_hosts(view, gang, gang.request.separation, topology, emptied=emptied)
-
-    def plan(out: frozenset[str], barred: Barred = barred) -> Outcome:
-        return plan_placement(
-            gang.request,
-            gang.shapes,
-            capacity=view.capacity,
-            topology=topology,
-            policy=view.policy,
-            settled_before=settled_before,
-            excluded=excluded,
-            kept=hosts,
-            nominated=nominated | out,
-            emptied=emptied,
-            barred=barred,
-        )
-
-    outcome = separated(
-        plan(frozenset()),
-        partial(plan, frozenset()),
+    outcome = _planned(
+        view,
         gang,
-        barred,
+        gang.request,
         separation=gang.request.separation,
-        topology=topology,
+        kept=kept,
         pods=gang.request.least,
+        settled_before=settled_before,
+        excluded=excluded,
+        nominated=nominated,
+        emptied=emptied,
     )
-    outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan)
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome
@@ -123,42 +108,66 @@ def schedule_extension(
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
-    topology = view.topologies.get(gang.placement.topology)
-    asks = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology)
+    outcome = _planned(
+        view,
+        gang,
+        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology),
+        separation=gang.placement.separation,
+        kept=kept,
+        pods=extension.missing,
+        limited=extension.more > 0,  # lost slots are replaced in any case
+        settled_before=settled_before,
+        excluded=excluded,
+        nominated=nominated,
+    )
+    if not isinstance(outcome, Placed):
+        return outcome
+    if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
+        return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
+    return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
-    separation = gang.placement.separation
-    barred = barred_hosts(view, gang, separation, topology)
+
+def _planned(
+    view: ClusterState,
+    gang: Gang,
+    request: PlacementRequest,
+    *,
+    separation: Separation | None,
+    kept: Mapping[str, Mapping[int, KeptSlot]],
+    pods: int,
+    settled_before: float | None,
+    excluded: frozenset[str],
+    nominated: frozenset[str],
+    emptied: frozenset[str] = frozenset(),
+    limited: bool = True,
+) -> Outcome:
+    """Return the outcome of a request apart from other gangs and, if `limited`, within its namespace's hosts.
+
+    `pods`: how many pods a message says that there is no room for.
+    """
+    topology = view.topologies.get(request.topology or "")
+    barred, hosts = barred_hosts(view, gang, separation, topology, emptied=emptied), _hosts(kept)
 
     def plan(out: frozenset[str], barred: Barred = barred) -> Outcome:
         return plan_placement(
-            asks,
+            request,
             gang.shapes,
             capacity=view.capacity,
             topology=topology,
             policy=view.policy,
             settled_before=settled_before,
             excluded=excluded,
-            kept=_hosts(kept),
+            kept=hosts,
             nominated=nominated | out,
+            emptied=emptied,
             barred=barred,
         )
 
+    free = frozenset[str]()
     outcome = separated(
-        plan(frozenset()),
-        partial(plan, frozenset()),
-        gang,
-        barred,
-        separation=separation,
-        topology=topology,
-        pods=extension.missing,
+        plan(free), partial(plan, free), gang, barred, separation=separation, topology=topology, pods=pods
     )
-    if extension.more:  # lost slots are replaced in any case
-        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan)
-    if not isinstance(outcome, Placed):
-        return outcome
-    if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
-        return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
-    return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+    return within_host_limit(view, gang, outcome, topology=topology, plan=plan) if limited else outcome
 
 
 def _within_object_size(outcome: Outcome) -> Outcome:
