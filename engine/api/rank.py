@@ -141,6 +141,11 @@ def join_ranks(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(joined)
 
 
+def slice_index(rank: int, sizes: Iterable[int]) -> str:
+    """Return the numbers of the slices that a rank is in, for sizes coarse to fine: 7 in slices of 6 and 3 -> `1/2`."""
+    return "/".join(str(rank // size) for size in sizes)
+
+
 def count_ranks(ranges: Iterable[tuple[int, int]]) -> int:
     """Return how many ranks the ranges hold."""
     return sum(last - first + 1 for first, last in ranges)

@@ -14,6 +14,7 @@ from typing import Any
 from engine.api import names
 from engine.api.placement import Placement, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
+from engine.api.rank import slice_index
 from engine.devices.allocation import visible_devices
 
 _NAME_FIELD = "metadata.name"
@@ -115,7 +116,7 @@ def _slice_index(placement: Placement, pod_set: str, slot: Slot, rank: int | Non
     if rank is None or not any(first <= rank <= last for first, last in slot.ranks or ()):
         return None
     slices = next((one.slices for one in placement.pod_sets if one.name == pod_set), ())
-    return "/".join(str(rank // size) for _, size in slices) or None
+    return slice_index(rank, (size for _, size in slices)) or None
 
 
 def _pinned(term: SelectorTerm, pin: SelectorRequirement) -> SelectorTerm:

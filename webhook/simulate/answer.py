@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from engine.api.device import DeviceUse
 from engine.api.field import FieldError, render
 from engine.api.names import AUTO, MAIN
 from engine.api.placement import Assignment, PodSetRequest, Slot
-from engine.api.rank import format_ranks
+from engine.api.rank import format_ranks, slice_index
 from engine.api.reasons import REASONS, Code
 from engine.api.resources import format_bytes
 from engine.api.text import plural
@@ -80,14 +80,34 @@ def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
     return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
 
 
-def _host_slots(slot: Slot) -> output.HostSlots:
+def _host_slots(slot: Slot, sizes: Sequence[int]) -> output.HostSlots:
+    in_slices = sizes and slot.ranks is not None
     return output.HostSlots(
         domain=slot.domain,
         node=slot.host,
         count=slot.count,
         ranks=None if slot.ranks is None else format_ranks(slot.ranks),
+        slices=tuple(slice_index(rank, sizes) for rank in _each(slot.ranks)) if in_slices else None,
         devices=None if slot.devices is None else tuple(tuple(map(_device, uses)) for uses in slot.devices),
     )
+
+
+def _each(ranges: Iterable[tuple[int, int]] | None) -> Iterator[int]:
+    return (rank for first, last in ranges or () for rank in range(first, last + 1))
+
+
+def _slices(ask: PodSetRequest, slots: Sequence[Slot], levels: Sequence[str]) -> Iterator[output.Slice]:
+    """Yield the slices of every layer; one that is not in one domain (hosts have moved) once for each."""
+    for level, size in ask.slices if slots else ():
+        depth = levels.index(level) + 1
+        found: dict[tuple[int, tuple[str, ...]], list[tuple[int, int]]] = {}
+        for slot in slots:
+            for first, last in slot.ranks or ():
+                for index in range(first // size, last // size + 1):
+                    inside = max(first, index * size), min(last, (index + 1) * size - 1)
+                    found.setdefault((index, slot.domain[:depth]), []).append(inside)
+        for (index, domain), ranges in sorted(found.items()):
+            yield output.Slice(level=level, index=index, domain=domain, ranks=format_ranks(ranges))
 
 
 def _device(use: DeviceUse) -> output.Devices:
@@ -111,7 +131,8 @@ def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
         count=ask.count,
         require=require,
         prefer=prefer,
-        assignment=tuple(_host_slots(slot) for slot in plan.slots),
+        assignment=tuple(_host_slots(slot, [size for _, size in ask.slices]) for slot in plan.slots),
+        slices=tuple(_slices(ask, plan.slots, list(outcome.domains_used))),
         domains_used=used,
         proven=outcome.proven,
     )
@@ -130,7 +151,7 @@ def _effective_levels(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tup
 
 def _unplaced(name: str, count: int, require: str | None, prefer: str | None) -> output.PodSet:
     return output.PodSet(
-        name=name, count=count, require=require, prefer=prefer, assignment=(), domains_used={}, proven=None
+        name=name, count=count, require=require, prefer=prefer, assignment=(), slices=(), domains_used={}, proven=None
     )
 
 

@@ -42,7 +42,19 @@ class HostSlots(_Part):
     node: str = Field(description="Name of the node.")
     count: int = Field(ge=1, description="Number of pods on it.")
     ranks: str | None = Field(description='Inclusive ranges such as "0-3,8"; null when the pods have no ranks.')
+    slices: tuple[str, ...] | None = Field(
+        description="The slice of each pod, as its annotation `topogate.dev/slice-index`; null without slices or ranks."
+    )
     devices: tuple[tuple[Devices, ...], ...] | None = Field(description="The devices of each pod; null if unknown.")
+
+
+class Slice(_Part):
+    """The pods of one slice."""
+
+    level: str = Field(description="Alias of the level of which the slice is in one domain.")
+    index: int = Field(ge=0, description="Number of the slice among those of this level.")
+    domain: tuple[str, ...] = Field(description="Label values of its domain, coarse to fine.")
+    ranks: str = Field(description="Its ranks, as inclusive ranges.")
 
 
 class PodSet(_Part):
@@ -53,6 +65,9 @@ class PodSet(_Part):
     require: str | None = Field(description="Alias of the required level.")
     prefer: str | None = Field(description="Alias of the preferred level.")
     assignment: tuple[HostSlots, ...] = Field(description="In order of rank; empty unless placed.")
+    slices: tuple[Slice, ...] = Field(
+        description="Layer by layer, coarse to fine, in order of rank; empty unless placed in slices, with ranks."
+    )
     domains_used: dict[str, int] = Field(description="Number of domains by level alias; empty unless placed.")
     proven: bool | None = Field(
         description="True when no plan uses fewer domains (balanced: or has more even shares); null unless placed."

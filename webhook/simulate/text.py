@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.api.text import plural, sanitize
 from engine.topology.topology import Topology
-from webhook.simulate.model import Gang, HostSlots, Simulation
+from webhook.simulate.model import Gang, HostSlots, PodSet, Simulation
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HEADINGS: Final = ("WORKLOAD", "VERDICT", "PODS", "MESSAGE")
 COLOURS: Final = {"placed": "green", "waits": "yellow", "never": "red", "rejected": "red", "ignored": "dim"}
 _MAX_HOSTS: Final = 4  # `-o json` has them all
+_MAX_SLICES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +112,29 @@ def _details(gang: Gang) -> Iterable[str]:
     for pod_set in gang.pod_sets:
         shown = [f"{sanitize(slots.node)}: {_pod_text(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
         more = len(pod_set.assignment) - _MAX_HOSTS
+        whose = f"{sanitize(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
         if shown:
-            whose = f"{sanitize(pod_set.name)}: " if len(gang.pod_sets) > 1 else ""
             yield whose + "; ".join(shown) + (f"; {plural(more, 'host')} more (-o json has all)" if more > 0 else "")
+        yield from (f"{whose}{line}" for line in _slices(pod_set))
     for warning in gang.warnings:
         yield f"warning: {warning}"
+
+
+def _slices(pod_set: PodSet) -> Iterable[str]:
+    """Yield a line for each layer of slices."""
+    for level in dict.fromkeys(one.level for one in pod_set.slices):
+        layer = [one for one in pod_set.slices if one.level == level]
+        shown = [f"{one.index} ({_ranks(one.ranks)}) in {' / '.join(map(sanitize, one.domain))}" for one in layer]
+        more = len(layer) - _MAX_SLICES
+        rest = f"; {more:,} more (-o json has all)" if more > 0 else ""
+        yield f"slices by {sanitize(level)}: {'; '.join(shown[:_MAX_SLICES])}{rest}"
+
+
+def _ranks(ranks: str) -> str:
+    return f"rank{'' if ranks.isdecimal() else 's'} {ranks}"
 
 
 def _pod_text(slots: HostSlots) -> str:
     if slots.ranks is None:
         return plural(slots.count, "pod")
-    return f"rank{'' if slots.count == 1 else 's'} {slots.ranks}"
+    return _ranks(slots.ranks)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def _jobs(gangs: Namespace) -> list[Json]:
     """A stream of gangs of every kind of request; two of them do not fit."""
+    sliced = {**require("block"), "topogate.dev/slices": "rack=2,host=1"}
     asks: list[tuple[str, dict[str, Any]]] = [
         ("rack", {"pods": 6, "gpus": 4, "annotations": require("rack")}),
         ("spread", {"pods": 5, "annotations": prefer("rack")}),
@@ -30,8 +31,9 @@ def _jobs(gangs: Namespace) -> list[Json]:
         ("auto", {"pods": 4, "gpus": 2, "annotations": require("auto")}),
         ("unranked", {"pods": 3, "gpus": 2, "indexed": False, "annotations": prefer("auto")}),
         ("never", {"pods": 40, "annotations": require("rack")}),
-        ("anywhere", {"pods": 3, "gpus": 4, "annotations": {"topogate.dev/unconstrained-topology": "true"}}),
+        ("anywhere", {"pods": 2, "gpus": 4, "annotations": {"topogate.dev/unconstrained-topology": "true"}}),
         ("waits", {"pods": 4, "annotations": require("rack")}),
+        ("slices", {"pods": 2, "gpus": 2, "annotations": sliced}),
         ("small", {"pods": 1, "gpus": 1, "pod_annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}),
     ]
     return [job_body(name, selector=gangs.fleet.selector, **options) for name, options in asks]
@@ -76,8 +78,14 @@ def _answered(gangs: Namespace, job: Json) -> tuple[str, object]:
     return found
 
 
+def _slice_indexes(pods: list[Json]) -> list[str]:
+    """What the pods of a Job say about their slices, by rank."""
+    told = [pod["metadata"]["annotations"] for pod in pods]
+    return [one["topogate.dev/slice-index"] for one in sorted(told, key=lambda one: int(one["topogate.dev/rank"]))]
+
+
 def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: Namespace, tmp_path: Path) -> None:
-    """Nine gangs in a row, on a fleet with pods, a cordoned and a tainted host: the same hosts, ranks and reasons."""
+    """Ten gangs in a row, on a fleet with pods, a cordoned and a tainted host: the same hosts, ranks and reasons."""
     hosts = gangs.fleet.grid("2x2x4")
     occupy(gangs, hosts[2])
     occupy(gangs, hosts[9], gpus=4)
@@ -89,12 +97,19 @@ def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: N
     policy = gangs.client.get(POLICY)["data"]["policy.yaml"]
     jobs = _jobs(gangs)
     simulated: list[tuple[str, object]] = []
+    slices: dict[str, list[str]] = {}
     for answer in _simulated(tmp_path, cluster, policy, jobs, gangs.name):
         if answer["verdict"] == "placed":
             slots = [
                 {key: slot[key] for key in ("domain", "count", "ranks")}
                 for pod_set in answer["podSets"]
                 for slot in pod_set["assignment"]
+            ]
+            slices[answer["name"]] = [
+                index
+                for pod_set in answer["podSets"]
+                for slot in pod_set["assignment"]
+                for index in slot["slices"] or ()
             ]
             simulated.append(("placed", slots))
         else:
@@ -103,6 +118,8 @@ def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: N
     assert [verdict for verdict, _ in real].count("waits") == 2
     for job, expected, found in zip(jobs, simulated, real, strict=True):
         assert found == expected, job["metadata"]["name"]
+    assert slices.pop("slices") == ["0/0", "0/1"] == _slice_indexes(gangs.pods("slices"))
+    assert not any(slices.values())
 
 
 def test_a_dry_run_tells_what_the_leader_will_say(gangs: Namespace, kubectl: Kubectl) -> None:

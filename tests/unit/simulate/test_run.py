@@ -23,6 +23,8 @@ from tests.support.simulation import (
     verdicts,
 )
 from webhook.simulate.files import FileProblem
+from webhook.simulate.model import Simulation
+from webhook.simulate.text import as_text
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
@@ -97,6 +99,59 @@ def test_unranked_pods_have_no_ranks() -> None:
     assert [one["ranks"] for one in found["podSets"][0]["assignment"]] == [None, None]
 
 
+def test_slices_are_shown_by_pod_and_by_domain() -> None:
+    """The number of each pod's slices as on the pod, and for each slice of every layer its domain and ranks."""
+    found = gang(GRID, job("train", 8, {"require": "block", names.SLICES: "rack=4,host=2"}, gpus=4))
+    jsonschema.validate({"workloads": [found], "cluster": {"nodes": 0, "nodesInTopology": 0, "levels": []}}, SCHEMA)
+    (pod_set,) = found["podSets"]
+    assert [(one["node"], one["ranks"], one["slices"]) for one in pod_set["assignment"]] == [
+        ("b0-r0-h0", "0-1", ["0/0", "0/0"]),
+        ("b0-r0-h1", "2-3", ["0/1", "0/1"]),
+        ("b0-r0-h2", "4-5", ["1/2", "1/2"]),
+        ("b0-r0-h3", "6-7", ["1/3", "1/3"]),
+    ]
+    assert pod_set["slices"] == [
+        {"level": level, "index": index, "domain": domain, "ranks": ranks}
+        for level, index, domain, ranks in (
+            ("rack", 0, ["b0", "b0-r0"], "0-3"),
+            ("rack", 1, ["b0", "b0-r0"], "4-7"),
+            ("host", 0, ["b0", "b0-r0", "b0-r0-h0"], "0-1"),
+            ("host", 1, ["b0", "b0-r0", "b0-r0-h1"], "2-3"),
+            ("host", 2, ["b0", "b0-r0", "b0-r0-h2"], "4-5"),
+            ("host", 3, ["b0", "b0-r0", "b0-r0-h3"], "6-7"),
+        )
+    ]
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_host_with_several_slices_names_that_of_each_pod(ranked: bool) -> None:
+    """Slices of three on hosts of eight: the second host begins inside a slice; without ranks there are none."""
+    mode = {} if ranked else {"completionMode": "NonIndexed"}
+    sliced = {"require": "block", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "3"}
+    (pod_set,) = gang(grid(1, 1, 2), job("train", 12, sliced, gpus=1, **mode))["podSets"]
+    told = [index for one in pod_set["assignment"] for index in one["slices"] or ()]
+    assert told == ([str(rank // 3) for rank in range(12)] if ranked else [])
+    assert all((one["slices"] is not None) is ranked for one in pod_set["assignment"])
+    expected = ["0-2", "3-5", "6-8", "9-11"] if ranked else []
+    assert [(one["index"], one["ranks"]) for one in pod_set["slices"]] == list(enumerate(expected))
+
+
+def test_a_gang_of_no_pods_has_no_slices() -> None:
+    """Nothing is planned for it, so that no level is known to the answer."""
+    found = gang(GRID, job("train", 0, {"require": "block", names.SLICES: "rack=4"}))
+    assert (found["verdict"], found["podSets"][0]["slices"]) == ("placed", [])
+
+
+def test_the_text_has_a_line_for_each_layer_of_slices() -> None:
+    """Four slices of a layer, and how many more there are."""
+    sliced = {"require": "block", names.SLICES: "rack=6,host=2"}
+    found = answer(GRID, [job("train", 12, sliced, gpus=4)])
+    lines = [line.strip() for line in as_text(Simulation.model_validate(found)).splitlines()]
+    assert "slices by rack: 0 (ranks 0-5) in b0 / b0-r0; 1 (ranks 6-11) in b0 / b0-r1" in lines
+    host = "slices by host: 0 (ranks 0-1) in b0 / b0-r0 / b0-r0-h0; "
+    assert [line.endswith("; 2 more (-o json has all)") for line in lines if line.startswith(host)] == [True]
+
+
 def test_a_gang_that_waits() -> None:
     """Not now: reason code, needed / have / best; nothing assigned, nothing proven."""
     cluster = [*GRID, *(pod(f"p{n}", f"b{n // 2}-r{n % 2}-h0") for n in range(4))]
@@ -113,6 +168,7 @@ def test_a_gang_that_waits() -> None:
             "require": "rack",
             "prefer": None,
             "assignment": [],
+            "slices": [],
             "domainsUsed": {},
             "proven": None,
         }
