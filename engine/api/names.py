@@ -77,13 +77,29 @@ SLICE_INDEX: Final = "topogate.dev/slice-index"  # annotation on placed pods: on
 # Annotation on placed pods with known GPUs: their UUIDs or minors, separated by commas.
 VISIBLE_DEVICES: Final = "topogate.dev/visible-devices"
 VISIBLE_DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"  # of a container, from that annotation
+# Annotations on placed pods with parts of known GPUs, of each GPU: percent of its compute, memory in MiB (`4096m`); and
+# the variables of HAMi's library in containers, from them.
+GPU_CORE_LIMIT: Final = "topogate.dev/gpu-core-limit"
+GPU_MEMORY_LIMIT: Final = "topogate.dev/gpu-memory-limit"
+GPU_CORE_LIMIT_VARIABLE: Final = "CUDA_DEVICE_SM_LIMIT"
+GPU_MEMORY_LIMIT_VARIABLE: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 ORIGINAL_REQUESTS: Final = "topogate.dev/original-requests"
 GPU_REQUEST: Final = "topogate.dev/gpu-request"
 
 # Annotations and labels that only we (and the policy's admins) may write: the marks of a gang, which we also take off,
 # and the notes of translated GPU requests.
 MARK_LABELS: Final = (MANAGED, POD_SET, GANG)
-MARK_ANNOTATIONS: Final = (HELD_BY, PLACEMENT, REVISION, DOMAIN_PATH, RANK, SLICE_INDEX, VISIBLE_DEVICES)
+MARK_ANNOTATIONS: Final = (
+    HELD_BY,
+    PLACEMENT,
+    REVISION,
+    DOMAIN_PATH,
+    RANK,
+    SLICE_INDEX,
+    VISIBLE_DEVICES,
+    GPU_CORE_LIMIT,
+    GPU_MEMORY_LIMIT,
+)
 NOTE_ANNOTATIONS: Final = (ORIGINAL_REQUESTS, GPU_REQUEST)
 OWNED_ANNOTATIONS: Final = frozenset({*MARK_ANNOTATIONS, *NOTE_ANNOTATIONS})
 OWNED_LABELS: Final = frozenset(MARK_LABELS)

@@ -25,6 +25,7 @@ from engine.resources.names import CORE, FPGA, KINDS, MAX_BYTES, MAX_DEVICES, ME
 # Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
 MAX_TEXT: Final = 256 * 1024
 _MAX_ID: Final = 253
+_MEBIBYTE: Final = 2**20
 _MAX_MINOR: Final = 2**31 - 1
 _FIELDS: Final = {
     "fpga": {FPGA: "share"},
@@ -191,6 +192,23 @@ def visible_devices(allocated: str | None, *, minors: bool) -> str | None:
     """
     gpus = json.loads(allocated).get("gpu", ()) if allocated else ()
     return ",".join(str(one["minor"] if minors else one.get("id") or one["minor"]) for one in gpus) or None
+
+
+def gpu_limits(allocated: str | None) -> tuple[str | None, str | None]:
+    """Return what a pod may use of each GPU of an annotation of ours, for HAMi's library: compute and memory.
+
+    Percent of the compute, and the memory as `4096m` (MiB; the least if GPUs differ). None where there is no limit: for
+    whole GPUs, without GPUs, and of what the annotation does not tell.
+    """
+    gpus = [one.get("resources", {}) for one in json.loads(allocated).get("gpu", ())] if allocated else []
+    core = min((int(one[CORE]) for one in gpus if CORE in one), default=WHOLE)
+    parts = [one for one in gpus if int(one.get(RATIO, WHOLE)) < WHOLE]
+    memory = min((amount(MEMORY, one[MEMORY]) for one in parts if MEMORY in one), default=0)
+    return (str(core) if core < WHOLE else None), (_mebibytes(memory) if memory else None)
+
+
+def _mebibytes(memory: int) -> str:
+    return f"{memory // _MEBIBYTE}m" if memory >= _MEBIBYTE else str(memory)
 
 
 def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:

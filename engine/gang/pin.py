@@ -15,7 +15,7 @@ from engine.api import names
 from engine.api.placement import Placement, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.api.rank import slice_index
-from engine.devices.allocation import visible_devices
+from engine.devices.allocation import gpu_limits, visible_devices
 
 _NAME_FIELD = "metadata.name"
 
@@ -68,6 +68,7 @@ def placed_pod(
     containers by minor instead of UUID.
     """
     assert placement.assignment is not None
+    core_limit, memory_limit = gpu_limits(devices)
     return PlacedPod(
         labels={names.MANAGED: "true", names.POD_SET: pod_set, names.GANG: placement.name},
         annotations={
@@ -79,6 +80,8 @@ def placed_pod(
             names.HELD_BY: None,
             names.DEVICE_ALLOCATED: devices,
             names.VISIBLE_DEVICES: visible_devices(devices, minors=minors),
+            names.GPU_CORE_LIMIT: core_limit,
+            names.GPU_MEMORY_LIMIT: memory_limit,
         },
         terms=pinned_terms(pod.spec.shape.affinity, slot.host),
         selector=added_selector(pin_labels, pod.spec.shape.node_selector),

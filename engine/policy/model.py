@@ -141,6 +141,16 @@ class AnnotationRules(Section):
     )
 
 
+class Hami(Section):
+    """What of HAMi is understood."""
+
+    limits: bool = Field(
+        default=False,
+        description="Whether containers that request parts of GPUs by Koordinator's names get the variables of HAMi's "
+        "library, `CUDA_DEVICE_MEMORY_LIMIT` and `CUDA_DEVICE_SM_LIMIT`. A variable of the user stays.",
+    )
+
+
 class Gpu(Section):
     """How GPU requests are read and written."""
 
@@ -165,6 +175,7 @@ class Gpu(Section):
         description="Whether containers that request GPUs by Koordinator's names get the variable "
         "`NVIDIA_VISIBLE_DEVICES`, with the UUIDs or the minors of the pod's GPUs. A variable of the user stays.",
     )
+    hami: Hami = Field(default=Hami(), description="What of HAMi is understood.")
     device_annotation_writers: Identities = Field(
         default=(), description="Service accounts that may write the device annotation."
     )

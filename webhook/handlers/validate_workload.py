@@ -26,7 +26,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
 from webhook.rules.children import Findings, child_requests
 from webhook.rules.defaults import by_default
-from webhook.rules.devices import annotation_errors, device_findings
+from webhook.rules.devices import annotation_errors, device_findings, limit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
 from webhook.rules.immutable import lost_request, mark_errors, request_errors
@@ -124,7 +124,10 @@ def _devices(
     *,
     budget: Budget,
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
-    """Return errors about the devices of the templates and, for a workload that is not managed, warnings."""
+    """Return errors and warnings about the devices of the templates.
+
+    What nodes do not report is no warning for a managed workload: the forecast says it.
+    """
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
     managed = request.ignored is None
@@ -134,8 +137,8 @@ def _devices(
         budget.check()
         wrong, noted = device_findings(document, root, managed=managed, view=view, policy=policy)
         errors += wrong
-        warnings |= dict.fromkeys(noted)
-    return tuple(errors), () if managed else tuple(warnings)
+        warnings |= dict.fromkeys(limit_warnings(document, root, policy=policy) if managed else noted)
+    return tuple(errors), tuple(warnings)
 
 
 def _trusted(review: Review, policy: Policy) -> bool:

@@ -15,11 +15,14 @@ from itertools import groupby
 from typing import Any, Final
 
 from engine.api import names
+from engine.api.device import DeviceRequest
 from engine.api.field import FieldError, path_of
+from engine.api.text import join_and, quote
 from engine.policy.model import Policy
 from engine.resources.annotations import reapplied, recorded_requests
-from engine.resources.containers import PodResources, pod_resources
-from engine.resources.names import device_names, whole_names
+from engine.resources.containers import AmountError, PodResources, pod_resources
+from engine.resources.names import WHOLE, device_names, whole_names
+from engine.resources.request import device_request
 from engine.resources.translation import Translation, in_scope, translate
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
@@ -87,6 +90,57 @@ def device_findings(
     pod = _at(document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
     return _as_sent(done.errors, pod, path_of((*root, "spec"))), done.warnings
+
+
+def limited_containers(document: Mapping[str, Any], root: Path, *, policy: Policy) -> dict[Path, frozenset[str]]:
+    """Return the variables of HAMi's library for the containers of the pod or template at `root`, by their path.
+
+    A container that requests a part of GPUs gets the limits of its pod, where it is the one that the pod gets it for;
+    if several request different parts, the pod's limit would be too much for each of them.
+    """
+    pod = _at(document, root)
+    own, total = _parts(pod, policy)
+    found: dict[Path, frozenset[str]] = {}
+    for path, part in own.items():
+        memory = part.ratio < WHOLE and (part.ratio, part.memory) == (total.ratio, total.memory)
+        core = 0 < part.core < WHOLE and part.core == total.core
+        variables = {names.GPU_MEMORY_LIMIT_VARIABLE: memory, names.GPU_CORE_LIMIT_VARIABLE: core}
+        found[path] = frozenset(name for name, fits in variables.items() if fits and part.gpus == total.gpus)
+    return found
+
+
+def limit_warnings(document: Mapping[str, Any], root: Path, *, policy: Policy) -> tuple[str, ...]:
+    """Return the warning about containers of a gang's pod or template at `root` that get no limits."""
+    if not policy.gpu.hami.limits:
+        return ()
+    pod = _at(document, root)
+    own, total = _parts(pod, policy)
+    unlike = [
+        one.name
+        for one in pod
+        if (part := own.get(one.path)) is not None
+        and (part.gpus, part.core, part.ratio, part.memory) != (total.gpus, total.core, total.ratio, total.memory)
+        and (part.ratio < WHOLE or part.core < WHOLE)
+    ]
+    if not unlike:
+        return ()
+    return (
+        f"containers {join_and([quote(name) for name in unlike])} share the pod's GPUs with others and get no limits "
+        "(policy: gpu.hami.limits); request GPUs in one container",
+    )
+
+
+def _parts(pod: PodResources, policy: Policy) -> tuple[dict[Path, DeviceRequest], DeviceRequest]:
+    """Return what containers request of GPUs, by path, and what the pod does; nothing if an amount is wrong."""
+    vendors = policy.gpu.vendors
+    wanted = device_names(whole_names(vendors))
+    try:
+        amounts = {one.path: one.amounts(wanted) for one in pod}
+    except AmountError:
+        return {}, DeviceRequest()
+    own = {path: request for path, named in amounts.items() if (request := device_request(named, vendors=vendors))}
+    total = device_request(pod.total(amounts), vendors=vendors) or DeviceRequest()
+    return {path: request for path, request in own.items() if request.gpus}, total
 
 
 def beside_unreadable(

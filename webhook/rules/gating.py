@@ -1,11 +1,11 @@
-"""Adds and removes our scheduling gate, labels, annotations and variable, and the pod-group labels of other schedulers.
+"""Adds and removes our gate, labels, annotations and variables, and the pod-group labels of other schedulers.
 
 Sources: the conventions of kubernetes-sigs/scheduler-plugins (both spellings) and of Koordinator's gang annotations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from engine.api import names
@@ -16,6 +16,7 @@ from engine.gang.validation import can_be_in_group
 from engine.policy.model import Policy
 from engine.resources.names import GPU_NAMES
 from webhook.admission.patch import Edits, Path
+from webhook.rules.devices import limited_containers
 
 
 def templates(workload: Workload) -> Mapping[Path, PodSet]:
@@ -71,26 +72,49 @@ def drop_labels(edits: Edits, root: Path = (), *, keep: tuple[str, ...] = ()) ->
 
 
 def show_devices(edits: Edits, root: Path = (), *, policy: Policy) -> None:
-    """Give containers at `root` that request GPUs by Koordinator's names the variable with the pod's GPUs.
+    """Give containers at `root` that request GPUs by Koordinator's names the variables with the pod's GPUs and limits.
 
-    The value comes from our annotation, so that pods get it whose containers are fixed before they are placed. A
-    variable of that name stays as it is. If the policy wants none, ours is removed.
+    The values come from our annotations, so that pods get them whose containers are fixed before they are placed. A
+    variable of the user stays as it is. Those of ours that the policy does not want any more are removed.
     """
-    if policy.gpu.env == "none":
-        _drop_variable(edits, root)
+    wanted = _wanted_variables(policy)
+    if len(wanted) < len(_VARIABLES):
+        _drop_variables(edits, root, _VARIABLES.keys() - set(wanted))
+    if not wanted:
         return
+    limited = limited_containers(edits.document, root, policy=policy) if policy.gpu.hami.limits else {}
     for path, container in _containers(edits, root):
         env = container.get("env")
-        named = [one.get("name") for one in env if isinstance(one, Mapping)] if isinstance(env, list) else []
-        if names.VISIBLE_DEVICES_VARIABLE not in named and _requests_gpus(container):
-            edits.append((*path, "env"), dict(_VARIABLE))
+        listed = [one for one in env if isinstance(one, Mapping)] if isinstance(env, list) else []
+        named = {one.get("name") for one in listed}
+        fitting = limited.get(path[-2:], frozenset())
+        if stale := [one["name"] for one in listed if _is_our_variable(one) and one["name"] in _LIMITS - fitting]:
+            _drop_from(edits, path, stale)
+        if _requests_gpus(container):
+            fitting |= {names.VISIBLE_DEVICES_VARIABLE}
+        for variable in wanted:
+            if variable in fitting and variable not in named:
+                edits.append((*path, "env"), _reference(variable))
 
 
-def _drop_variable(edits: Edits, root: Path) -> None:
+def _wanted_variables(policy: Policy) -> tuple[str, ...]:
+    """Return the variables that the policy wants in containers with GPUs, in the order in which they are added."""
+    wanted = set() if policy.gpu.env == "none" else {names.VISIBLE_DEVICES_VARIABLE}
+    if policy.gpu.hami.limits:
+        wanted |= _LIMITS
+    return tuple(variable for variable in _VARIABLES if variable in wanted)
+
+
+def _drop_variables(edits: Edits, root: Path, unwanted: Collection[str]) -> None:
+    """Remove these variables of ours from the containers at `root`."""
     for path, container in _containers(edits, root):
         env = container.get("env")
-        if isinstance(env, list) and any(map(_is_our_variable, env)):
-            edits.drop_items((*path, "env"), _is_our_variable)
+        if isinstance(env, list) and any(_is_our_variable(one) and one["name"] in unwanted for one in env):
+            _drop_from(edits, path, unwanted)
+
+
+def _drop_from(edits: Edits, path: Path, unwanted: Collection[str]) -> None:
+    edits.drop_items((*path, "env"), lambda one: _is_our_variable(one) and one["name"] in unwanted)
 
 
 def _containers(edits: Edits, root: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -107,20 +131,27 @@ def _requests_gpus(container: Mapping[str, Any]) -> bool:
 
 
 def _is_our_variable(one: object) -> bool:
-    """Return True for a variable from our annotation, as we write it or as the API server completes it."""
-    if not isinstance(one, Mapping) or one.get("name") != names.VISIBLE_DEVICES_VARIABLE:
+    """Return True for a variable from an annotation of ours, as we write it or as the API server completes it."""
+    if not isinstance(one, Mapping) or (annotation := _VARIABLES.get(str(one.get("name")))) is None:
         return False
     source = one.get("valueFrom")
     reference = source.get("fieldRef") if isinstance(source, Mapping) else None
-    return isinstance(reference, Mapping) and reference.get("fieldPath") == _VISIBLE_DEVICES_PATH
+    return isinstance(reference, Mapping) and reference.get("fieldPath") == f"metadata.annotations['{annotation}']"
+
+
+def _reference(variable: str) -> dict[str, Any]:
+    path = f"metadata.annotations['{_VARIABLES[variable]}']"
+    return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
 _CONTAINERS: Final = ("initContainers", "containers")
-_VISIBLE_DEVICES_PATH: Final = f"metadata.annotations['{names.VISIBLE_DEVICES}']"
-_VARIABLE: Final[Mapping[str, Any]] = {
-    "name": names.VISIBLE_DEVICES_VARIABLE,
-    "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": _VISIBLE_DEVICES_PATH}},
+# Variable -> the annotation that it comes from.
+_VARIABLES: Final[Mapping[str, str]] = {
+    names.VISIBLE_DEVICES_VARIABLE: names.VISIBLE_DEVICES,
+    names.GPU_MEMORY_LIMIT_VARIABLE: names.GPU_MEMORY_LIMIT,
+    names.GPU_CORE_LIMIT_VARIABLE: names.GPU_CORE_LIMIT,
 }
+_LIMITS: Final = frozenset({names.GPU_MEMORY_LIMIT_VARIABLE, names.GPU_CORE_LIMIT_VARIABLE})
 
 
 def drop_copied_group(edits: Edits, root: Path = ()) -> None:
@@ -138,7 +169,7 @@ def drop_all(edits: Edits, root: Path = ()) -> None:
     drop_annotations(edits, root)
     drop_labels(edits, root)
     remove_gate(edits, root)
-    _drop_variable(edits, root)
+    _drop_variables(edits, root, _VARIABLES.keys())
 
 
 def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
@@ -174,22 +205,24 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
         add_gate(edits, root)
     else:
         remove_gate(edits, root)
-    _restore_variable(edits, root, was)
+    _restore_variables(edits, root, was)
 
 
-def _restore_variable(edits: Edits, root: Path, was: Edits) -> None:
+def _restore_variables(edits: Edits, root: Path, was: Edits) -> None:
     for path, container in _containers(edits, root):
         env = was.get("was", *path[len(root) :], "env")
-        before = next(filter(_is_our_variable, env if isinstance(env, list) else ()), None)
+        before = {one["name"]: one for one in filter(_is_our_variable, env if isinstance(env, list) else ())}
         now = container.get("env")
-        if before is None and isinstance(now, list):
-            edits.drop_items((*path, "env"), _is_our_variable)
-        elif before is not None and not any(map(_is_our_variable, now or ())):
-            edits.append((*path, "env"), before)
+        have = {one["name"] for one in filter(_is_our_variable, now if isinstance(now, list) else ())}
+        if have - before.keys():
+            _drop_from(edits, path, have - before.keys())
+        for variable, value in before.items():
+            if variable not in have:
+                edits.append((*path, "env"), value)
 
 
 def without_marks(template: Any) -> Any:
-    """Return the template without our labels, annotations, gate, variable, and without empty fields, for comparison."""
+    """Return the template without our labels, annotations, gate, variables and without empty fields, to compare it."""
     if not isinstance(template, Mapping):
         return template or {}
     result = {key: value for key, value in template.items() if value is not None}
@@ -209,11 +242,11 @@ def without_marks(template: Any) -> Any:
             del result["spec"]["schedulingGates"]
         for kind in _CONTAINERS:
             if isinstance(listed := spec.get(kind), list):
-                result["spec"][kind] = [_without_variable(one) for one in listed]
+                result["spec"][kind] = [_without_variables(one) for one in listed]
     return {key: value for key, value in result.items() if value != {}}
 
 
-def _without_variable(container: Any) -> Any:
+def _without_variables(container: Any) -> Any:
     env = container.get("env") if isinstance(container, Mapping) else None
     if not isinstance(env, list) or not any(map(_is_our_variable, env)):
         return container

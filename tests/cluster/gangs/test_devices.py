@@ -162,6 +162,26 @@ def test_containers_see_the_gpus_of_their_pod(gangs: Namespace, told: Told, poli
     assert seen == {"GPU-0", "GPU-1"}
 
 
+def test_containers_get_the_limits_of_their_parts(gangs: Namespace, told: Told, policy: PolicyInForce) -> None:
+    """Held and placed pods alike: the stored pods refer to annotations with what the device annotation says."""
+    policy.set(TEST_POLICY + "gpu: {hami: {limits: true}}\n")
+    gangs.submit("parts", pods=2, annotations=require("host"), pod_spec=share(30))
+    gangs.all_bound("parts", 2)
+    for pod in gangs.pods("parts"):
+        env = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod["spec"]["containers"][0]["env"]}
+        assert (
+            env.items()
+            >= {
+                names.GPU_MEMORY_LIMIT_VARIABLE: f"metadata.annotations['{names.GPU_MEMORY_LIMIT}']",
+                names.GPU_CORE_LIMIT_VARIABLE: f"metadata.annotations['{names.GPU_CORE_LIMIT}']",
+            }.items()
+        )
+        annotations = pod["metadata"]["annotations"]
+        assert annotations[names.GPU_CORE_LIMIT] == devices_of(pod)[0]["resources"][CORE] == "30"
+        assert devices_of(pod)[0]["resources"][MEMORY] == "24Gi"
+        assert annotations[names.GPU_MEMORY_LIMIT] == "24576m"
+
+
 def test_a_sick_device_is_nobodys_until_it_is_well(gangs: Namespace, told: Told) -> None:
     """The gang waits, and is told that it is the devices; the moment the device is well it starts there."""
     (host,) = told.hosts

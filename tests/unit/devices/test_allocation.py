@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
+
 from engine.api import names
 from engine.api.device import DeviceUse, NodeDevices
 from engine.api.placement import Placement
@@ -17,10 +19,11 @@ from engine.controller.actions import ReassignDevices, Release, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
-from engine.devices.allocation import allocation, devices_of, visible_devices
+from engine.devices.allocation import allocation, devices_of, gpu_limits, visible_devices
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
+from engine.resources.names import CORE, MEMORY, RATIO
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import changed, pinned, pod
@@ -327,3 +330,24 @@ def test_gpus_are_named_by_uuid_or_minor() -> None:
     assert visible_devices(text, minors=True) == "3,5"
     assert visible_devices('{"rdma":[{"minor":0}]}', minors=False) is None
     assert visible_devices(None, minors=False) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "limits"),
+    [
+        ([{CORE: "50", MEMORY: "40Gi", RATIO: "50"}], ("50", "40960m")),
+        ([{CORE: "30", MEMORY: "24Gi", RATIO: "30"}, {CORE: "30", MEMORY: "12Gi", RATIO: "30"}], ("30", "12288m")),
+        ([{MEMORY: "1500Ki", RATIO: "1"}], (None, "1m")),
+        ([{MEMORY: "1000", RATIO: "1"}], (None, "1000")),
+        ([{CORE: "50", RATIO: "50"}], ("50", None)),
+        ([{CORE: "50", MEMORY: "80Gi", RATIO: "100"}], ("50", None)),
+        ([{CORE: "100", MEMORY: "80Gi", RATIO: "100"}] * 2, (None, None)),
+        ([], (None, None)),
+    ],
+    ids=str,
+)
+def test_limits_are_those_of_parts(resources: list[dict[str, str]], limits: tuple[str | None, str | None]) -> None:
+    """In the library's units, rounded down; nothing where the size of a GPU is unknown."""
+    text = json.dumps({"gpu": [{"minor": number, "resources": one} for number, one in enumerate(resources)]})
+    assert gpu_limits(text) == limits
+    assert gpu_limits(None) == (None, None)

@@ -99,6 +99,18 @@ def test_the_variable_of_the_policy_is_shown() -> None:
     assert variable["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.annotations['{names.VISIBLE_DEVICES}']"
 
 
+def test_the_limits_of_the_policy_are_shown() -> None:
+    """`gpu.hami.limits`: the stored template has the variables of the library."""
+    policy = parse_policy("gpu: {hami: {limits: true}}")
+    found = simulated(told(), [asking(job("train", 2, RACK), {"requests": {GPU: "50"}})], policy=policy)
+    (stored,) = shown(found, "objects")
+    variables = stored["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in variables} == {
+        names.GPU_MEMORY_LIMIT_VARIABLE: f"metadata.annotations['{names.GPU_MEMORY_LIMIT}']",
+        names.GPU_CORE_LIMIT_VARIABLE: f"metadata.annotations['{names.GPU_CORE_LIMIT}']",
+    }
+
+
 def test_a_pod_of_nobody_is_shown_translated() -> None:
     """It is none of ours to place, and its GPUs are."""
     body = asking(pod("own", ""), {"limits": {GPU: "50"}})
