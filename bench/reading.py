@@ -24,7 +24,7 @@ from bench.gang import PlacedGang
 from bench.subjects import Subject, measured
 from engine.cluster import pods
 from local.nodes import Grid
-from webhook.simulate.yaml_documents import documents
+from webhook.snapshot.yaml_documents import documents
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COLUMNS = ("CPU us", "ratio", "WALL us p50", "p99", "KiB KEPT")

@@ -17,7 +17,7 @@ from webhook.service.settings import Settings, SettingsError, own_identity, own_
 
 if TYPE_CHECKING:
     from engine.topology.topology import Topology
-    from webhook.simulate.files import FileObject
+    from webhook.snapshot.files import FileObject
 
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
@@ -184,10 +184,10 @@ def simulate(
       topogate simulate --cluster cluster.json -f train.yaml
     """  # noqa: D301 - click wants the backspace itself
     from webhook.simulate import run as simulation
-    from webhook.simulate.cluster import offline_cluster, policy_of
-    from webhook.simulate.files import FileProblem, policy_text
     from webhook.simulate.model import Simulation
     from webhook.simulate.output import print_answer, print_objects
+    from webhook.snapshot.cluster import offline_cluster, policy_of
+    from webhook.snapshot.files import FileProblem, policy_text
 
     if (*cluster_files, *workload_files, policy_file).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -225,14 +225,14 @@ def simulate(
 
 
 def _objects(files: Sequence[str]) -> list[FileObject]:
-    from webhook.simulate.files import MAX_BYTES, read_objects
+    from webhook.snapshot.files import MAX_BYTES, read_objects
 
     return [one for file in files for one in read_objects(_content(file, limit=MAX_BYTES), name=file)]
 
 
 def _content(file: str, *, limit: int) -> bytes:
     """Return the bytes of a file. Raises OSError; FileProblem if there are more than `limit`."""
-    from webhook.simulate.files import FileProblem
+    from webhook.snapshot.files import FileProblem
 
     with click.open_file(file, "rb") as stream:
         content: bytes = stream.read(limit + 1)
@@ -282,7 +282,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
     from webhook.configuration.extra_rights import extra_rights_page
     from webhook.rules.defaults import policy_errors
     from webhook.simulate.entry_trial import definition_trials, trials
-    from webhook.simulate.files import FileProblem, policy_text
+    from webhook.snapshot.files import FileProblem, policy_text
 
     if (file, *cluster_files, *samples).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -323,7 +323,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
 
 def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]:
     """Return the topologies of the policy over the nodes among the objects."""
-    from webhook.simulate.cluster import offline_cluster
+    from webhook.snapshot.cluster import offline_cluster
 
     return list(offline_cluster(objects, policy=policy).view.topologies.values())
 

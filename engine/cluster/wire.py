@@ -26,6 +26,16 @@ StringMap = dict[str, str | None]
 ResourceList = dict[str, Quantity | None]
 
 _TEXT_AND_PATH: Final = re.compile(r"(.*) - at `(?:key` in `)?(.*)`", re.DOTALL)
+_WORDS: Final = {
+    "int": "a whole number",
+    "str": "text",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "datetime": "a time",
+}
+_TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
 
 
 # The errors that a decoder raises for bad bytes: JSON, UTF-8 (msgspec passes Python's own error on),
@@ -51,6 +61,21 @@ def decode(kind: type[T], source: Source) -> T:
         located = _TEXT_AND_PATH.fullmatch(str(error))
         text, path = located.groups() if located is not None else (str(error), "$")
         raise ProjectionError(f"{path}: {text}") from None
+
+
+def in_words(text: str) -> str:
+    """Return a decoder's message in words.
+
+    Example: `Expected `int | null`, got `str`` -> `expected a whole number, got text`.
+    """
+    said = _TYPE.sub(lambda match: _WORDS.get(match[1], match[1]), text).replace("`", "")
+    return said[:1].lower() + said[1:]
+
+
+def located(error: ProjectionError) -> tuple[str, str]:
+    """Return the path (empty for the object itself) and the message of a projection's error."""
+    path, _, text = str(error).partition(": ")
+    return path.removeprefix("$").removeprefix("."), in_words(text)
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):

@@ -22,6 +22,7 @@ _WORDS: Final = {
     "webhook.server": "HTTPS, health, metrics",
     "webhook.admission": "reviews, patches, reads",
     "webhook.configuration": "webhooks, CEL, RBAC",
+    "webhook.snapshot": "the cluster at one moment",
     "engine.controller": "the leader's loop: reconcile, execute, report",
     "engine.scheduler": "which gang next, where, or why not",
     "engine.cache": "the current state of the cluster",

@@ -9,10 +9,10 @@ from typing import Any
 
 from engine.api import names
 from engine.policy.model import Policy
-from webhook.simulate.cluster import offline_cluster
-from webhook.simulate.files import FileObject, read_objects
 from webhook.simulate.model import Simulation
 from webhook.simulate.run import Simulated, facts, simulate
+from webhook.snapshot.cluster import offline_cluster
+from webhook.snapshot.files import FileObject, read_objects
 
 Json = dict[str, Any]
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"

@@ -18,40 +18,13 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cluster import pods
-from engine.cluster.wire import ProjectionError, Source
+from engine.cluster.wire import ProjectionError, Source, located
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Review
-
-_WORDS: Final = {
-    "int": "a whole number",
-    "str": "text",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "an object",
-    "array": "a list",
-    "datetime": "a time",
-}
-_TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
-
-
-def in_words(text: str) -> str:
-    """Return a decoder's message in words.
-
-    Example: `Expected `int | null`, got `str`` -> `expected a whole number, got text`.
-    """
-    said = _TYPE.sub(lambda match: _WORDS.get(match[1], match[1]), text).replace("`", "")
-    return said[:1].lower() + said[1:]
-
-
-def located(error: ProjectionError) -> tuple[str, str]:
-    """Return the path (empty for the object itself) and the message of a projection's error."""
-    path, _, text = str(error).partition(": ")
-    return path.removeprefix("$").removeprefix("."), in_words(text)
-
 
 Record = TypeVar("Record")
 

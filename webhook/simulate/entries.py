@@ -18,8 +18,8 @@ from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD
 from webhook.handlers.unreadable import mappings
 from webhook.rules.gating import requests_of_labels, requests_of_pod_labels
-from webhook.simulate.files import FileObject, FileProblem
 from webhook.simulate.submit import as_sent
+from webhook.snapshot.files import FileObject, FileProblem
 
 _YOUNGEST: Final = float("inf")
 _UNTOLD: Final = 1e12

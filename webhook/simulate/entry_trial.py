@@ -13,7 +13,7 @@ from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from engine.kinds.structure import ParsedWorkload
-from webhook.simulate.files import FileObject
+from webhook.snapshot.files import FileObject
 
 _DEFINITION: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 

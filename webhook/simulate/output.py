@@ -15,7 +15,7 @@ from webhook.admission.patch import Operation
 from webhook.simulate import text
 from webhook.simulate.model import Simulation
 from webhook.simulate.run import Simulated
-from webhook.simulate.yaml_documents import scalar
+from webhook.snapshot.yaml_documents import scalar
 
 Show = Literal["objects", "patches"]
 

@@ -49,10 +49,11 @@ from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
 from webhook.simulate.answer import About, held, ignored, planned, rejected
-from webhook.simulate.cluster import OfflineCluster, OfflineReader
 from webhook.simulate.entries import SubmittedWorkload, batches, entries, queued
-from webhook.simulate.files import FileObject, FileProblem
+from webhook.simulate.reader import OfflineReader
 from webhook.simulate.submit import Submitted, submit
+from webhook.snapshot.cluster import OfflineCluster
+from webhook.snapshot.files import FileObject, FileProblem
 
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
 _MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its own

@@ -17,16 +17,15 @@ from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
-from engine.cluster.wire import ProjectionError
+from engine.cluster.wire import ProjectionError, located
 from engine.kinds.read import UnreadableWorkload
-from webhook.admission.objects import located
 from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 from webhook.rules.gating import templates
-from webhook.simulate.files import FileObject
+from webhook.snapshot.files import FileObject
 
 DEADLINE: Final = 10.0  # on the offline reader's clock, which stays at 0
 _USER: Final = {"username": "topogate-simulate", "groups": ["system:authenticated"]}

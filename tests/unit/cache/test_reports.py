@@ -13,7 +13,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from tests.support.gpu_hosts import gpu_node, gpus
 from tests.support.simulation import objects
-from webhook.simulate.cluster import offline_cluster
+from webhook.snapshot.cluster import offline_cluster
 
 
 def counted() -> float:

@@ -20,8 +20,8 @@ from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map
 from webhook.cli import main
 from webhook.simulate import text as simulate_text
-from webhook.simulate.files import read_objects
 from webhook.simulate.model import Simulation
+from webhook.snapshot.files import read_objects
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -328,7 +328,7 @@ def test_bad_files_are_one_line(files: Any, content: str) -> None:
 
 def test_files_are_bounded(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that never ends, or the wrong file, costs no more than the limit."""
-    monkeypatch.setattr("webhook.simulate.files.MAX_BYTES", 1000)
+    monkeypatch.setattr("webhook.snapshot.files.MAX_BYTES", 1000)
     file = files("large.yaml", "#" * 1001)
     assert one_line(simulate("-f", file)).endswith("larger than 1,000 bytes")
 
@@ -371,7 +371,7 @@ def test_an_interrupt_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("webhook.simulate.files.read_objects", interrupted)
+    monkeypatch.setattr("webhook.snapshot.files.read_objects", interrupted)
     result = simulate("-f", EXAMPLES / "typo.yaml")
     assert result.exit_code == 130
     assert result.stderr.strip() == "topogate: interrupted"

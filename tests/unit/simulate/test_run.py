@@ -22,9 +22,9 @@ from tests.support.simulation import (
     simulated,
     verdicts,
 )
-from webhook.simulate.files import FileProblem
 from webhook.simulate.model import Simulation
 from webhook.simulate.text import as_text
+from webhook.snapshot.files import FileProblem
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))

@@ -22,8 +22,8 @@ from tests.support.simulation import (
     topology,
     verdicts,
 )
-from webhook.simulate.cluster import offline_cluster
-from webhook.simulate.files import FileProblem
+from webhook.snapshot.cluster import offline_cluster
+from webhook.snapshot.files import FileProblem
 
 LEVELS = "topologies: [{name: gpu, levels: [{name: row, keys: [example.com/row]}]}]"
 

@@ -20,7 +20,7 @@ from engine.topology.topology import topologies_of
 from tests.support.cluster_records import gpu_nodes
 from tests.support.simulation import node
 from tests.support.simulation import objects as file_objects
-from webhook.simulate.cluster import offline_cluster
+from webhook.snapshot.cluster import offline_cluster
 
 KUEUE = ObjectRef(group="kueue.x-k8s.io", name="default")
 NODES = gpu_nodes(2, 2, 4)

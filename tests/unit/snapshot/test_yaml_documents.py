@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.api.strict_yaml import YAMLTextError
-from webhook.simulate.yaml_documents import MAX_DEPTH, documents, scalar
+from webhook.snapshot.yaml_documents import MAX_DEPTH, documents, scalar
 
 
 def load(text: str) -> Any:

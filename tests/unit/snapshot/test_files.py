@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.cluster import objects
-from webhook.simulate.files import FileProblem, policy_text, read_objects
+from webhook.snapshot.files import FileProblem, policy_text, read_objects
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "host"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,20 +21,16 @@ from engine.cluster import devices as cluster_devices
 from engine.cluster import objects as cluster_objects
 from engine.cluster import placements, pods
 from engine.cluster.objects import topology_object
-from engine.cluster.wire import ProjectionError
+from engine.cluster.wire import ProjectionError, in_words, located
 from engine.cluster.workloads import owned, workload
-from engine.gang.request import PlacementRequest
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
-from engine.scheduler.outcome import Outcome
 from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec
 from engine.topology.topology import left_out
-from webhook.admission.live_reader import LiveReader
-from webhook.admission.objects import in_words, located
-from webhook.simulate.files import FileObject, FileProblem
+from webhook.snapshot.files import FileObject, FileProblem
 
 KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node in a file without a number
 
@@ -55,30 +50,6 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
 _DEVICE: Final = ("scheduling.koordinator.sh", "Device")
 _CONFIG_MAP: Final = ("", "ConfigMap")
 _TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
-
-
-class OfflineReader(LiveReader):
-    """The reader for the admission handlers: the service's own state without a clock.
-
-    `first_outcome`: of the first forecast.
-    """
-
-    def __init__(self, view: ClusterState) -> None:
-        super().__init__(
-            view,
-            own_username=f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}",
-            own_namespace=names.NAMESPACE,
-            policy_loaded=lambda: True,
-            clock=lambda: 0.0,
-            wall=lambda: math.inf,  # every node counts as settled
-        )
-        self.first_outcome: Outcome | None = None
-
-    def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
-        """Return the service's forecast, and keep the first one of a review: it is for the unchanged request."""
-        outcome = super().forecast(workload, request, deadline)
-        self.first_outcome = self.first_outcome or outcome
-        return outcome
 
 
 @dataclass(frozen=True, slots=True)
