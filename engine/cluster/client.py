@@ -273,10 +273,11 @@ class KubeClient:
         return {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
 
 
-def connect(*, kubeconfig: str | None = None, user_agent: str) -> KubeClient:
+def connect(*, kubeconfig: str | None = None, context: str | None = None, user_agent: str) -> KubeClient:
     """Connect with a kubeconfig file, else with `$KUBECONFIG`, the pod's service account, or `~/.kube/config`.
 
-    Sends nothing yet. Raises ApiUnavailable when none of them can be read.
+    `context` names a context of the kubeconfig; None: its current one. Sends nothing yet. Raises ApiUnavailable when
+    none of them can be read.
     """
     # Half a second of imports that no pure part of the engine should pay.
     from kubernetes import config
@@ -284,16 +285,21 @@ def connect(*, kubeconfig: str | None = None, user_agent: str) -> KubeClient:
 
     settings = Configuration()
     try:
-        if kubeconfig is None and not os.environ.get("KUBECONFIG") and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        if kubeconfig is None and context is None and in_cluster():
             config.load_incluster_config(client_configuration=settings)
         else:
-            config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+            config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
     except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise
         raise ApiUnavailable(
             f"no API server configured: {type(error).__name__} in {kubeconfig or 'the defaults'}"
         ) from None
     settings.connection_pool_maxsize = POOL_SIZE
     return KubeClient(ApiClient(settings), user_agent)
+
+
+def in_cluster() -> bool:
+    """Return True where the pod's service account is used unless a kubeconfig is given."""
+    return not os.environ.get("KUBECONFIG") and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def object_path(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -34,7 +34,7 @@ from webhook.snapshot.files import FileObject, FileProblem
 
 KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node in a file without a number
 
-_STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
+STORES: Final[Mapping[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "Node"): ("nodes", cluster_objects.node),
     ("", "Pod"): ("pods", pods.pod),
     (names.API_GROUP, names.PLACEMENT_KIND): ("placements", placements.placement),
@@ -47,9 +47,9 @@ _STORES: Final[dict[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", cluster_objects.pod_group_object),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
 }
-_DEVICE: Final = ("scheduling.koordinator.sh", "Device")
+DEVICE: Final = ("scheduling.koordinator.sh", "Device")
 _CONFIG_MAP: Final = ("", "ConfigMap")
-_TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
+TOPOLOGIES: Final = (("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,19 @@ def offline_cluster(
     coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
     get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
     """
-    records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in _STORES.values()}}
+    records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in STORES.values()}}
     notes: list[str] = []
     config_maps: list[FileObject] = []
     others: list[FileObject] = []
     for one in objects:
-        if one.what in _STORES:
-            into, projection = _STORES[one.what]
+        if one.what in STORES:
+            into, projection = STORES[one.what]
             records[into].append(_completed(_decoded(one, projection), one, namespace))
-        elif one.what == _DEVICE:
+        elif one.what == DEVICE:
             records["devices"] += _devices(one, notes)
         elif one.what == _CONFIG_MAP:
             config_maps.append(one)
-        elif one.what in _TOPOLOGIES:
+        elif one.what in TOPOLOGIES:
             _check_topology(one)
             records.setdefault(f"{PLURAL}.{one.group}", []).append(_decoded(one, topology_object))
         else:

@@ -1,0 +1,245 @@
+"""Reading a cluster once with the caller's rights: pages, missing rights, faults, and what is told about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cluster.client import KubeClient, connect
+from tests.support.fake_api import Answer, FakeApi, Request
+from tests.support.simulation import grid, job, pod
+from webhook.snapshot import live
+from webhook.snapshot.connection import ConnectionProblem, connect_as_caller
+from webhook.snapshot.live import read_cluster
+from webhook.snapshot.snapshot import Snapshot
+
+PLACEMENTS = "/apis/topogate.dev/v1alpha1/placements"
+POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
+LAST_GOOD = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy-last-good"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApi]:
+    with FakeApi() as running:
+        running.install("topogate.dev/v1alpha1", "placements", "Placement")
+        for node in grid(1, 2, 2):
+            running.put(f"/api/v1/nodes/{node['metadata']['name']}", **_body(node))
+        yield running
+
+
+@pytest.fixture
+def kubeconfig(server: FakeApi, tmp_path: Path) -> Path:
+    path = tmp_path / "config"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "mine",
+                "clusters": [{"name": "fake", "cluster": {"server": server.url}}],
+                "users": [{"name": "me", "user": {}}],
+                "contexts": [
+                    {"name": "mine", "context": {"cluster": "fake", "user": "me", "namespace": "alice"}},
+                    {"name": "other", "context": {"cluster": "fake", "user": "me"}},
+                ],
+            }
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def api(kubeconfig: Path) -> KubeClient:
+    return connect(kubeconfig=str(kubeconfig), user_agent="test")
+
+
+def _body(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key not in ("apiVersion", "kind")}
+
+
+def read(api: KubeClient, **options: Any) -> Snapshot:
+    return read_cluster(api, **{"namespace": "alice", "wall": lambda: 1_000_000.0, **options})
+
+
+def forbid(server: FakeApi, *plurals: str, except_in: str | None = None) -> None:
+    """Answer 403 to lists of these collections; in one namespace they are allowed."""
+
+    def hit(request: Request) -> bool:
+        return (
+            request.path.rpartition("/")[2] in plurals
+            and request.method == "GET"
+            and (except_in is None or f"/namespaces/{except_in}/" not in request.path)
+        )
+
+    server.fault(Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no"}), when=hit, times=1000)
+
+
+def test_the_state_is_that_of_the_objects_and_nothing_is_missing(server: FakeApi, api: KubeClient) -> None:
+    bound = pod("p", "b0-r0-h0", gpus=3, namespace="alice")
+    server.put("/api/v1/namespaces/alice/pods/p", **_body(bound))
+    snapshot = read(api)
+    (topology,) = snapshot.view.topologies.values()
+    assert [level.name for level in topology.levels] == ["block", "rack", "host"]
+    assert snapshot.view.capacity.free("b0-r0-h0")["nvidia.com/gpu"] == 5
+    assert (snapshot.unread, snapshot.notes, snapshot.taken) == ((), (), 1_000_000.0)
+    assert snapshot.capacity_known
+    assert snapshot.installed
+
+
+def test_finished_pods_are_not_asked_for_and_pages_are_followed(
+    server: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PAGE", 3)
+    counts: list[int] = []
+    snapshot = read(api, progress=counts.append)
+    assert len(snapshot.view.stores.nodes) == 4
+    assert max(counts) >= 4
+    lists = [one for one in server.requests if one.path == "/api/v1/nodes"]
+    assert [("continue" in one.query, one.query.get("resourceVersion")) for one in lists] == [
+        (False, "0"),
+        (True, None),
+    ]
+    (pods,) = [one for one in server.requests if one.path == "/api/v1/pods"]
+    assert pods.query["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_a_list_with_pages_that_have_expired_begins_again(
+    server: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PAGE", 3)
+    gone = Answer(410, {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+    server.fault(gone, when=lambda one: one.path == "/api/v1/nodes" and "continue" in one.query)
+    snapshot = read(api)
+    assert (len(snapshot.view.stores.nodes), snapshot.unread) == (4, ())
+
+
+def test_what_may_not_be_read_is_told_and_the_own_namespace_is_read_instead(server: FakeApi, api: KubeClient) -> None:
+    server.put("/api/v1/namespaces/alice/pods/p", **_body(pod("p", "b0-r0-h0", namespace="alice")))
+    forbid(server, "pods", "jobs", except_in="alice")
+    snapshot = read(api)
+    assert [one.text for one in snapshot.unread] == [
+        "jobs of namespaces other than alice cannot be read: what depends on them is not counted",
+        "pods of namespaces other than alice cannot be read: free capacity is not known",
+    ]
+    assert [one.name for one in snapshot.view.stores.pods.values()] == ["p"]
+    assert not snapshot.capacity_known
+    assert snapshot.nodes_known
+
+
+def test_a_caller_without_any_right_gets_an_answer_that_says_so(server: FakeApi, api: KubeClient) -> None:
+    server.fault(
+        Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no"}),
+        when=lambda one: not one.path.endswith("/apis"),
+        times=1000,
+    )
+    snapshot = read(api)
+    told = [one.text for one in snapshot.unread]
+    assert "nodes cannot be read: topologies and free capacity are not known" in told
+    assert "placements cannot be read: reserved capacity and the queue are not known" in told
+    assert any(text.startswith("configmaps cannot be read (in namespace topogate-system)") for text in told)
+    assert not snapshot.nodes_known
+    assert len(told) == len(set(told))
+
+
+def test_a_collection_that_is_broken_is_told_with_the_fault(server: FakeApi, api: KubeClient) -> None:
+    server.fault(Answer(200, b"no list"), when=lambda one: one.path == "/api/v1/resourcequotas", times=9)
+    (only,) = read(api).unread
+    assert only.text == (
+        "resourcequotas cannot be read (GET /api/v1/resourcequotas: not a list): quotas are not checked"
+    )
+
+
+def test_a_cluster_without_the_resource_definition_is_not_installed(server: FakeApi, api: KubeClient) -> None:
+    server.uninstall("topogate.dev/v1alpha1", "placements")
+    snapshot = read(api)
+    assert (snapshot.installed, snapshot.unread) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            Answer(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}),
+            "the API server does not know the caller (401): the credentials have expired, or are wrong",
+        ),
+        (
+            Answer(503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "apiserver is starting"}),
+            "the API server cannot be asked: 503 ServiceUnavailable: apiserver is starting",
+        ),
+    ],
+)
+def test_a_server_that_gives_no_answer_is_one_line(server: FakeApi, api: KubeClient, answer: Answer, text: str) -> None:
+    server.fault(answer, times=1000)
+    with pytest.raises(ConnectionProblem) as caught:
+        read(api)
+    assert str(caught.value) == text
+
+
+def test_the_policy_in_force_is_the_valid_one(server: FakeApi, api: KubeClient) -> None:
+    """The ConfigMap's; the last good one if that is refused; the default one if there is none."""
+    assert read(api).view.policy.hash == read(api).view.policy.hash
+    server.put(POLICY, data={"policy.yaml": "mode: observe\n"})
+    assert read(api).view.policy.mode == "observe"
+    server.put(POLICY, data={"policy.yaml": "mode: enforcing\n"})
+    server.put(LAST_GOOD, data={"policy.yaml": "mode: off\n"})
+    snapshot = read(api)
+    assert snapshot.view.policy.mode == "off"
+    (note,) = snapshot.notes
+    assert note.startswith("the policy in the ConfigMap is refused (1 error; mode: ")
+    assert note.endswith("the last good one is taken (topogate policy check)")
+
+
+def test_objects_that_cannot_be_read_are_left_out_and_counted(server: FakeApi, api: KubeClient) -> None:
+    for number in range(7):
+        body = _body(job(f"bad{number}", 2)) | {"spec": {"parallelism": "many\x1b[31m"}}
+        server.put(f"/apis/batch/v1/namespaces/alice/jobs/bad{number}", **body)
+    server.put("/apis/batch/v1/namespaces/alice/jobs/good", **_body(job("good", 2)))
+    snapshot = read(api)
+    assert [one.name for one in snapshot.view.stores.workloads.values()] == ["good"]
+    assert len(snapshot.notes) == 6
+    assert snapshot.notes[-1] == "2 more objects cannot be read"
+    assert all(note.startswith("Job alice/bad") for note in snapshot.notes[:-1])
+    assert "spec.parallelism: expected a whole number, got text" in snapshot.notes[0]
+    assert all(note.isprintable() for note in snapshot.notes)
+
+
+def test_declared_ends_are_read(server: FakeApi, api: KubeClient) -> None:
+    body = _body(job("timed", 2, activeDeadlineSeconds=600)) | {"status": {"startTime": "1970-01-12T13:46:40Z"}}
+    stored = server.put("/apis/batch/v1/namespaces/alice/jobs/timed", **body)
+    assert read(api).ends == {stored["metadata"]["uid"]: 1_000_600.0}
+
+
+def test_the_connection_takes_namespace_and_context_from_the_kubeconfig(kubeconfig: Path) -> None:
+    assert connect_as_caller(kubeconfig=str(kubeconfig)).namespace == "alice"
+    assert connect_as_caller(kubeconfig=str(kubeconfig), context="other").namespace == "default"
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "text"),
+    [
+        (None, None, "no such kubeconfig"),
+        ("{", None, "cannot be used"),
+        ("a: [1", None, "cannot be used"),
+        ("{}", None, "cannot be used"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_one_line(
+    tmp_path: Path, content: str | None, context: str | None, text: str
+) -> None:
+    path = tmp_path / "bad"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConnectionProblem) as caught:
+        connect_as_caller(kubeconfig=str(path), context=context)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_context_is_told_with_the_one_that_was_meant(kubeconfig: Path) -> None:
+    with pytest.raises(ConnectionProblem) as caught:
+        connect_as_caller(kubeconfig=str(kubeconfig), context="mins")
+    assert str(caught.value) == f'no context "mins" in {kubeconfig}; did you mean "mine"?'

@@ -1,0 +1,81 @@
+"""Connects to the API server with the caller's own rights, as kubectl does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from engine.api.text import did_you_mean, quote, sanitize
+from engine.cluster.client import ApiUnavailable, KubeClient, connect, in_cluster
+
+USER_AGENT: Final = "topogate-cli"
+DEFAULT_NAMESPACE: Final = "default"
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class ConnectionProblem(Exception):
+    """The cluster cannot be asked; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The API server with the rights of a kubeconfig, and the namespace that commands use if none is named."""
+
+    api: KubeClient
+    namespace: str
+
+
+def connect_as_caller(*, kubeconfig: str | None = None, context: str | None = None) -> Caller:
+    """Connect with a kubeconfig (a path; None: the usual ones) and one of its contexts (None: the current one).
+
+    Sends nothing yet. Raises ConnectionProblem.
+    """
+    if kubeconfig is not None and not Path(kubeconfig).is_file():
+        raise ConnectionProblem(f"{sanitize(kubeconfig, 200)}: no such kubeconfig")
+    if kubeconfig is None and context is None and in_cluster():
+        namespace = _own_namespace()
+    else:
+        namespace = _namespace_of(kubeconfig, context)
+    try:
+        return Caller(connect(kubeconfig=kubeconfig, context=context, user_agent=USER_AGENT), namespace)
+    except ApiUnavailable as error:
+        raise ConnectionProblem(str(error)) from None
+
+
+def _own_namespace() -> str:
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_NAMESPACE
+
+
+def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
+    """Return the namespace of a context. Raises ConnectionProblem if there is no such kubeconfig or context."""
+    # Half a second of imports that no command pays which asks no cluster.
+    from kubernetes.config import list_kube_config_contexts
+
+    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    try:
+        contexts, active = list_kube_config_contexts(config_file=kubeconfig)
+    except Exception as error:  # the loader raises whatever YAML and the file system raise
+        raise ConnectionProblem(
+            f"no API server configured: {sanitize(where, 200)} cannot be used ({type(error).__name__}); "
+            "set KUBECONFIG or --kubeconfig"
+        ) from None
+    if context is None:
+        return _namespace_in(active)
+    found = {str(one.get("name")): one for one in contexts if isinstance(one, Mapping)}
+    if context not in found:
+        raise ConnectionProblem(
+            f"no context {quote(context)} in {sanitize(where, 200)}{did_you_mean(context, sorted(found))}"
+        )
+    return _namespace_in(found[context])
+
+
+def _namespace_in(context: Any) -> str:
+    inner = context.get("context") if isinstance(context, Mapping) else None
+    named = inner.get("namespace") if isinstance(inner, Mapping) else None
+    return named if isinstance(named, str) and named else DEFAULT_NAMESPACE

@@ -1,0 +1,288 @@
+"""Reads the cluster once, with the rights of the caller: lists of the kinds that the planner looks at, side by side.
+
+A collection that may not be read in the whole cluster is read in the caller's namespace; what stays unread is part of
+the answer (`Unread`), never a failure. Only a server that does not answer ends the reading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from engine.api import names
+from engine.api.objects import ConfigMap
+from engine.api.text import plural
+from engine.cache.informers import POD_GROUPS, UNFINISHED
+from engine.cluster import devices
+from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
+from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
+from engine.cluster.objects import config_map
+from engine.cluster.wire import UNREADABLE, ProjectionError
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.topology.objects import GROUPS, PLURAL
+from webhook.snapshot.connection import ConnectionProblem
+from webhook.snapshot.files import FileObject
+from webhook.snapshot.live_cluster import live_cluster
+from webhook.snapshot.snapshot import Snapshot, Unread, ends_of
+
+PAGE: Final = 500  # objects, as kubectl's
+LISTS_AT_ONCE: Final = 8
+TIMEOUT: Final = (5.0, 60.0)
+FIRST_TIMEOUT: Final = (5.0, 10.0)
+_EXPIRED_PAGES: Final = 3  # times that a list is begun again because its pages have expired
+
+Progress = Callable[[int], None]
+"""Called with the number of objects read so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A collection to list, as the API server serves it; `namespaced`: it may be read in one namespace alone."""
+
+    api_version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    name: str = ""  # in sentences, if not the plural
+    query: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        return self.name or self.plural
+
+
+_BASE: Final = (
+    _Listed("v1", "nodes", "Node", namespaced=False),
+    _Listed("v1", "pods", "Pod", query={"fieldSelector": UNFINISHED}),
+    _Listed(names.API_VERSION, names.PLACEMENTS, names.PLACEMENT_KIND),
+    _Listed(devices.API_VERSION, devices.PLURAL, "Device", namespaced=False),
+    _Listed("apps/v1", "daemonsets", "DaemonSet"),
+    _Listed("v1", "resourcequotas", "ResourceQuota"),
+    _Listed("v1", "persistentvolumes", "PersistentVolume", namespaced=False),
+    _Listed("v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    _Listed("storage.k8s.io/v1", "storageclasses", "StorageClass", namespaced=False),
+    _Listed("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False),
+    _Listed("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False),
+)
+
+
+class _ListMeta(msgspec.Struct):
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_page: Final = msgspec.json.Decoder(_Page).decode
+
+
+class _Absent(Exception):
+    """The collection is not served."""
+
+
+class _Forbidden(Exception):
+    """The caller has no right to list the collection there."""
+
+
+def read_cluster(
+    api: KubeClient,
+    *,
+    namespace: str,
+    service_namespace: str = names.NAMESPACE,
+    progress: Progress = lambda _count: None,
+    wall: Callable[[], float] = time.time,
+) -> Snapshot:
+    """Return a snapshot of the cluster; `namespace` is the one to fall back to without rights in the whole cluster.
+
+    `service_namespace` is that of the service, where the policy is. Raises ConnectionProblem if the server does not
+    answer, or does not know the caller.
+    """
+    taken = wall()
+    unread: list[Unread] = []
+    notes: list[str] = []
+    try:
+        policy = _policy(api, service_namespace, unread, notes)
+    except ApiFault as fault:
+        raise ConnectionProblem(_no_answer(fault)) from None
+    wanted = [*_BASE, *_discovered(api, policy, unread)]
+    reader = _Reader(api, namespace, progress)
+    with ThreadPoolExecutor(max_workers=LISTS_AT_ONCE) as pool:
+        found = list(pool.map(reader.read, wanted))
+    objects = [one for listed in found for one in listed]
+    unread += reader.unread
+    view, more = live_cluster(objects, policy=policy, own_namespace=service_namespace)
+    return Snapshot(
+        view=view,
+        taken=taken,
+        ends=ends_of(one for one in objects if one.kind != "Node"),
+        unread=tuple(sorted(unread, key=lambda one: (one.collection, one.except_in or ""))),
+        notes=(*notes, *more),
+        installed=names.PLACEMENTS not in reader.absent,
+    )
+
+
+def _no_answer(fault: ApiFault) -> str:
+    match fault:
+        case ApiError(status=HTTPStatus.UNAUTHORIZED):
+            return "the API server does not know the caller (401): the credentials have expired, or are wrong"
+        case _:
+            return f"the API server cannot be asked: {fault}"
+
+
+class _Reader:
+    """Lists collections; methods may run in several threads."""
+
+    def __init__(self, api: KubeClient, namespace: str, progress: Progress) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._progress = progress
+        self._count = 0
+        self.unread: list[Unread] = []
+        self.absent: list[str] = []
+
+    def read(self, one: _Listed) -> list[FileObject]:
+        """Return the objects of a collection that the caller may read; notes what he may not."""
+        places = (None, self._namespace) if one.namespaced else (None,)
+        for namespace in places:
+            try:
+                found = self._objects(one, namespace)
+            except _Absent:
+                self.absent.append(one.plural)
+                return []
+            except _Forbidden:
+                continue
+            except ApiFault as fault:
+                self.unread.append(Unread(one.called, why=str(fault)))
+                return []
+            if namespace is not None:
+                self.unread.append(Unread(one.called, except_in=namespace))
+            return found
+        self.unread.append(Unread(one.called))
+        return []
+
+    def _objects(self, one: _Listed, namespace: str | None) -> list[FileObject]:
+        group, _, version = one.api_version.rpartition("/")
+        path = object_path(one.api_version, one.plural, namespace=namespace)
+        return [
+            FileObject(group=group, version=version, kind=one.kind, where=one.called, source=raw)
+            for raw in self._pages(path, one.query)
+        ]
+
+    def _pages(self, path: str, query: dict[str, str]) -> list[msgspec.Raw]:
+        """Return all items of a collection: from the server's cache, or where that is too much at once by pages."""
+        try:
+            return self._list(path, query | {"resourceVersion": "0"})
+        except ApiUnavailable:
+            # Servers that answer from their cache may ignore the limit, and the whole of it be too long.
+            return self._list(path, query)
+
+    def _list(self, path: str, query: dict[str, str]) -> list[msgspec.Raw]:
+        for again in range(_EXPIRED_PAGES):
+            found: list[msgspec.Raw] = []
+            page_query = query | {"limit": str(PAGE)}
+            try:
+                while True:
+                    page = self._page(path, page_query)
+                    found += page.items or ()
+                    self._read_more(len(page.items or ()))
+                    following = page.metadata.next_page if page.metadata is not None else ""
+                    if not following:
+                        return found
+                    if following == page_query.get("continue"):
+                        raise ApiUnavailable(f"GET {path}: the same page over and over")
+                    page_query = {key: value for key, value in query.items() if key != "resourceVersion"}
+                    page_query |= {"limit": str(PAGE), "continue": following}
+            except ApiError as error:
+                if error.status != HTTPStatus.GONE or again == _EXPIRED_PAGES - 1:
+                    raise
+                self._read_more(-len(found))
+        raise AssertionError("unreachable")
+
+    def _page(self, path: str, query: dict[str, str]) -> _Page:
+        try:
+            return _decode_page(self._api.request("GET", path, query=query, timeout=TIMEOUT))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise _Absent from None
+            if error.status == HTTPStatus.FORBIDDEN:
+                raise _Forbidden from None
+            raise
+        except UNREADABLE:
+            raise ApiUnavailable(f"GET {path}: not a list") from None
+
+    def _read_more(self, count: int) -> None:
+        self._count += count  # not exact where threads meet: it is shown to people who wait
+        self._progress(self._count)
+
+
+def _policy(api: KubeClient, namespace: str, unread: list[Unread], notes: list[str]) -> Policy:
+    """Return the policy in force: the ConfigMap's if it is valid, else the last good one, else the default."""
+    texts: list[str | None] = []
+    for name in (names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME):
+        try:
+            texts.append(_policy_text(api, namespace, name))
+        except _Absent:
+            texts.append(None)
+        except _Forbidden:
+            unread.append(Unread("configmaps", why=f"in namespace {namespace}"))
+            return default_policy()
+    now, last_good = texts
+    if now is None:
+        return default_policy()
+    try:
+        return parse_policy(now)
+    except PolicyError as error:
+        first, count = error.errors[0], len(error.errors)
+        refused = f"the policy in the ConfigMap is refused ({plural(count, 'error')}; {first.field}: {first.message})"
+    try:
+        found = parse_policy(last_good) if last_good else default_policy()
+    except PolicyError:
+        found = default_policy()
+    in_force = "the last good one" if last_good else "the default policy"
+    notes.append(f"{refused}; {in_force} is taken (topogate policy check)")
+    return found
+
+
+def _policy_text(api: KubeClient, namespace: str, name: str) -> str:
+    path = object_path("v1", "configmaps", namespace=namespace, name=name)
+    try:
+        found: ConfigMap = config_map(api.request("GET", path, timeout=FIRST_TIMEOUT))
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise _Absent from None
+        if error.status == HTTPStatus.FORBIDDEN:
+            raise _Forbidden from None
+        raise
+    except ProjectionError:
+        raise ApiUnavailable(f"GET {path}: not a ConfigMap") from None
+    return found.data.get(names.POLICY_KEY, "")
+
+
+def _discovered(api: KubeClient, policy: Policy, unread: list[Unread]) -> Sequence[_Listed]:
+    """Return the collections of workloads, their owners and foreign kinds that the server serves."""
+    of_others = [Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS]
+    of_others.append(Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False))
+    try:
+        served = Discovery(api).look([*wanted_kinds(policy.registry), *of_others])
+    except ApiFault as fault:
+        unread.append(Unread("the kinds of the cluster", why=str(fault)))
+        return [_Listed("batch/v1", "jobs", "Job")]
+    cluster_wide: Iterable[str] = GROUPS
+    return [
+        _Listed(
+            one.api_version,
+            one.resource,
+            one.kind,
+            namespaced=one.group not in cluster_wide or one.kind != "Topology",
+            name=one.name,
+        )
+        for one in served
+    ]

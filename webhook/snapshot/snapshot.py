@@ -1,0 +1,95 @@
+"""The cluster at one moment as its caller may see it: the engine's state, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.api import names
+from engine.api.text import sanitize
+from engine.cache.state import ClusterState
+from engine.policy.model import Policy
+from webhook.snapshot.cluster import offline_cluster
+from webhook.snapshot.files import FileObject
+from webhook.snapshot.known_ends import known_end
+
+# What is not known where a collection cannot be read in the whole cluster.
+_UNKNOWN: Final[Mapping[str, str]] = {
+    "nodes": "topologies and free capacity are not known",
+    "pods": "free capacity is not known",
+    names.PLACEMENTS: "reserved capacity and the queue are not known",
+    "devices": "GPUs are counted by their number alone",
+    "daemonsets": "room for their pods to come is not counted",
+    "resourcequotas": "quotas are not checked",
+    "priorityclasses": "the priority of waiting gangs is that of their Placements",
+    "configmaps": "the policy is not known; levels follow from the nodes' labels",
+}
+_NEEDED: Final = frozenset({"nodes", "pods", names.PLACEMENTS})  # for free capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Objects that the caller may not read, or that could not be read.
+
+    `collection` is their plural. `except_in`: the namespace in which they were read; None: in none. `why` is "" for a
+    right that is missing.
+    """
+
+    collection: str
+    except_in: str | None = None
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sentence about it: what cannot be read, and what is therefore not known."""
+        what = sanitize(self.collection, 120)
+        where = f" of namespaces other than {sanitize(self.except_in)}" if self.except_in is not None else ""
+        why = f" ({sanitize(self.why, 200)})" if self.why else ""
+        unknown = _UNKNOWN.get(self.collection, "what depends on them is not counted")
+        return f"{what}{where} cannot be read{why}: {unknown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment: `view` is the engine's state, on which the planner answers.
+
+    `taken`: seconds since the epoch. `ends`: uid -> when a workload or pod ends at the latest, as far as it declares
+    that. `installed`: the API server serves Placements. `notes` are lines about input without effect.
+    """
+
+    view: ClusterState
+    taken: float
+    ends: Mapping[str, float]
+    unread: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
+    installed: bool = True
+
+    @property
+    def capacity_known(self) -> bool:
+        """True when everything that decides about free capacity was read."""
+        return _NEEDED.isdisjoint(one.collection for one in self.unread)
+
+    @property
+    def nodes_known(self) -> bool:
+        """True when the nodes were read, and with them the topologies."""
+        return all(one.collection != "nodes" for one in self.unread)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Everything to tell beside an answer: what could not be read, then the notes."""
+        return (*(one.text for one in self.unread), *self.notes)
+
+
+def ends_of(objects: Iterable[FileObject]) -> dict[str, float]:
+    """Return uid -> the latest end of the objects that declare one."""
+    return dict(found for one in objects if (found := known_end(one.source)) is not None)
+
+
+def snapshot_of_files(
+    objects: Iterable[FileObject], *, taken: float, policy: Policy | None = None, namespace: str = "default"
+) -> Snapshot:
+    """Return the snapshot of a cluster in files. Raises FileProblem as `offline_cluster` does."""
+    found = list(objects)
+    cluster = offline_cluster(found, policy=policy, namespace=namespace)
+    return Snapshot(view=cluster.view, taken=taken, ends=ends_of(found), notes=cluster.notes)
