@@ -1,6 +1,6 @@
 """The informers of one replica: which collections are watched, how they are decoded, and whether they are synced.
 
-Topology objects are watched where their kinds are installed.
+Topology objects and HyperNodes are watched where their kinds are installed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from engine.cache.workload_informers import WorkloadInformers
 from engine.cluster import devices, objects, placements, pods
 from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.discovery import Discovery, Wanted
-from engine.cluster.objects import pod_group_object, topology_object
+from engine.cluster.objects import hyper_node, pod_group_object, topology_object
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.policy.model import Policy, default_policy
+from engine.topology.hyper_nodes import GROUP as VOLCANO
+from engine.topology.hyper_nodes import KIND as HYPER_NODE
+from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.objects import GROUPS, PLURAL
 
 # A finished pod uses nothing, and a Job's own status says which of its indexes are done.
@@ -164,7 +167,8 @@ class Informers:
 
 
 class ForeignInformers:
-    """Informers of other systems' objects: Topologies of Kueue and KAI, PodGroups of scheduler-plugins.
+    """Informers of other systems' objects: Topologies of Kueue and KAI, HyperNodes of Volcano, PodGroups of
+    scheduler-plugins.
 
     Owns at most one reflector per API group; `follow` again and again, from one thread; `stop` once.
     """
@@ -179,6 +183,7 @@ class ForeignInformers:
         # By group: the kind, its resource, the decoder and the store.
         self._kinds: dict[str, tuple[str, str, Callable[[Any], Any], Store[Any]]] = {
             **{group: ("Topology", PLURAL, topology_object, stores.topology_objects[group]) for group in GROUPS},
+            VOLCANO: (HYPER_NODE, HYPER_NODES, hyper_node, stores.hyper_nodes),
             POD_GROUPS: ("PodGroup", "podgroups", pod_group_object, stores.pod_groups),
         }
 
@@ -228,4 +233,4 @@ def follow_or_warn(watch: ForeignInformers) -> None:
     try:
         watch.follow()
     except ApiFault as error:
-        log.warning("Topology and PodGroup objects could not be looked up: %s", error)
+        log.warning("Topology, HyperNode and PodGroup objects could not be looked up: %s", error)

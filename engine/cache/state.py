@@ -238,6 +238,10 @@ class ClusterState:
             case "quotas":
                 self._daemon_pods.set_quota((new or old).namespace)
                 self._pending.capacity_freed = True
+            case "hypernodes":
+                if old != new:  # not its status alone
+                    self._topology_stale = True
+                    self._pending.everything = True
             case str() if what.startswith(f"{PLURAL}."):
                 self._topology_stale = True
                 self._pending.everything = True
@@ -274,7 +278,8 @@ class ClusterState:
         objects = {
             group: {item.name: item for item in store.values()} for group, store in self.stores.topology_objects.items()
         }
-        return topologies_of(policy.topologies, nodes, objects=objects)
+        hyper_nodes = list(self.stores.hyper_nodes.values())
+        return topologies_of(policy.topologies, nodes, objects=objects, hyper_nodes=hyper_nodes)
 
     def _build_topologies(self) -> None:
         self.topologies = self.topologies_under(self.policy)

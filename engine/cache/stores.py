@@ -24,6 +24,8 @@ from engine.api.workload import Owned, Workload
 from engine.cluster.store import KindStores, Store
 from engine.gang.key import placed_key
 from engine.resources.names import ReportedNodes
+from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
+from engine.topology.hyper_nodes import HyperNode
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
 
@@ -49,6 +51,7 @@ class Stores:
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
         self.pod_groups: Store[PodGroupObject] = Store(key=lambda item: (item.namespace, item.name))
+        self.hyper_nodes: Store[HyperNode] = Store(key=lambda item: item.name)
         self.topology_objects: Mapping[str, Store[TopologyObject]] = {
             group: Store(key=lambda item: item.name) for group in GROUPS
         }
@@ -70,6 +73,7 @@ class Stores:
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,
             "podgroups": self.pod_groups,
+            HYPER_NODES: self.hyper_nodes,
             **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
         }
 

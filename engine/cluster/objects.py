@@ -1,5 +1,5 @@
-"""Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, Topology objects of Kueue and KAI, and
-PodGroups of scheduler-plugins.
+"""Decodes cluster objects into records: nodes, quotas, classes, ConfigMaps, Topology objects of Kueue and KAI,
+HyperNodes of Volcano, and PodGroups of scheduler-plugins.
 
 All functions take JSON bytes (watch, list, review) or the parsed object (files) and raise only ProjectionError, with a
 text that starts with the JSON path.
@@ -10,8 +10,9 @@ that cannot be read raises nothing: the record holds the problem, so that a topo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from sys import intern
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -35,6 +36,8 @@ from engine.api.text import sanitize
 from engine.cluster import wire
 from engine.cluster.pods import amount, amounts, pod_spec, selector_terms, tolerations
 from engine.cluster.wire import ProjectionError, Source, decode
+from engine.topology.hyper_nodes import MAX_MEMBERS as MAX_MEMBERS_OF_HYPER_NODE
+from engine.topology.hyper_nodes import HyperNode
 from engine.topology.objects import TopologyObject
 
 # The conditions of a failed Job.
@@ -268,6 +271,87 @@ def topology_object(source: Source) -> TopologyObject:
     except msgspec.ValidationError as error:
         problem = sanitize("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
     return TopologyObject(meta.name, meta.resource_version or "", levels, problem)
+
+
+class _Named(wire.Struct):
+    name: wire.Name
+
+
+class _Matched(wire.Struct):
+    pattern: wire.Name
+
+
+class _MemberSelector(wire.Struct):
+    exact_match: _Named | None = None
+    regex_match: _Matched | None = None
+    label_match: wire.LabelSelector | None = None
+
+
+class _Member(wire.Struct):
+    type: Literal["Node", "HyperNode"]
+    selector: _MemberSelector
+
+
+class _HyperNodeSpec(wire.Struct):
+    tier: wire.Count = 0  # Go leaves a zero out
+    tier_name: str | None = None
+    members: list[_Member] | None = None
+
+
+# Made here, by one thread, as in `wire`.
+_CONVERTED: Final = (msgspec.json.Decoder(_Spec), msgspec.json.Decoder(_HyperNodeSpec))
+
+
+def hyper_node(source: Source) -> HyperNode:
+    """Return a HyperNode of Volcano. Raises ProjectionError when it is no object."""
+    raw = wire.decode(dict, source)
+    meta = wire.decode(wire.Object, raw).metadata or wire.ObjectMeta()
+    name = _name(meta)
+    version = meta.resource_version or ""
+    try:
+        spec = msgspec.convert(raw.get("spec"), _HyperNodeSpec)
+    except msgspec.ValidationError as error:
+        problem = sanitize("spec: " + str(error).replace("`", ""))[:_MAX_TEXT]
+        return HyperNode(name, 0, problem=problem, resource_version=version)
+    members = spec.members or []
+    problem = ""
+    if len(members) > MAX_MEMBERS_OF_HYPER_NODE:
+        problem = f"spec.members: has {len(members):,}; at most {MAX_MEMBERS_OF_HYPER_NODE:,}"
+    for index, one in enumerate(members):
+        said = [what for what in _selecting(one.selector) if what is not None]
+        if len(said) != 1:
+            problem = f"spec.members[{index}].selector: must have one of exactMatch, regexMatch and labelMatch"
+        elif one.type == "HyperNode" and one.selector.exact_match is None:
+            problem = f"spec.members[{index}].selector: must have exactMatch; members of type HyperNode have no other"
+    if problem:
+        return HyperNode(name, 0, problem=problem, resource_version=version)
+    selectors = [(one.type, one.selector) for one in members]
+    return HyperNode(
+        name,
+        spec.tier,
+        tier_name=spec.tier_name or "",
+        hyper_nodes=_exact(selectors, "HyperNode"),
+        nodes=_exact(selectors, "Node"),
+        patterns=tuple(one.regex_match.pattern for _, one in selectors if one.regex_match is not None),
+        selectors=tuple(_requirements(one.label_match) for _, one in selectors if one.label_match is not None),
+        resource_version=version,
+    )
+
+
+def _selecting(selector: _MemberSelector) -> tuple[object, ...]:
+    return (selector.exact_match, selector.regex_match, selector.label_match)
+
+
+def _exact(selectors: Iterable[tuple[str, _MemberSelector]], kind: str) -> tuple[str, ...]:
+    found = (one.exact_match.name for of_kind, one in selectors if of_kind == kind and one.exact_match is not None)
+    return tuple(intern(name) for name in found)
+
+
+def _requirements(selector: wire.LabelSelector) -> tuple[SelectorRequirement, ...]:
+    """Return the requirements of a label selector, all of which hold."""
+    equal = ((key, "In", (value or "",)) for key, value in (selector.match_labels or {}).items())
+    others = ((one.key or "", one.operator or "", tuple(one.values or ())) for one in selector.match_expressions or ())
+    return tuple(SelectorRequirement(*one) for one in (*equal, *others))
 
 
 def pod_group_object(source: Source) -> PodGroupObject:

@@ -19,6 +19,7 @@ from engine.resources.names import KOORDINATOR
 from engine.resources.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
+from engine.topology.hyper_nodes import NO_HYPER_NODE, TWO_HYPER_NODES
 from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR
 
 
@@ -207,13 +208,15 @@ def _used_up(short: Shortfall) -> Waits:
 
 
 def _nothing_eligible(short: Shortfall, *, unhealthy: int, tainted: int) -> Waits:
-    unlabelled = _counted(short, lambda reason: reason.startswith(NO_LABEL))
+    unlabelled = _counted(short, lambda reason: reason.startswith((NO_LABEL, NO_HYPER_NODE, TWO_HYPER_NODES)))
     chosen = _counted(short, lambda reason: reason in _CHOSEN)
     subject = f"needs {_amount(short)}{_constraints(short)}"
     if short.hosts <= 0:
         return Waits("LabelsMissing", f"{subject}; the topology has no nodes yet")
     if unlabelled and (short.domains == 0 or unlabelled > max(unhealthy, tainted + chosen)):
-        return Waits("LabelsMissing", f"{subject}; {_nodes(short)}; the cluster's admin must label them")
+        by_labels = _counted(short, lambda reason: reason.startswith(NO_LABEL))
+        mend = "label them" if by_labels else "change the HyperNodes"
+        return Waits("LabelsMissing", f"{subject}; {_nodes(short)}; the cluster's admin must {mend}")
     if short.exclusions.get(OUTSIDE_SELECTOR, 0) >= short.hosts:
         why = "the cluster's admin must label them or change the policy"
         return Waits("LabelsMissing", f"{subject}; no node is in the topology: {_nodes(short)}; {why}")

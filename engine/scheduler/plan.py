@@ -159,7 +159,8 @@ def _plan_shapes(
         return Waits("LabelsMissing", topology.waits, for_hosts=True)
     missing = [level for level in _levels(request) if level not in (None, AUTO) and topology.level_index(level) is None]
     if missing:
-        return Waits("LabelsMissing", f"no node carries the labels of level {missing[0]}", for_hosts=True)
+        why = f"no node {'carries the labels' if topology.labelled else 'is in a HyperNode'} of level {missing[0]}"
+        return Waits("LabelsMissing", why, for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
     left_out = _left_out(topology, capacity, settled_before, {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})
     vacated = frozenset(host for host in emptied if host in topology.tree.index)

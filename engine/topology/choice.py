@@ -89,11 +89,14 @@ def level_names(specs: Sequence[TopologySpec], topologies: Mapping[str, Topology
     With no topology in the policy and no preset that covers the nodes (a cluster without nodes, or without labels), a
     request may name every preset's levels, so that a gang can be submitted before its nodes exist.
     """
-    if not specs and all(len(topology.levels) <= 1 for topology in topologies.values()):
-        return LevelNames(tuple(presets().values()))
-    if chosen is not None and chosen in topologies:
-        others = tuple((name, topology.levels) for name, topology in topologies.items() if name != chosen)
-        return LevelNames((topologies[chosen].levels,), open=bool(topologies[chosen].waits), others=others)
+    others = tuple((name, topology.levels) for name, topology in topologies.items() if name != chosen)
+    found = topologies.get(chosen or "")
+    labelled = [topology for topology in topologies.values() if topology.labelled]
+    unknown = not specs and all(len(topology.levels) <= 1 for topology in labelled)
+    if unknown and (found is None or found.labelled):
+        return LevelNames(tuple(presets().values()), others=others)
+    if found is not None:
+        return LevelNames((found.levels,), open=bool(found.waits), others=others)
     every = tuple(topologies.values())
     return LevelNames(tuple(topology.levels for topology in every), open=any(topology.waits for topology in every))
 

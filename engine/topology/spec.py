@@ -35,10 +35,14 @@ class LevelSpec(Section):
 
 
 class ObjectRef(Section):
-    """A reference to a Topology object of Kueue or KAI."""
+    """A reference to a Topology object of Kueue or KAI, or to the HyperNodes of Volcano."""
 
-    group: Literal["kueue.x-k8s.io", "kai.scheduler"] = Field(description="The API group of the Topology object.")
-    name: DnsLabel = Field(description="The name of the Topology object.")
+    group: Literal["kueue.x-k8s.io", "kai.scheduler", "topology.volcano.sh"] = Field(
+        description="The API group of the Topology object, or of the HyperNodes."
+    )
+    name: DnsLabel = Field(
+        description="The name of the Topology object. Of HyperNodes: `hypernodes` for all, or the root of one tree."
+    )
 
 
 class TopologySpec(Section):
@@ -52,7 +56,9 @@ class TopologySpec(Section):
         max_length=MAX_LEVELS + 1,
         description=f"The levels, coarse to fine, at most {MAX_LEVELS}. The host level is always added last.",
     )
-    from_object: ObjectRef | None = Field(default=None, description="The levels of a Kueue or KAI Topology object.")
+    from_object: ObjectRef | None = Field(
+        default=None, description="The levels of a Topology object of Kueue or KAI, or of HyperNodes."
+    )
     node_selector: LabelMap = Field(
         default={}, description="Labels of the nodes in this topology; recommended: the label of the GPU pool."
     )

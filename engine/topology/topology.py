@@ -17,6 +17,9 @@ from engine.api.text import plural
 from engine.planner.plan import lowest_level
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64, Tree, build_tree
+from engine.topology.hyper_nodes import GROUP as VOLCANO
+from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
+from engine.topology.hyper_nodes import HyperNode, HyperNodeForest
 from engine.topology.levels import HOST, Level, choose_default, nearly_default, with_preset_words
 from engine.topology.objects import GROUPS, Objects, from_object
 from engine.topology.spec import ObjectRef, TopologySpec
@@ -33,7 +36,8 @@ class Topology:
     `levels` are coarse to fine, the host level last. `outside`: why a node is left out, by node. `coverage`: per level
     above the host, the number of selected nodes with its label, and of all selected nodes. `waits`: why the levels are
     unknown now; the topology has no nodes then. `nearly`: the presets that lack only one level, with that level, when
-    the topology has only hosts because no preset fits.
+    the topology has only hosts because no preset fits. `faults`: what is wrong with the objects that it is made of, in
+    words. `labelled`: its levels are node labels, which can pin a pod to a domain.
     """
 
     name: str
@@ -44,6 +48,8 @@ class Topology:
     coverage: Mapping[str, tuple[int, int]]
     waits: str = ""
     nearly: tuple[tuple[str, Level], ...] = ()
+    faults: tuple[str, ...] = ()
+    labelled: bool = True
 
     def level_index(self, alias_or_key: str) -> int | None:
         """Return the index of a level by its alias or else by one of its label keys; None when unknown."""
@@ -136,6 +142,29 @@ def build_topology(
     return Topology(name, (*above, HOST), tree, pins, outside, coverage)
 
 
+def hyper_node_topology(
+    name: str,
+    forest: HyperNodeForest,
+    nodes: Iterable[Node],
+    *,
+    root: str | None = None,
+    node_selector: Mapping[str, str] | None = None,
+) -> Topology:
+    """Build the topology of all HyperNodes, or of the tree of a root; one that waits where they give no levels."""
+    found = forest.domains(root)
+    if isinstance(found, str):
+        return waiting_topology(name, why=found, labelled=False)
+    wanted = (node_selector or {}).items()
+    selected = [node for node in nodes if not wanted or wanted <= node.labels.items()]
+    chosen = {node.name for node in selected}
+    outside = {host: why if host in chosen else OUTSIDE_SELECTOR for host, why in found.outside.items()}
+    outside |= dict.fromkeys((host for host in found.domains if host not in chosen), OUTSIDE_SELECTOR)
+    paths = [(*path, host) for host, path in found.domains.items() if host in chosen]
+    tree = build_tree([level.name for level in found.levels], paths)
+    coverage = {level.name: (len(paths), len(selected)) for level in found.levels[:-1]}
+    return Topology(name, found.levels, tree, {}, outside, coverage, faults=found.faults, labelled=False)
+
+
 def _own_domain(node: str) -> str:
     """Return a domain value that no label can have: label values never contain a slash or brackets."""
     return f"({node})"
@@ -162,8 +191,12 @@ def left_out(topology: Topology) -> str:
     """Return why selected nodes are left out of a topology, with their numbers; "" when none is."""
     reasons = Counter(topology.outside.values())
     del reasons[OUTSIDE_SELECTOR]
-    parts = [f"{plural(number, 'node')} with {why}" for why, number in sorted(reasons.items())]
-    return topology.waits or ("left out: " + ", ".join(parts) if parts else _nearly(topology))
+    parts = [
+        f"{plural(number, 'node')} {'with ' if why.startswith(NO_LABEL) else ''}{why}"
+        for why, number in sorted(reasons.items())
+    ]
+    said = "left out: " + ", ".join(parts) if parts else _nearly(topology)
+    return topology.waits or "; ".join(part for part in (said, *topology.faults) if part)
 
 
 def _nearly(topology: Topology) -> str:
@@ -185,6 +218,8 @@ def uncovered(topology: Topology) -> str:
     unlabelled = sum(1 for reason in topology.outside.values() if reason != OUTSIDE_SELECTOR)
     if not unlabelled:
         return f"no node of {len(topology.outside):,} has the labels of its nodeSelector"
+    if not topology.labelled:
+        return f"no node of {unlabelled:,} is in a HyperNode of each tier"
     unused = [level for level in topology.levels if topology.coverage.get(level.name, (1, 1))[0] == 0]
     return f"no node of {unlabelled:,} has a label of {_labels_of(unused[0]) if unused else 'every level'}"
 
@@ -196,27 +231,42 @@ def covered(topology: Topology) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def waiting_topology(name: str, *, why: str) -> Topology:
+def waiting_topology(name: str, *, why: str, labelled: bool = True) -> Topology:
     """Return a topology without nodes, for levels that are unknown now."""
-    return replace(build_topology(name, (HOST,), ()), waits=why)
+    return replace(build_topology(name, (HOST,), ()), waits=why, labelled=labelled)
 
 
 DEFAULT: Final = "default"  # the name of the topology where the policy names none
 
 
 def topologies_of(
-    specs: Sequence[TopologySpec], nodes: Iterable[Node], *, objects: Objects = MappingProxyType({})
+    specs: Sequence[TopologySpec],
+    nodes: Iterable[Node],
+    *,
+    objects: Objects = MappingProxyType({}),
+    hyper_nodes: Collection[HyperNode] = (),
 ) -> dict[str, Topology]:
-    """Return the topologies of a policy, then those of the Topology objects; without a policy's, the default one last.
+    """Return the topologies of a policy, then those of the Topology objects; without a policy's, the default one; then
+    those of the HyperNodes.
 
     A workload that names no topology gets the first; a topology of the policy hides the object of its name. The default
     is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects: gangs that were
-    placed on it before these objects existed stay there.
+    placed on it before these objects existed stay there. HyperNodes are never the default: they are used by name.
     """
     nodes = list(nodes)
-    found = {spec.name: _topology(spec, nodes, objects) for spec in specs}
+    forest = HyperNodeForest(hyper_nodes, nodes) if hyper_nodes else None
+    found = {spec.name: _topology(spec, nodes, objects, forest) for spec in specs}
     found |= {name: topology for name, topology in _of_objects(nodes, objects).items() if name not in found}
-    return found if specs or DEFAULT in found else found | {DEFAULT: _default(nodes)}
+    if not specs and DEFAULT not in found:
+        found[DEFAULT] = _default(nodes)
+    if forest is not None:
+        trees = {HYPER_NODES: None, **{root: root for root in forest.roots}}
+        found |= {
+            name: hyper_node_topology(name, forest, nodes, root=root)
+            for name, root in trees.items()
+            if name not in found
+        }
+    return found
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
@@ -240,8 +290,15 @@ def _default(nodes: Sequence[Node]) -> Topology:
     )
 
 
-def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects) -> Topology:
+def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects, forest: HyperNodeForest | None) -> Topology:
     levels: tuple[Level, ...] | str = spec.resolved_levels()
+    if spec.from_object is not None and spec.from_object.group == VOLCANO:
+        name = spec.from_object.name
+        if forest is None or (name != HYPER_NODES and name not in forest.roots):
+            what = "there are no HyperNodes" if forest is None else f"no HyperNode {name} is the root of a tree"
+            return waiting_topology(spec.name, why=what, labelled=False)
+        root = None if name == HYPER_NODES else name
+        return hyper_node_topology(spec.name, forest, nodes, root=root, node_selector=spec.node_selector)
     if spec.from_object is not None:
         levels = from_object(spec.from_object, objects)
     if isinstance(levels, str):

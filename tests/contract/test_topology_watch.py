@@ -113,3 +113,25 @@ def test_pod_groups_are_watched_the_same_way(fake: FakeApi, watched: Watched) ->
     fake.uninstall(group, "podgroups")
     watched.follow()
     assert known() == {}
+
+
+def test_hyper_nodes_are_watched_the_same_way(fake: FakeApi, watched: Watched) -> None:
+    """Garbage among them is a record with a problem; what goes with its kind is forgotten."""
+    group = "topology.volcano.sh/v1alpha1"
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": "n1"}}}]
+
+    def known() -> dict[str, tuple[int, tuple[str, ...], bool]]:
+        return {one.name: (one.tier, one.nodes, bool(one.problem)) for one in watched.stores.hyper_nodes.values()}
+
+    watched.follow()
+    assert known() == {}
+    fake.install(group, "hypernodes", "HyperNode")
+    fake.put(f"/apis/{group}/hypernodes/s0", spec={"tier": 1, "members": members})
+    fake.put(f"/apis/{group}/hypernodes/garbage", spec={"tier": "low"})
+    watched.follow()
+    eventually(lambda: known() == {"s0": (1, ("n1",), False), "garbage": (0, (), True)})
+    fake.put(f"/apis/{group}/hypernodes/s0", spec={"tier": 2, "members": members})
+    eventually(lambda: known() == {"s0": (2, ("n1",), False), "garbage": (0, (), True)})
+    fake.uninstall(group, "hypernodes")
+    watched.follow()
+    assert known() == {}

@@ -26,6 +26,9 @@ from engine.cluster.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.topology.hyper_nodes import GROUP as VOLCANO
+from engine.topology.hyper_nodes import KIND as HYPER_NODE
+from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec
@@ -45,6 +48,7 @@ STORES: Final[Mapping[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("apps", "DaemonSet"): ("daemonsets", cluster_objects.daemon_set),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
     ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", cluster_objects.pod_group_object),
+    (VOLCANO, HYPER_NODE): (HYPER_NODES, cluster_objects.hyper_node),
     ("node.k8s.io", "RuntimeClass"): ("runtimeclasses", cluster_objects.runtime_class),
 }
 DEVICE: Final = ("scheduling.koordinator.sh", "Device")
@@ -71,8 +75,8 @@ def offline_cluster(
     """Return the cluster state of the objects in the cluster files; objects of unknown kinds are left out.
 
     Levels come from `policy`, else from the policy ConfigMap among the objects, else from `levels` (node label keys,
-    coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy. Pods without a namespace
-    get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
+    coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy; HyperNodes are used where
+    a workload or the policy names them. Pods without a namespace get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
     """
     records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in STORES.values()}}
     notes: list[str] = []

@@ -25,6 +25,9 @@ from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
 from engine.cluster.objects import config_map
 from engine.cluster.wire import UNREADABLE, ProjectionError
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.topology.hyper_nodes import GROUP as VOLCANO
+from engine.topology.hyper_nodes import KIND as HYPER_NODE
+from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.objects import GROUPS, PLURAL
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.files import FileObject
@@ -269,19 +272,20 @@ def _policy_text(api: KubeClient, namespace: str, name: str) -> str:
 def _discovered(api: KubeClient, policy: Policy, unread: list[Unread]) -> Sequence[_Listed]:
     """Return the collections of workloads, their owners and foreign kinds that the server serves."""
     of_others = [Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS]
+    of_others.append(Wanted(VOLCANO, HYPER_NODE, (), True, HYPER_NODES, registered=False))
     of_others.append(Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False))
     try:
         served = Discovery(api).look([*wanted_kinds(policy.registry), *of_others])
     except ApiFault as fault:
         unread.append(Unread("the kinds of the cluster", why=str(fault)))
         return [_Listed("batch/v1", "jobs", "Job")]
-    cluster_wide: Iterable[str] = GROUPS
+    cluster_wide = {*((group, "Topology") for group in GROUPS), (VOLCANO, HYPER_NODE)}
     return [
         _Listed(
             one.api_version,
             one.resource,
             one.kind,
-            namespaced=one.group not in cluster_wide or one.kind != "Topology",
+            namespaced=(one.group, one.kind) not in cluster_wide,
             name=one.name,
         )
         for one in served
