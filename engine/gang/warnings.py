@@ -29,8 +29,8 @@ _TOPOLOGY_LIKE: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-top
 
 # The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {
-    "volcano.sh/network-topology-mode": "is ignored: use require-topology or prefer-topology",
-    "volcano.sh/network-topology-highest-tier": "is ignored: use require-topology or prefer-topology",
+    "volcano.sh/network-topology-mode": "is ignored: use topology: hypernodes, with require- or prefer-topology",
+    "volcano.sh/network-topology-highest-tier": "is ignored: use topology: hypernodes with require-topology",
     "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
     "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
     "scheduling.koordinator.sh/device-allocate-hint": "is ignored: use device-scope or gpu-strategy",

@@ -76,7 +76,8 @@ def offline_cluster(
 
     Levels come from `policy`, else from the policy ConfigMap among the objects, else from `levels` (node label keys,
     coarse to fine), else from Topology objects of Kueue or KAI, else from the default policy; HyperNodes are used where
-    a workload or the policy names them. Pods without a namespace get `namespace`. Raises FileProblem for an object, a policy or a level that cannot be read.
+    a workload or the policy names them. Pods without a namespace get `namespace`. Raises FileProblem for an object, a
+    policy or a level that cannot be read.
     """
     records: dict[str, list[Any]] = {"devices": [], **{name: [] for name, _ in STORES.values()}}
     notes: list[str] = []
