@@ -16,7 +16,7 @@ from engine.api.objects import Node
 from engine.api.pod import SelectorRequirement
 from engine.api.text import plural, quote, sanitize
 from engine.topology.levels import HOST, MAX_LEVELS, RESERVED_NAMES, Level
-from engine.topology.patterns import StepBudget, NameIndex, PatternError
+from engine.topology.patterns import NameIndex, PatternError, StepBudget
 
 GROUP: Final = "topology.volcano.sh"
 KIND: Final = "HyperNode"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.topology.hyper_nodes import HyperNode
-from engine.topology.patterns import StepBudget, NameIndex, PatternError
+from engine.topology.patterns import NameIndex, PatternError, StepBudget
 from engine.topology.topology import topologies_of
 from tests.support.cluster_records import node
 

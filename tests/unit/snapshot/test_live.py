@@ -90,6 +90,15 @@ def test_the_state_is_that_of_the_objects_and_nothing_is_missing(server: FakeApi
     assert snapshot.installed
 
 
+def test_hyper_nodes_are_read_where_they_are_installed(server: FakeApi, api: KubeClient) -> None:
+    """Once for the whole cluster, as they are in no namespace."""
+    server.install("topology.volcano.sh/v1alpha1", "hypernodes", "HyperNode")
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": "b0-r0-h0"}}}]
+    server.put("/apis/topology.volcano.sh/v1alpha1/hypernodes/s0", spec={"tier": 1, "members": members})
+    topology = read(api).view.topologies["hypernodes"]
+    assert list(topology.tree.paths) == [("s0", "b0-r0-h0")]
+
+
 def test_finished_pods_are_not_asked_for_and_pages_are_followed(
     server: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from engine.topology.topology import Topology, left_out, topologies_of, uncovere
 from tests.support.cluster_records import node as node_record
 from tests.support.simulation import node as file_node
 from tests.support.simulation import objects as file_objects
-from webhook.simulate.cluster import offline_cluster
+from webhook.snapshot.cluster import offline_cluster
 
 QUIET = parse_policy("{}")
 A_PATTERN = {"regexMatch": {"pattern": "a"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.topology.patterns import StepBudget, NameIndex, PatternError
+from engine.topology.patterns import NameIndex, PatternError, StepBudget
 
 NODES = ("rack1-node1", "rack1-node2", "rack11-node1", "gpu.rack2", "a")
 ENOUGH = 1_000_000
