@@ -67,11 +67,18 @@ class ExtensionQueue:
 
         Those of `busy` gangs stay due.
         """
-        due = [
+        due = self._due(growing=growing, busy=busy)
+        for key, one in due:
+            self._entries[key] = replace(one, due=False)
+        return [(key, one.action) for key, one in sorted(due, key=lambda pair: pair[1].rank)]
+
+    def growing(self, *, busy: Container[GangKey]) -> list[GangKey]:
+        """Return the gangs with due growth, which stays due."""
+        return [key for key, _ in self._due(growing=True, busy=busy)]
+
+    def _due(self, *, growing: bool, busy: Container[GangKey]) -> list[tuple[GangKey, _Entry]]:
+        return [
             (key, one)
             for key, one in self._entries.items()
             if one.due and key not in busy and bool(one.action.extension.more) == growing
         ]
-        for key, one in due:
-            self._entries[key] = replace(one, due=False)
-        return [(key, one.action) for key, one in sorted(due, key=lambda pair: pair[1].rank)]

@@ -14,6 +14,7 @@ from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.scheduler.outcome import Placed
+from engine.scheduler.precedence import goes_first
 from engine.scheduler.schedule import extended_placement, schedule_extension
 
 
@@ -44,10 +45,25 @@ class ExtensionScheduler:
 
     def plan(self, now: float, *, growing: bool) -> None:
         """Plan the due extensions: growth, or the replacement of lost slots."""
-        if growing and self._view.policy.queue.order == "strict" and len(self._term.queue):
-            return  # in strict order growth must not overtake waiting gangs
+        if growing and self._view.policy.queue.order == "strict" and self._waits_behind(now):
+            return
         for key, action in self._term.extensions.take(growing=growing, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._extend_one, key, action, now))
+
+    def _waits_behind(self, now: float) -> bool:
+        """Return True if growth would overtake a waiting gang, and report that; in strict order nothing may."""
+        growing = self._term.extensions.growing(busy=self._term.busy)
+        first = self._term.queue.first(now, blocks=self._term.blocks) if growing else None
+        turn = self._term.queue.turn(first) if first is not None else None
+        if turn is None:
+            return False
+        for key in growing:
+            with self._view.lock:
+                gang = self._view.gangs.get(key)
+            if gang is not None:
+                self._term.extensions.missed(key, goes_first(turn, gang, None))
+                self._report_status(key, gang, now)
+        return True
 
     def _extend_one(self, key: GangKey, action: Extend, now: float) -> None:
         view, extension = self._view, action.extension

@@ -142,7 +142,7 @@ class GangScheduler:
                 break
             if key not in queue.for_hosts:
                 self._term.guarded(key, now, partial(self._plan_one, key, now))
-            if key in queue and self._blocks(key):
+            if key in queue and self._term.blocks(key):
                 queue.stop_behind(key)
                 for later in queue.later_than(key):
                     self._report_behind(later, key, now)
@@ -179,7 +179,7 @@ class GangScheduler:
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
             entry = self._term.queue.entry(key)
-            if entry is not None and self._blocks(key):
+            if entry is not None and self._term.blocks(key):
                 waiting.append(StarvingGang(key, entry.priority, entry.topology, entry.namespace))
         kept = {nomination.key: nomination for nomination in self._term.nominator.kept()}
         if self._term.nominator.renew(waiting, now, partial(self._find_nomination, now)):
@@ -334,7 +334,7 @@ class GangScheduler:
             return False
         own = gang.pod_group.members if gang.pod_group is not None and not gang.pod_group.placed else ()
         ahead = self._term.queue.ahead_in_namespace(key)
-        waiting = (other for other in ahead if other not in own and self._blocks(other))
+        waiting = (other for other in ahead if other not in own and self._term.blocks(other))
         return sum(1 for _ in islice(waiting, limit)) == limit
 
     def _wait_behind_own(self, key: GangKey, gang: Gang, now: float) -> None:
@@ -407,11 +407,6 @@ class GangScheduler:
         pods = plural(gang.request.least, "pod")
         message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
-
-    def _blocks(self, key: GangKey) -> bool:
-        """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
-        gang_state = self._term.gang_state.get(key)
-        return gang_state is None or not gang_state.unschedulable_alone
 
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:
         with self._view.lock:

@@ -136,6 +136,11 @@ class LeaderTerm:
         """Return the state of a gang, created if it is new."""
         return self.gang_state.setdefault(key, GangState())
 
+    def blocks(self, key: GangKey) -> bool:
+        """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
+        gang_state = self.gang_state.get(key)
+        return gang_state is None or not gang_state.unschedulable_alone
+
     def forget(self, key: GangKey) -> None:
         """Remove a deleted gang."""
         self.count(key, False)

@@ -7,7 +7,7 @@ If the policy says so, the gangs of the namespace that uses least go before olde
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 
@@ -228,6 +228,11 @@ class GangQueue:
             return iter(keys)
         usage, entries = self.usage, {key: self._entries[key] for key in keys}  # some are dropped meanwhile
         return in_turns(keys, lambda key: entries[key].turn(usage), usage)
+
+    def first(self, now: float, *, blocks: Callable[[GangKey], bool]) -> GangKey | None:
+        """Return the first waiting gang in order that blocks others and is not paused; None if there is none."""
+        waiting = (key for key, one in self._entries.items() if one.not_before <= now and blocks(key))
+        return min(waiting, key=self._turn, default=None)
 
     def later_than(self, key: GangKey) -> list[GangKey]:
         """Return the gangs behind one in the queue."""

@@ -133,6 +133,28 @@ def test_growth_does_not_go_before_those_who_wait_in_strict_order() -> None:
     leader.has(scaled(leader, 4))
     leader.settle()
     assert leader.hands.of("grow") == []
+    assert leader.status() == ("Running", "QueuedBehind")
+    placed = leader.placed()
+    assert placed is not None
+    assert placed.status["message"] == "1 more pod to join: big goes first and does not fit yet"
+    leader.stores.workloads.apply("DELETED", leader.workload("big"))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]
+    run(leader)
+    assert leader.status() == ("Running", "")
+
+
+def test_growth_waits_for_nobody_who_does_not_wait_for_capacity_in_strict_order() -> None:
+    """The other gang is larger than the cluster: it holds up neither gangs nor growth."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 6), policy=POLICY + "queue: {order: strict}\n")
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    run(leader)
+    leader.has(job("huge", count=40, held=True))
+    leader.settle()
+    leader.has(scaled(leader, 4))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]
 
 
 # -- minimums --------------------------------------------------------------------------------------------------------
