@@ -145,22 +145,53 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
         {
             "volcano.sh/network-topology-mode",
             "volcano.sh/network-topology-highest-tier",
+            "volcano.sh/numa-topology-policy",
+            "volcano.sh/task-topology-affinity",
+            "volcano.sh/task-topology-anti-affinity",
+            "scheduling.volcano.sh/group-name",
+            "scheduling.volcano.sh/group-min-member",
+            "scheduling.k8s.io/group-name",
             "gang.scheduling.koordinator.sh/network-topology-spec",
+            "gang.scheduling.koordinator.sh/network-topology-index",
             "scheduling.koordinator.sh/network-topology-selector",
             "scheduling.koordinator.sh/device-allocate-hint",
+            "scheduling.koordinator.sh/device-joint-allocate",
             "scheduling.koordinator.sh/gpu-partition-spec",
+            "scheduling.koordinator.sh/numa-topology-spec",
+            "scheduling.koordinator.sh/reservation-affinity",
         }
     ),
-    "kueue": frozenset({"kueue.x-k8s.io/podset-topology-spreading"}),
+    "kueue": frozenset(
+        {
+            "kueue.x-k8s.io/podset-topology-spreading",
+            "kueue.x-k8s.io/pod-index-offset",
+            "kueue.x-k8s.io/pod-group-total-count",
+            "kueue.x-k8s.io/pod-group-pod-index-label",
+            "kueue.x-k8s.io/job-min-parallelism",
+        }
+    ),
     "kai": frozenset(
         {
             "kai.scheduler/segment-size",
             "kai.scheduler/segment-topology-preferred-placement",
             "kai.scheduler/pod-index-label",
             "kai.scheduler/batch-min-member",
+            "pod-group-name",
+            "gpu-fraction",
+            "gpu-fraction-num-devices",
+            "gpu-memory",
+        }
+    ),
+    "pod-group": frozenset(
+        {
+            "gang.scheduling.koordinator.sh/groups",
+            "gang.scheduling.koordinator.sh/mode",
+            "gang.scheduling.koordinator.sh/match-policy",
+            "pod-group.scheduling.sigs.k8s.io/match-policy",
         }
     ),
 }
+UNREAD_KEYS: Final = frozenset(key for keys in UNREAD.values() for key in keys)
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GATE_PREFIX: Final = "kueue.x-k8s.io/"
 KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"  # annotation on templates and pods of workloads that Kueue admitted

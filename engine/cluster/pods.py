@@ -113,7 +113,7 @@ def pod_spec(
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
         labels=kept(meta.labels, also=labels),
-        annotations=kept(meta.annotations),
+        annotations=kept(meta.annotations, also=names.UNREAD_KEYS),
         node_name=intern(spec.node_name or ""),
         scheduler_name=intern(spec.scheduler_name or ""),
         priority_class=intern(spec.priority_class_name or ""),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from engine.api.duration import epoch
-from engine.api.names import MAIN
+from engine.api.names import MAIN, UNREAD_KEYS
 from engine.api.pod import PodSpec
 from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
 from engine.api.reasons import Code
@@ -127,7 +127,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         resource_version=meta.resource_version or "",
         generation=meta.generation or 0,
         labels=kept(meta.labels),
-        annotations=kept(meta.annotations),
+        annotations=kept(meta.annotations, also=UNREAD_KEYS),
         pod_sets=tuple(_pod_set(one, structure, namespace=namespace) for one in structure.pod_sets if not one.beside),
         suspended=suspension is not None and suspension.suspended,
         suspendable=suspension is not None and suspension.allowed,

@@ -30,7 +30,6 @@ from webhook.rules.gating import templates
 from webhook.rules.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
-_UNREAD: Final = frozenset(key for keys in names.UNREAD.values() for key in keys)
 _PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
@@ -107,7 +106,7 @@ def _has_our_key(raw: Mapping[str, Any]) -> bool:
     metadata = raw.get("metadata")
     carried = [metadata.get(part) for part in ("annotations", "labels")] if isinstance(metadata, Mapping) else []
     keys = (key for part in carried if isinstance(part, Mapping) for key in part)
-    return any(str(key).startswith(_PREFIXES) or key in _UNREAD for key in keys)
+    return any(str(key).startswith(_PREFIXES) or key in names.UNREAD_KEYS for key in keys)
 
 
 def _check_own_workload(

@@ -36,6 +36,18 @@ def test_each_key_is_told_with_what_helps() -> None:
     golden("unread-keys", {key: "\n".join(answer.warnings) for key, answer in answers.items()})
 
 
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_told_wherever_its_tool_reads_it(key: str) -> None:
+    """On a template, and on a pod that nobody made; the match conditions send both."""
+    named = f"topogate: {key} is ignored"
+    assert [text[: len(named)] for text in told(template={key: "x"}).warnings] == [named]
+    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {key: "x"}}}
+    alone["spec"] = {"containers": [{"name": "main", "image": "example.com/train:1"}]}
+    answer = validate(review(alone, namespace="ml"), FakeView(policy=parse_policy("{}")), 0.0)
+    assert answer.allowed
+    assert [text[: len(named)] for text in answer.warnings] == [named]
+
+
 def test_beside_a_request_it_is_told_too() -> None:
     """The request is honoured, and the warning says which key of it is not."""
     answer = told({names.REQUIRE: "rack", **SEGMENTS})
