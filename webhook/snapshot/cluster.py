@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -92,7 +92,7 @@ def offline_cluster(
         elif one.what == _CONFIG_MAP:
             config_maps.append(one)
         elif one.what in TOPOLOGIES:
-            _check_topology(one)
+            notes += _topology_notes(one)
             records.setdefault(f"{PLURAL}.{one.group}", []).append(_decoded(one, topology_object))
         else:
             others.append(one)
@@ -243,13 +243,15 @@ class _TopologyObject(msgspec.Struct):
     spec: _TopologyObjectSpec
 
 
-def _check_topology(one: FileObject) -> None:
-    """Raise FileProblem for a Topology object that the service would ignore."""
+def _topology_notes(one: FileObject) -> Iterator[str]:
+    """Yield why a Topology object gives no topology, as the service does not use it either."""
     try:
         found = msgspec.convert(one.decoded(), _TopologyObject)
+        levels_of([(level.node_label, level.alias or "") for level in found.spec.levels])
     except msgspec.ValidationError as error:
-        raise FileProblem(f"{one.where}: Topology: {sanitize(in_words(str(error)))}") from None
-    _levels([(level.node_label, level.alias or "") for level in found.spec.levels], where=one.where)
+        yield f"{one.where}: Topology is not used: {sanitize(in_words(str(error)))}"
+    except ValueError as error:
+        yield f"{one.where}: Topology is not used: {error}"
 
 
 def _spec(name: str, keys: Sequence[str], *, where: str) -> TopologySpec:

@@ -40,6 +40,10 @@ def levels(cluster: list[Json], **options: Any) -> list[str]:
     return found
 
 
+def notes(cluster: list[Json]) -> tuple[str, ...]:
+    return offline_cluster(objects(cluster, name="cluster.json")).notes
+
+
 def test_where_the_levels_come_from() -> None:
     """--policy, then the ConfigMap, then --levels, then a Topology object, then the default policy."""
     config = policy_map("topologies: [{name: gpu, levels: [{name: cell, keys: [example.com/cell]}]}]")
@@ -116,8 +120,7 @@ def test_levels_that_cannot_be(keys: list[str], problem: str) -> None:
     with pytest.raises(FileProblem, match="--levels: ") as caught:
         levels(EVERY, levels=keys)
     assert problem in str(caught.value)
-    with pytest.raises(FileProblem, match=r"cluster\.json, item 3: "):
-        levels([*EVERY, topology("t", *keys)])
+    assert [problem in note for note in notes([*EVERY, topology("t", *keys)])] == [True]
 
 
 @pytest.mark.parametrize("group", ["kueue.x-k8s.io", "kai.scheduler"])
@@ -131,9 +134,13 @@ def test_topology_objects_give_topologies_by_name(group: str) -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"levels": "rack"}, {"levels": [{"nodeLabel": 5}]}, {"levels": [{}]}, None])
 def test_malformed_topology_objects(spec: object) -> None:
-    """Bad input, with its place."""
-    with pytest.raises(FileProblem, match=r"cluster\.json, item 3: Topology: "):
-        levels([*EVERY, {**topology("t"), "spec": spec}])
+    """The service does without them, and so does the simulation, which says so; a job cannot name them."""
+    cluster = [*EVERY, {**topology("t"), "spec": spec}]
+    (note,) = notes(cluster)
+    assert note.startswith("cluster.json, item 3: Topology is not used: ")
+    assert levels(cluster) == ["block", "rack", "host"]
+    (refused,) = answer(cluster, [job("a", 1, {"require": "rack", names.TOPOLOGY: "t"})])["workloads"]
+    assert refused["reason"] == "UnknownTopology"
 
 
 def test_the_policy_of_our_namespace_goes_before_others() -> None:
