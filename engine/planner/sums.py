@@ -125,15 +125,18 @@ def domain_sums(
 
     `used`: the hosts (indices) that the gang uses already.
     """
-    free: Ints64 = np.clip(slots, 0, (1 << 31) - 1).astype(np.int64, copy=False)
-    levels = len(tree.levels)
-    if grain is None:
-        sums = tuple(tree.sums(level, free) for level in range(levels))
-    else:
-        sums = tuple(whole_slots(tree, free, grain, levels - 1))
+    sums = slot_sums(tree, slots, grain)
+    free = sums[-1]
     rare = free if scarce is None else np.clip(scarce, 0, (1 << 62) // max(len(free), 1)).astype(np.int64, copy=False)
     marked = None if used is None else marks(tree, used)
     return DomainSums(tree, sums, rare, spread, grain, marked, balanced=balanced)
+
+
+def slot_sums(tree: Tree, slots: Ints64, grain: tuple[int, ...] | None = None) -> tuple[Ints64, ...]:
+    """Return the clamped per-host `slots` summed up for every level."""
+    free: Ints64 = np.clip(slots, 0, (1 << 31) - 1).astype(np.int64, copy=False)
+    levels = len(tree.levels)
+    return tuple(whole_slots(tree, free, grain or (1,) * levels, levels - 1))
 
 
 def marks(tree: Tree, hosts: Ints64) -> tuple[Bools, ...]:

@@ -62,6 +62,24 @@ class Tree:
         summed: Ints64 = np.add.reduceat(per_host, self.starts[level])
         return summed
 
+    def hosts_in(self, level: int, marked: Bools) -> Bools:
+        """Return for every host whether its domain of the level is marked."""
+        if level == len(self.levels) - 1:
+            return marked
+        starts = self.starts[level]
+        sizes = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
+        sizes[-1:] = len(self.hosts) - starts[-1:]
+        hosts: Bools = np.repeat(marked, sizes)  # 2 us for 10,000 hosts; an index into `marked` takes 10
+        return hosts
+
+    def any_in(self, level: int, hosts: Bools) -> Bools:
+        """Return for every domain of the level whether one of its hosts is marked."""
+        if level == len(self.levels) - 1 or not self.hosts:
+            return hosts
+        found: Bools = np.logical_or.reduceat(hosts, self.starts[level])
+        return found
+
     def ancestors(self, level: int, coarser: int) -> Ints32:
         """Return for every domain of `level` its ancestor at the `coarser` level (-1: zeros)."""
         if coarser < 0:

@@ -18,7 +18,7 @@ from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.capacity.capacity import Capacity
 from engine.gang.request import PlacementRequest
-from engine.planner.plan import NoFit, Plan, PlanRequest, plan
+from engine.planner.plan import NoFit, Plan, PlanRequest
 from engine.planner.tree import Bools
 from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
@@ -256,7 +256,7 @@ def _plan_equal_pods(
         free[[topology.tree.index[host] for host in left_out]] = 0
         for hosts in barred.values():
             np.copyto(free, 0, where=hosts)
-        answer = plan(topology.tree, free, request, capacity.free_of(scarce, topology))
+        answer = warm.plan_on_slots(free, request)
     else:
         answer = warm.plan(request)
     require_alias = topology.levels[require].name if require is not None else None

@@ -169,10 +169,13 @@ def _beside_others(
     level = topology.level_of(separation.exclusive) if separation is not None else None
     if level is None:
         return None
-    others = view.capacity.gang_hosts.others(_own(gang), topology)
-    others[[place for host in emptied if (place := tree.index.get(host)) is not None]] = False
-    used = tree.sums(level, others.astype(np.int64)) > 0
-    found: Bools = used[tree.domains[level]]
+    if emptied:
+        hosts = view.capacity.gang_hosts.others(_own(gang), topology, len(tree.levels) - 1)
+        hosts[[place for host in emptied if (place := tree.index.get(host)) is not None]] = False
+        used = tree.any_in(level, hosts)
+    else:
+        used = view.capacity.gang_hosts.others(_own(gang), topology, level)
+    found = tree.hosts_in(level, used)
     placement = gang.placement
     if placement is not None and placement.assignment is not None and placement.topology == topology.name:
         for first, end in ranges_of(placement, tree, level):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,8 +86,9 @@ def test_the_gangs_on_a_host_are_those_with_a_pod_or_a_slot_there(
         elif (key, host) in current:
             current.remove((key, host))
             index.change(key, host, -1)
-        wanted = {TREE.index[there] for gang, there in current if gang not in own}
-        assert {place for place, there in enumerate(index.others(own, TOPOLOGY).tolist()) if there} == wanted
+        for level in range(len(TREE.levels)):
+            wanted = {TREE.domain_of(level, TREE.index[there]) for gang, there in current if gang not in own}
+            assert set(np.flatnonzero(index.others(own, TOPOLOGY, level)).tolist()) == wanted
     for key, host in current:
         index.change(key, host, -1)
     assert len(index) == 0
