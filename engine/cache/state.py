@@ -283,6 +283,7 @@ class ClusterState:
 
     def _build_topologies(self) -> None:
         self.topologies = self.topologies_under(self.policy)
+        self.capacity.keep_topologies(self.topologies.keys())
         self._topology_stale = False
         self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)

@@ -8,7 +8,7 @@ topology at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -113,6 +113,15 @@ class Capacity:
         self._eligibility.changed(row)
         self._touch(row)
         self._vacate(row)
+
+    def keep_topologies(self, names: Collection[str]) -> None:
+        """Forget what is kept for topologies other than these."""
+        for key in [key for key in self._warm if key[0] not in names]:
+            self._warm_weight -= weight_of(key[1])
+            del self._warm[key]
+        for name in self._tree_rows.keys() - names:
+            del self._tree_rows[name]
+        self.gang_hosts.keep_topologies(names)
 
     def set_devices(self, name: str, devices: NodeDevices | None) -> None:
         """Set the Device object of a node; None when it is gone."""

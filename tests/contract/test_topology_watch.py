@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from engine.cache.informers import CHECK_EVERY, ForeignInformers
+from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient
 from tests.support.eventually import eventually
@@ -135,3 +137,50 @@ def test_hyper_nodes_are_watched_the_same_way(fake: FakeApi, watched: Watched) -
     fake.uninstall(group, "hypernodes")
     watched.follow()
     assert known() == {}
+
+
+# No API server stores the first two; the others pass a CRD that keeps unknown fields.
+HOSTILE: list[dict[str, Any]] = [
+    {"metadata": None},
+    {"metadata": {"name": ["default"]}},
+    {"spec": "garbage"},
+    {"spec": {"levels": {"nodeLabel": "x/rack"}, "minMember": {"all": True}, "scheduleTimeoutSeconds": "soon"}},
+    {"spec": {"levels": [7, None, {"nodeLabel": 5}, {"nodeLabel": "x" * 5_000}], "minMember": -(10**30)}},
+    {"spec": {"levels": [{"nodeLabel": f"x/{number}"} for number in range(1_000)], "minMember": 10**30}},
+    {"status": "garbage", "spec": None},
+]
+
+
+@pytest.mark.parametrize("garbage", HOSTILE)
+@pytest.mark.parametrize(
+    "served",
+    [(f"{KUEUE}/v1beta1", "topologies", "Topology"), ("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")],
+)
+def test_garbage_harms_no_other_object(
+    fake: FakeApi, watched: Watched, served: tuple[str, str, str], garbage: dict[str, Any]
+) -> None:
+    """Listed and watched; the state of the cluster takes what there is, and the kind may go and come again."""
+    group, plural, kind = served
+    state = ClusterState(watched.stores)
+    store = watched.stores.pod_groups if plural == "podgroups" else watched.stores.topology_objects[KUEUE]
+    there = f"/apis/{group}/namespaces/ml/{plural}" if plural == "podgroups" else f"/apis/{group}/{plural}"
+    spec = {"levels": [{"nodeLabel": "x/rack"}], "minMember": 2}
+
+    def names() -> set[str]:
+        return {one.name for one in store.values()}
+
+    for _ in range(2):
+        fake.install(group, plural, kind)
+        fake.put(f"{there}/first", spec=spec)
+        fake.put(f"{there}/listed", **garbage)
+        watched.follow()
+        eventually(lambda: "first" in names())
+        fake.put(f"{there}/watched", **garbage)
+        fake.put(f"{there}/last", spec=spec)
+        eventually(lambda: {"first", "last"} <= names())
+        state.refresh()
+        assert names() <= {"first", "listed", "watched", "last"}
+        fake.uninstall(group, plural)
+        watched.follow()
+        assert names() == set()
+        state.refresh()
