@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,13 @@ GANG_LABEL = "example.com/gang"
 PER_HOST = 8
 SLOW = 0.2  # of the gangs need seconds to start
 BALANCED = 0.2  # how many gangs want even shares
+GROUPED = 0.12  # how often two Jobs of one pod group come
+SPREAD_GROUP = "web"
+# How often a gang that requires a rack, or prefers one, also wants something beside other gangs or of its hosts.
+EXTRAS = {"": 8, "exclusive": 4, "spread": 4, "volume": 3, "scope": 3}
+TIMED = 0.1  # of the gangs do not want to wait for ever
+TIMEOUT = "10s"
+SCOPES = {"pcie": 2, "numa": 4}  # how many GPUs of a host share one
 KINDS = (4, 2, 4, 2)  # how often a gang with ranks is a Job, a StatefulSet, a JobSet, a LeaderWorkerSet
 
 
@@ -32,18 +40,31 @@ class Member:
     least: int | None = None  # what it starts with when there is no room for all of it
     path: str = ""
     suspended: bool = False  # by its user
+    exclusive: bool = False  # nobody else is in its racks
+    spread: bool = False  # no other gang that is spread is in its racks
+    volume: str | None = None  # the rack in which its volume is
+    scope: str | None = None  # what the GPUs of each pod share
+    timed: bool = False  # it may be given up
+    group: str | None = None  # its pod group, which starts with so many pods:
+    group_least: int = 0
 
 
 @dataclass(slots=True)
 class Crowd:
-    """The gangs of one namespace; each fits the whole fleet of racks of `rack` and blocks of `block` hosts alone."""
+    """The gangs of one namespace; each fits the whole fleet of racks of `rack` and blocks of `block` hosts alone.
+
+    `volumes`: a claim in the namespace -> the rack in which its volume is. `scopes`: the hosts report their devices.
+    """
 
     gangs: Namespace
     rack: int
     block: int
     jobsets: bool = False  # some of them are JobSets or LeaderWorkerSets
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    scopes: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     made: int = 0
+    drawn: Counter[str] = field(default_factory=Counter)  # how often each feature came
 
     @property
     def collections(self) -> tuple[str, ...]:
@@ -78,6 +99,8 @@ class Crowd:
 
     def come(self, rng: random.Random) -> str:
         """Submit a random gang; while no replica answers it is refused, which is right. What was done."""
+        if rng.random() < GROUPED:
+            return self._come_in_group(rng)
         member, body = self._draw(rng, f"gang-{self.made}")
         collection = self.gangs.jobs_path
         if body["spec"]["completionMode"] == "Indexed":
@@ -92,7 +115,66 @@ class Crowd:
         self.made += 1
         self.gangs.client.create(collection, body)
         self.members[member.name] = member
+        self.drawn.update(_features(member))
         return f"{member.name}: {member.pods} pods of {member.gpus} GPUs, requires {member.level}, {_asked(body)}"
+
+    def _come_in_group(self, rng: random.Random) -> str:
+        """Submit two Jobs of one pod group; a moment lies between them, in which the second may be refused."""
+        group = f"group-{self.made}"
+        parts = [rng.randint(1, self.rack) for _ in range(2)]
+        least = sum(parts) - (rng.random() < 0.3 and sum(parts) > 2)
+        for pods in parts:
+            name = f"gang-{self.made}"
+            self.made += 1
+            level = rng.choice(("rack", None))
+            asked = {} if level is None else require(level)
+            each = rng.choice((8, 4))
+            body = job_body(
+                name,
+                pods=pods,
+                gpus=each,
+                annotations={
+                    **asked,
+                    "topogate.dev/pod-group": group,
+                    "topogate.dev/min-available": str(least),
+                },
+                selector=self.gangs.fleet.selector,
+                indexed=rng.random() < 0.7,
+                spec={"backoffLimit": 1000},
+            )
+            body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
+            self.gangs.client.create(self.gangs.jobs_path, body)
+            self.members[name] = Member(
+                name,
+                pods,
+                each,
+                level,
+                least=1 if least < sum(parts) else None,
+                path=f"{self.gangs.jobs_path}/{name}",
+                group=group,
+                group_least=least,
+            )
+        self.drawn["pod group"] += 1
+        return f"{group}: two Jobs of {parts} pods, {least} at the least"
+
+    def _extra(self, rng: random.Random, member: Member) -> tuple[dict[str, str], Json]:
+        """What a gang wants besides: annotations, and changes of its pods' spec."""
+        kinds = [kind for kind in EXTRAS if kind != "volume" or (self.volumes and member.level == "rack")]
+        match rng.choices(kinds, [EXTRAS[kind] for kind in kinds])[0]:
+            case "exclusive":
+                member.exclusive = True
+                return {"topogate.dev/exclusive-topology": "rack"}, {}
+            case "spread" if member.level == "rack":
+                member.spread = True
+                return {"topogate.dev/spread-topology": "rack", "topogate.dev/spread-group": SPREAD_GROUP}, {}
+            case "volume":
+                claim = rng.choice(sorted(self.volumes))
+                member.volume = self.volumes[claim]
+                return {}, {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+            case "scope" if self.scopes and member.gpus < PER_HOST:
+                member.scope = "pcie" if member.gpus == SCOPES["pcie"] else "numa"
+                return {"topogate.dev/device-scope": member.scope}, {}
+        return {}, {}
 
     def _draw(self, rng: random.Random, name: str) -> tuple[Member, Json]:
         each = rng.choice((8, 8, 8, 4, 2))
@@ -131,6 +213,14 @@ class Crowd:
         least = rng.randint(1, pods - 1) if not slices and pods > 1 and rng.random() < 0.12 else None
         if least is not None:
             annotations = {**annotations, "topogate.dev/min-available": str(least)}
+        member = Member(name, pods, each, level, slices, least)
+        pod_spec: Json = {}
+        if kind in ("rack", "prefer"):
+            more, pod_spec = self._extra(rng, member)
+            annotations = {**annotations, **more}
+        if rng.random() < TIMED:
+            member.timed = True
+            annotations = {**annotations, "topogate.dev/schedule-timeout": TIMEOUT}
         indexed = bool(slices) or rng.random() < 0.7
         body = job_body(
             name,
@@ -144,11 +234,12 @@ class Crowd:
                 "backoffLimit": rng.choice((0, 1000)),
                 "podReplacementPolicy": rng.choice(("Failed", "TerminatingOrFailed")),
             },
+            pod_spec=pod_spec,
         )
         body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
         if rng.random() < SLOW:
             body["spec"]["template"]["metadata"]["annotations"][READY_AFTER] = f"{rng.uniform(0.5, 2.5):.1f}s"
-        return Member(name, pods, each, level, slices, least), body
+        return member, body
 
     def go(self, name: str) -> str:
         """Its user deletes it."""
@@ -165,6 +256,7 @@ class Crowd:
         if (
             one_group
             or member.slices
+            or member.group is not None
             or member.least is not None
             or not now
             or not (now < member.pods if grow else now > 1)
@@ -220,6 +312,20 @@ class Crowd:
             case _:
                 fail_pod(self.gangs.client, self.gangs.name, pod)
         return pod
+
+
+def _features(member: Member) -> list[str]:
+    """What is special about a gang."""
+    features = {
+        "slices": member.slices,
+        "minimum": member.least,
+        "exclusive": member.exclusive,
+        "spread": member.spread,
+        "volume": member.volume,
+        "scope": member.scope,
+        "time-out": member.timed,
+    }
+    return [name for name, there in features.items() if there]
 
 
 def _statefulset(job: Json, rng: random.Random) -> Json:

@@ -21,6 +21,8 @@ ACTS: Mapping[str, int] = {
     "pod not ready": 6,
     "others come": 6,
     "others go": 4,
+    "daemons come": 3,
+    "daemons go": 2,
     "host cordoned": 5,
     "host dead": 4,
     "host removed": 3,

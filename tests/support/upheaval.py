@@ -23,6 +23,8 @@ from tests.support.schedules import Step
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 OTHERS = "other"
 MOST_LIVE = 8  # gangs at a time
+MOST_DAEMONS = 1
+DAEMON_CORES = (20, 93, 95)  # of 96: beside the larger ones a host has room for three pods of gangs, and for one
 HANDOVER = 20.0  # seconds that somebody may need to lead again after a crash
 
 
@@ -38,6 +40,7 @@ class Upheaval:
     diary: list[tuple[float, str]] = field(default_factory=list)
     ends: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
     hurt: set[str] = field(default_factory=set)  # hosts with a fault under way
+    daemons: set[str] = field(default_factory=set)  # DaemonSets
     dead: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)  # process groups
     made: int = 0
@@ -97,6 +100,10 @@ class Upheaval:
                 return self._others_come(rng)
             case "others go":
                 return self._others_go(rng)
+            case "daemons come":
+                return self._daemons_come(rng)
+            case "daemons go":
+                return self.daemons_go(rng.choice(sorted(self.daemons)) if self.daemons else None)
             case "host cordoned" | "host dead" | "host removed":
                 return self._hurt(act, rng)
             case "API server freezes":
@@ -161,6 +168,36 @@ class Upheaval:
         self.client.delete(f"/api/v1/namespaces/{self.crowd.gangs.name}/pods/{name}")
         del self.strangers[name]
         return name
+
+    def _daemons_come(self, rng: random.Random) -> str:
+        """A DaemonSet whose pods leave room for fewer pods of gangs on every host of the fleet."""
+        if len(self.daemons) >= MOST_DAEMONS:
+            return "enough"
+        name, cores = f"daemon-{self.made}", rng.choice(DAEMON_CORES)
+        self.made += 1
+        container = {"name": "main", "image": "example.com/agent:1", "resources": {"requests": {"cpu": str(cores)}}}
+        spec = {
+            "nodeSelector": self.crowd.gangs.fleet.selector,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+        }
+        template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+        body = {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}}
+        self.client.create(self._daemon_sets, body)
+        self.daemons.add(name)
+        return f"{name} of {cores} cores"
+
+    def daemons_go(self, name: str | None) -> str:
+        """A DaemonSet goes, with its pods."""
+        if name is None:
+            return "nobody is there"
+        self.client.delete(f"{self._daemon_sets}/{name}")
+        self.daemons.discard(name)
+        return name
+
+    @property
+    def _daemon_sets(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.crowd.gangs.name}/daemonsets"
 
     # -- containers --------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,23 @@
 
 Each look reads Placements, workloads, pods and nodes as they stood at one revision of the store, so that nothing is
 counted twice or missed between two lists. What is held against them: no host is promised twice, no gang starts in part,
-no pod leaves the domain that its gang (or slice) requires, and nobody touches a pod that is not ours.
+no pod leaves the domain that its gang (or slice) requires, pod groups start together, exclusive and spread gangs keep
+to themselves, volumes are in reach, no device is given twice, and nobody touches a pod that is not ours.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from local.client import Client
 from local.nodes import BLOCK, NODES, RACK
-from tests.support.crowd import GANG_LABEL, PER_HOST, Member
+from tests.support.crowd import GANG_LABEL, PER_HOST, SCOPES, Member
 from tests.support.gangs import Json
 from tests.support.raw_placements import placements_path
 from tests.support.raw_pods import ended, gpus, held, host
@@ -117,6 +120,11 @@ class Witness(Turns):
             self._whole(scene, name, sight)
             if (member := self.members.get(name)) is not None:
                 self._together(scene, member, sight)
+                self._in_reach(scene, member, sight)
+                self._devices_near(scene, member, sight)
+        self._groups(scene)
+        self._apart(scene)
+        self._devices_once(scene)
         self._untouched(scene)
 
     def _breach(self, scene: Scene, text: str) -> None:
@@ -191,17 +199,84 @@ class Witness(Turns):
             if len(domains) > 1:
                 self._breach(scene, f"{what}: in {len(domains)} domains of {level}: {sight.summary()}")
 
+    def _in_reach(self, scene: Scene, member: Member, sight: Sight) -> None:
+        """Pods that are bound or let go can reach their volume."""
+        if member.volume is not None:
+            racks = self._racks(host(pod) for pod in sight.released)
+            if racks - {member.volume}:
+                self._breach(scene, f"{member.name}: its volume is in {member.volume}: {sight.summary()}")
+
+    def _groups(self, scene: Scene) -> None:
+        """When the first pods of a pod group start, as many of it have slots as must start together."""
+        groups: dict[str, list[tuple[Member, Sight]]] = defaultdict(list)
+        for name, sight in scene.gangs.items():
+            if (member := self.members.get(name)) is not None and member.group is not None:
+                groups[member.group].append((member, sight))
+        for group, parts in groups.items():
+            if group in self._started or not any(sight.released for _, sight in parts):
+                continue
+            self._started.add(group)
+            slots = sum(slot["count"] for _, sight in parts for slot in sight.planned or ())
+            told = "; ".join(sight.summary() for _, sight in parts)
+            if slots < parts[0][0].group_least:
+                self._breach(scene, f"{group}: starts with {slots} slots of {parts[0][0].group_least}: {told}")
+
+    def _apart(self, scene: Scene) -> None:
+        """No other gang has a pod or a slot in the racks of an exclusive one; those that are spread share none."""
+        racks = {
+            name: self._racks([*(host(pod) for pod in sight.released), *sight.reserved()])
+            for name, sight in scene.gangs.items()
+            if not sight.over
+        }
+        for one, other in itertools.combinations(sorted(racks), 2):
+            members = self.members.get(one), self.members.get(other)
+            exclusive = any(member is not None and member.exclusive for member in members)
+            spread = all(member is not None and member.spread for member in members)
+            if (exclusive or spread) and (shared := racks[one] & racks[other]):
+                told = "; ".join(scene.gangs[name].summary() for name in (one, other))
+                why = "of which one is exclusive" if exclusive else "which are spread"
+                self._breach(scene, f"{one} and {other}, {why}, share {sorted(shared)}: {told}")
+
+    def _devices_once(self, scene: Scene) -> None:
+        """No GPU of a host is allocated to two pods that run."""
+        taken: dict[tuple[str, int], str] = {}
+        for pod in scene.pods:
+            if not (where := pod["spec"].get("nodeName")) or ended(pod) or "deletionTimestamp" in pod["metadata"]:
+                continue
+            for minor in minors(pod):
+                name = taken.setdefault((where, minor), pod["metadata"]["name"])
+                if name != pod["metadata"]["name"]:
+                    self._breach(scene, f"{where}: {name} and {pod['metadata']['name']} have GPU {minor}")
+
+    def _devices_near(self, scene: Scene, member: Member, sight: Sight) -> None:
+        """The GPUs of each pod share what it requires."""
+        for pod in sight.released if member.scope is not None else ():
+            found = minors(pod)
+            if not found or len({minor // SCOPES[str(member.scope)] for minor in found}) > 1:
+                self._breach(scene, f"{pod['metadata']['name']} has GPUs {found}, which share no {member.scope}")
+
+    def _racks(self, hosts: Iterable[str | None]) -> set[str]:
+        return {self.places[where][RACK] for where in hosts if where is not None and where in self.places}
+
     def _untouched(self, scene: Scene) -> None:
         """Pods of others are as they were made, but for their host."""
         for pod in scene.others:
             made = self.strangers.get(pod["metadata"]["name"])
-            if made is None:
-                continue
             marks = [key for key in pod["metadata"].get("annotations", {}) if key.startswith("topogate.dev/")]
+            if made is None:
+                if held(pod) or marks:  # the pod of a DaemonSet
+                    self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
+                continue
             spec, before = pod["spec"], made["spec"]
             same = all(spec.get(key) == before.get(key) for key in ("affinity", "nodeSelector", "schedulingGates"))
             if held(pod) or marks or not same or pod["metadata"].get("labels") != made["metadata"].get("labels"):
                 self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
+
+
+def minors(pod: Json) -> list[int]:
+    """The GPUs that a pod is told; none where its host reports no devices."""
+    told = pod["metadata"].get("annotations", {}).get("scheduling.koordinator.sh/device-allocated")
+    return [] if told is None else [int(one["minor"]) for one in json.loads(told).get("gpu", [])]
 
 
 def _owner(one: Json) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -17,30 +18,32 @@ from local.nodes import BLOCK, RACK, Grid
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.books import Books
-from tests.support.crowd import Crowd, Member
+from tests.support.crowd import PER_HOST, SCOPES, Crowd, Member
+from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
-from tests.support.gangs import Namespace
+from tests.support.gangs import Json, Namespace
 from tests.support.raw_pods import held
 from tests.support.schedules import schedule
 from tests.support.sights import Sight
 from tests.support.upheaval import Upheaval
-from tests.support.witness import Witness
+from tests.support.witness import Scene, Witness
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset", "lws")]
 
 # Times short enough that what they guard happens here: a schedule is over in seconds.
-TIMES = (
-    TEST_POLICY
-    + "timeouts: {bind: 5s, hold: 10s, node: 3s, start: 4s, recover: 10s}\nqueue: {maxStartAttempts: 1000}\n"
-)
+TIMES = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s, node: 3s, start: 4s, recover: 10s}\n"
 POLICIES = [
-    f"{TIMES}nodeLoss: {loss}\nincomplete: {incomplete}\n"
-    for loss in ("wait", "evict", "restart")
+    f"{TIMES}nodeLoss: {loss}\nincomplete: {incomplete}\nqueue: {{maxStartAttempts: 1000, onTimeout: {late}}}\n"
+    for late, loss in zip(("giveUp", "requeue", "giveUp"), ("wait", "evict", "restart"), strict=True)
     for incomplete in ("keep", "restart")
 ]
 SETTLED = 90.0  # seconds: a fail-over, pods of a revived host that kwok looks at again, times of the policy
 LAYOUT = "2x2x3"
+VOLUMES = "/api/v1/persistentvolumes"
+DEVICES = Definition("scheduling.koordinator.sh", "Device", "devices", ("v1alpha1",), scope="Cluster")
+DEVICE_OBJECTS = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+FAULTS = "topogate_hosts_with_device_faults"
 RACK_HOSTS, BLOCK_HOSTS = 3, 6
 
 
@@ -59,21 +62,67 @@ def seconds(pytestconfig: pytest.Config) -> float:
 
 @pytest.fixture
 def crowd(seed: int, client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Crowd:
-    """Twelve hosts in four racks, and nobody there yet."""
+    """Twelve hosts in four racks, and nobody there yet; every second time the hosts report their devices."""
     policy.set(POLICIES[seed % len(POLICIES)])
-    return Crowd(Namespace(client, namespace, nodes), rack=RACK_HOSTS, block=BLOCK_HOSTS, jobsets=True)
+    return Crowd(
+        Namespace(client, namespace, nodes), rack=RACK_HOSTS, block=BLOCK_HOSTS, jobsets=True, scopes=bool(seed % 2)
+    )
+
+
+@pytest.fixture
+def volumes(crowd: Crowd, client: Client) -> Iterator[dict[str, str]]:
+    """Two claims with a volume each, in reach of one rack: claim -> rack."""
+    racks = {f"data-{number}": f"{crowd.gangs.fleet.prefix}rack-{number:02d}" for number in range(2)}
+    for claim, rack in racks.items():
+        made = persistent_volume(crowd.gangs.name, claim, rack)
+        client.create(VOLUMES, made)
+        client.create(f"/api/v1/namespaces/{crowd.gangs.name}/persistentvolumeclaims", claim_of(made))
+    yield racks
+    for claim in racks:
+        client.delete(f"{VOLUMES}/{crowd.gangs.name}-{claim}")
+
+
+@pytest.fixture
+def devices(crowd: Crowd, client: Client, service: Service) -> Iterator[Callable[[Iterable[str]], None]]:
+    """Lets hosts report their GPUs, and waits until every replica knows; they are forgotten in the end."""
+    told: list[str] = []
+
+    def report(hosts: Iterable[str]) -> None:
+        DEVICES.install(client)
+        for host in hosts:
+            client.create(DEVICE_OBJECTS, device_object(host))
+            told.append(host)
+        eventually(
+            lambda: all(f"\n{FAULTS} {len(told)}.0\n" in one.page("/metrics")[1] for one in service.running()),
+            60.0,
+            "every replica knows the devices",
+        )
+
+    yield report
+    for host in told:
+        client.delete(f"{DEVICE_OBJECTS}/{host}")
 
 
 def test_everything_holds_whatever_happens(
-    seed: int, seconds: float, crowd: Crowd, client: Client, service: Service
+    *,
+    seed: int,
+    seconds: float,
+    crowd: Crowd,
+    volumes: dict[str, str],
+    devices: Callable[[Iterable[str]], None],
+    client: Client,
+    service: Service,
 ) -> None:
     """Nothing is booked twice, started in part or torn apart at any moment; in the end every gang gets its room."""
+    crowd.volumes = volumes
     fleet = crowd.gangs.fleet
     bodies = {
         body["metadata"]["name"]: body
         for body in nodes.grid_nodes(Grid.parse(LAYOUT), prefix=fleet.prefix, labels=fleet.selector)
     }
     fleet.add(bodies.values())
+    if crowd.scopes:
+        devices(bodies)
     places = {name: {key: body["metadata"]["labels"][key] for key in (BLOCK, RACK)} for name, body in bodies.items()}
     upheaval = Upheaval(crowd, service, client, bodies)
     witness = Witness(client, crowd.gangs.name, crowd.members, upheaval.strangers, places, crowd.collections)
@@ -88,14 +137,65 @@ def test_everything_holds_whatever_happens(
         assert witness.breaches == []
         assert Books(client, fleet).overbooked() == {}
         crowd.gangs.submit("last", pods=len(bodies), annotations={"topogate.dev/unconstrained-topology": "true"})
-        crowd.gangs.all_bound("last", len(bodies))
+        crowd.gangs.all_bound("last", len(bodies), SETTLED)
         print(
-            f"seed {seed}: {crowd.made} gangs, {len(upheaval.diary)} acts, {upheaval.faults} faults of hosts, "
-            f"{upheaval.harms} of replicas, {witness.looks} looks, {time.monotonic() - began:.0f} s"
+            f"seed {seed}: {crowd.made} gangs ({_counts(crowd)}), {len(upheaval.diary)} acts, "
+            f"{upheaval.faults} faults of hosts, {upheaval.harms} of replicas, {witness.looks} looks, "
+            f"{time.monotonic() - began:.0f} s"
         )
     except BaseException:
+        for name in sorted(upheaval.daemons):  # they would make pods for ever
+            upheaval.daemons_go(name)
         _tell(seed, seconds, began, upheaval, witness)
         raise
+
+
+def persistent_volume(namespace: str, claim: str, rack: str) -> Json:
+    """A volume for one claim, in reach of one rack."""
+    terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
+    return {
+        "metadata": {"name": f"{namespace}-{claim}"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "nfs": {"server": "nfs.example.com", "path": "/"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            "claimRef": {"namespace": namespace, "name": claim},
+        },
+    }
+
+
+def claim_of(volume: Json) -> Json:
+    """The claim that a volume is for."""
+    spec = {key: volume["spec"][key] for key in ("accessModes", "storageClassName")}
+    resources = {"requests": volume["spec"]["capacity"]}
+    return {
+        "metadata": {"name": volume["spec"]["claimRef"]["name"]},
+        "spec": {**spec, "volumeName": volume["metadata"]["name"], "resources": resources},
+    }
+
+
+def device_object(host: str) -> Json:
+    """The GPUs of a host, and a device that nobody understands, by which the host is counted."""
+    amounts = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    gpus = [
+        {
+            "type": "gpu",
+            "minor": minor,
+            "id": f"GPU-{minor}",
+            "health": True,
+            "resources": {**amounts, "koordinator.sh/gpu-memory": "80Gi"},
+            "topology": {"socketID": 0, "nodeID": minor // SCOPES["numa"], "pcieID": f"p{minor // SCOPES['pcie']}"},
+        }
+        for minor in range(PER_HOST)
+    ]
+    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": host}}
+    return {**body, "spec": {"devices": [*gpus, {"type": "gpu"}]}}
+
+
+def _counts(crowd: Crowd) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(crowd.drawn.items()))
 
 
 def _quiet(upheaval: Upheaval, service: Service, client: Client) -> None:
@@ -141,17 +241,39 @@ def _enough(sight: Sight, member: Member) -> bool:
     return len(sight.bound) >= min(member.least, sight.wanted) and sight.bound == sight.released
 
 
+def _has_room(sight: Sight) -> bool:
+    """True when all its pods have their slots, and its Job has yet to create some: minutes after many failures."""
+    slots = sum(slot["count"] for slot in sight.planned or ())
+    return sight.told[1] == "WaitingForMembers" and slots >= sight.wanted and sight.live == sight.bound != ()
+
+
+def _too_few(scene: Scene, crowd: Crowd, member: Member) -> bool:
+    """True when the pod group of a gang has fewer pods left than must start together."""
+    if member.group is None:
+        return False
+    of_group = [name for name, one in crowd.members.items() if one.group == member.group]
+    left = [sight for name in of_group if (sight := scene.gangs.get(name)) is not None and not sight.over]
+    return sum(sight.wanted for sight in left) < member.group_least
+
+
 def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
     """Others go; whoever is whole goes, until nobody is left: each gang gets its room when there is some."""
     for name in sorted(upheaval.strangers):
         upheaval.client.delete(f"/api/v1/namespaces/{crowd.gangs.name}/pods/{name}")
+    for name in sorted(upheaval.daemons):
+        upheaval.daemons_go(name)
 
     def satisfied() -> list[str]:
         scene = witness.scene()
         return [
             name
             for name, member in crowd.members.items()
-            if (sight := scene.gangs.get(name)) is None or sight.over or _enough(sight, member)
+            if (sight := scene.gangs.get(name)) is None
+            or sight.over
+            or _enough(sight, member)
+            or _has_room(sight)
+            or (member.timed and sight.told[1] == "ScheduleTimeout")
+            or (sight.told[1] == "WaitingForMembers" and _too_few(scene, crowd, member))
         ]
 
     def unsatisfied() -> str:

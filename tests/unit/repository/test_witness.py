@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -123,6 +124,86 @@ def test_a_slice_outside_its_level_is_a_breach() -> None:
     pods = tuple(pod("a", rank, bound=host) for rank, host in enumerate(hosts))
     found = breaches(Sight(job("a", pods=4), placement(*hosts), pods), a=Member("a", 4, 8, None, (("rack", 2),)))
     assert [line.partition(":")[0] for line in found] == ["slice 1 of a"]
+
+
+def group(name: str, pods: int, least: int) -> Member:
+    return Member(name, pods, 8, None, group="g", group_least=least)
+
+
+def test_a_pod_group_that_starts_in_part_is_a_breach() -> None:
+    """One of two Jobs has its slots; with those of the other, or when they were not needed, nothing is wrong."""
+    parts = Sight(job("a", pods=1), placement("host-0"), (pod("a", 0, pinned="host-0"),))
+    waits, placed = (Sight(job("b", pods=1, suspend=True), slots, ()) for slots in (None, placement("host-1")))
+    assert [line.partition(":")[0] for line in breaches(parts, waits, a=group("a", 1, 2), b=group("b", 1, 2))] == ["g"]
+    assert breaches(parts, placed, a=group("a", 1, 2), b=group("b", 1, 2)) == []
+    assert breaches(parts, waits, a=group("a", 1, 1), b=group("b", 1, 1)) == []
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["a slot", "a pod"])
+def test_another_gang_in_the_rack_of_an_exclusive_one_is_a_breach(held: bool) -> None:
+    """By a slot whose pod is still to come, or by a pod; in another rack it may be."""
+    alone = Sight(job("a", pods=1), placement("host-0"), (pod("a", 0, bound="host-0"),))
+    for host, wrong in (("host-1", True), ("host-2", False)):
+        pods = () if held else (pod("b", 0, bound=host),)
+        other = Sight(job("b", pods=1, suspend=held), placement(host), pods)
+        found = breaches(alone, other, a=Member("a", 1, 8, None, exclusive=True), b=Member("b", 1, 8, None))
+        assert [line.partition(":")[0] for line in found] == (
+            ["a and b, of which one is exclusive, share ['rack-0']"] * wrong
+        )
+        assert breaches(alone, other, a=Member("a", 1, 8, None), b=Member("b", 1, 8, None)) == []
+
+
+def test_two_spread_gangs_in_one_rack_are_a_breach() -> None:
+    """A gang that is not spread may be there as well."""
+    both = [Sight(job(name, pods=1), placement(host), ()) for name, host in (("a", "host-0"), ("b", "host-1"))]
+    spread, other = (Member(name, 1, 8, "rack", spread=True) for name in ("a", "b"))
+    found = breaches(*both, a=spread, b=other)
+    assert [line.partition(":")[0] for line in found] == ["a and b, which are spread, share ['rack-0']"]
+    assert breaches(*both, a=spread, b=Member("b", 1, 8, "rack")) == []
+
+
+def test_a_pod_out_of_reach_of_its_volume_is_a_breach() -> None:
+    """Let go to a host of another rack."""
+    sight = Sight(job("a", pods=1), placement("host-2"), (pod("a", 0, pinned="host-2"),))
+    assert len(breaches(sight, a=Member("a", 1, 8, "rack", volume="rack-0"))) == 1
+    assert breaches(sight, a=Member("a", 1, 8, "rack", volume="rack-1")) == []
+
+
+def told(*minors: int) -> dict[str, str]:
+    devices = {"gpu": [{"minor": minor} for minor in minors]}
+    return {"scheduling.koordinator.sh/device-allocated": json.dumps(devices)}
+
+
+def test_a_device_that_is_given_twice_is_a_breach() -> None:
+    """Two pods on one host have the same GPU; on two hosts, or when one of them is going, they may."""
+    first = pod("a", 0, bound="host-0", gpus=2, annotations=told(0, 1))
+    for host, going, wrong in (
+        ("host-0", {}, True),
+        ("host-1", {}, False),
+        ("host-0", {"deletionTimestamp": "x"}, False),
+    ):
+        second = pod("a", 1, bound=host, gpus=2, annotations=told(1, 2), **going)
+        sight = Sight(job("a", pods=2, gpus=2), placement("host-0", host), (first, second))
+        assert breaches(sight, a=Member("a", 2, 2, None)) == ["host-0: a-0 and a-1 have GPU 1"] * wrong
+
+
+@pytest.mark.parametrize(("minors", "wrong"), [((2, 3), False), ((3, 4), True), ((), True)])
+def test_a_pod_whose_devices_are_apart_is_a_breach(minors: tuple[int, ...], wrong: bool) -> None:
+    """It requires a PCIe scope, of two GPUs each; without known GPUs nobody knows."""
+    sight = Sight(
+        job("a", pods=1, gpus=2),
+        placement("host-0"),
+        (pod("a", 0, bound="host-0", gpus=2, annotations=told(*minors) if minors else {}),),
+    )
+    assert len(breaches(sight, a=Member("a", 1, 2, "rack", scope="pcie"))) == wrong
+
+
+def test_a_mark_on_the_pod_of_a_daemon_set_is_a_breach() -> None:
+    """Nobody made it by hand."""
+    pod_of_daemon_set = {"metadata": {"name": "agent-x", "labels": {"app": "agent"}}, "spec": {}, "status": {}}
+    assert breaches(others=(pod_of_daemon_set,)) == []
+    marked = {**pod_of_daemon_set, "spec": {"schedulingGates": [{"name": GATE}]}}
+    assert breaches(others=(marked,)) == ["agent-x is not ours and was changed"]
 
 
 @pytest.mark.parametrize(
