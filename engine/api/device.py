@@ -21,7 +21,8 @@ class DeviceRequest:
     other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
     that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES; "": nothing.
     `spread`: of equally near GPUs the pods of a host take those that are used least, instead of those used most.
-    `selector`: labels that each of its GPUs must have.
+    `selector`: labels that each of its GPUs must have. `others`: what it requests of devices of the policy's kinds, by
+    kind, each as if these were GPUs; `name`, only there, is the first resource that requests them.
     """
 
     gpus: int = 0
@@ -34,6 +35,8 @@ class DeviceRequest:
     scope: str = ""
     spread: bool = False
     selector: tuple[tuple[str, str], ...] = ()
+    others: tuple[tuple[str, DeviceRequest], ...] = ()
+    name: str = ""
 
     @property
     def reported_only(self) -> bool:
@@ -53,9 +56,9 @@ class DeviceRequest:
 class Device:
     """One healthy or unhealthy device of a host.
 
-    `kind` is gpu, rdma or fpga. `core` and `ratio` are percent (0 unless it is a GPU), `memory` bytes (0: unknown),
-    `share` percent of an RDMA or FPGA device. `labels` are sorted. `numa` is None and `pcie` "" where the
-    topology is unknown.
+    `kind` is gpu, rdma, fpga, or another one that the policy may declare. `core` and `ratio` are percent (0 unless it
+    is a GPU), `memory` bytes (0: unknown), `share` percent of an RDMA or FPGA device. `labels` are sorted. `numa` is
+    None and `pcie` "" where the topology is unknown. `resources`: the amounts of another kind as the object has them.
     """
 
     kind: str
@@ -69,6 +72,7 @@ class Device:
     numa: int | None = None
     pcie: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ They follow from the template, its RuntimeClass, PriorityClass and volumes, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
@@ -14,14 +14,17 @@ from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of
+from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.shape import merge_runtime_class, with_requests
 
 
 class PodShapes:
     """The expected shapes of pods. Read from any thread; `observe` and `forget` need the lock of the cluster state."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, kinds: Callable[[], DeviceKinds] = lambda: NO_KINDS) -> None:
+        """Remember nothing yet. `kinds`: of devices, under the policy in force."""
         self._stores = stores
+        self._kinds = kinds
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
 
     def __len__(self) -> int:
@@ -41,7 +44,15 @@ class PodShapes:
         self._observed.pop(key, None)
 
     def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
-        """Return the shape of one pod of a pod set, by its template, RuntimeClass, volumes and existing pods."""
+        """Return the shape of one pod of a pod set, by its template, RuntimeClass, volumes and existing pods.
+
+        With what it requests of devices of the policy's kinds.
+        """
+        shape, kinds = self._shape_of(workload, pod_set), self._kinds()
+        devices = kinds.extended(shape.devices, shape.requests)
+        return shape if devices is shape.devices else replace(shape, devices=devices)
+
+    def _shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
         template = pod_set.template
         shape = template.shape
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)

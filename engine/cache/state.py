@@ -89,12 +89,14 @@ class ClusterState:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
-        self.pod_shapes = PodShapes(stores)
+        self.pod_shapes = PodShapes(stores, lambda: self.policy.device_kinds)
         self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
         self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by, without_pods=new_daemon_sets)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
+        self.capacity.set_device_kinds(self.policy.device_kinds)
+        self._recount_devices = False
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex(self.capacity.gang_hosts)
         self._usage = NamespaceUsage()
@@ -124,6 +126,7 @@ class ClusterState:
         """Make a policy effective: topologies are rebuilt and every gang is reconciled again."""
         with self.lock:
             self.policy = policy
+            self._recount_devices |= self.capacity.set_device_kinds(policy.device_kinds)
             self._topology_stale = True
             self._pending.everything = self._pending.hosts = True
             self._reindex = True
@@ -140,6 +143,13 @@ class ClusterState:
             while self._inbox:
                 what, old, new = self._inbox.popleft()
                 self._apply(what, old, new, touched)
+            if self._recount_devices:
+                self._recount_devices = False
+                for pod in self.stores.pods.values():
+                    self.capacity.set_pod(pod.key, pod)
+                for devices in self.stores.devices.values():
+                    self._device_faults(devices.name, self.capacity.device_notes(devices.name))
+                touched |= set(self.capacity.reserving())
             if self._daemon_pods.settle():
                 self._pending.capacity_freed = self._pending.hosts = True
             if self._topology_stale:

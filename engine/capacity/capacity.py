@@ -27,6 +27,7 @@ from engine.devices.ledger import Rows
 from engine.devices.usage import DeviceHolding
 from engine.planner.plan import SlotIndex
 from engine.planner.tree import Bools, Ints64
+from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import KOORDINATOR, WHOLE
 from engine.topology.topology import Topology
 
@@ -90,6 +91,7 @@ class Capacity:
         self._names: list[str] = []
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._devices = HostDevices()
+        self._kinds = NO_KINDS
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
         self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
@@ -129,11 +131,24 @@ class Capacity:
         if self._devices.set_device_object(name, devices, row=row) and row is not None:
             self._touch(row)
 
+    def set_device_kinds(self, kinds: DeviceKinds) -> bool:
+        """Set the kinds of devices that the policy declares; return True if they are others than before.
+
+        Pods and reservations are to be set again then.
+        """
+        if kinds == self._kinds:
+            return False
+        self._kinds = kinds
+        self._devices.set_kinds(kinds)
+        for row in self._rows.values():
+            self._touch(row)
+        return True
+
     def set_pod(self, key: tuple[str, str], pod: Pod | None) -> None:
         """Count a pod on the host where it is bound or nominated; None, finished or unbound: nowhere."""
         entry: tuple[int, Requests, DeviceHolding | None] | None = None
         if pod is not None and not pod.finished and (host := pod.spec.node_name or pod.nominated_node):
-            entry = (self._row(host), pod.spec.shape.requests, _holding_of_pod(pod))
+            entry = (self._row(host), pod.spec.shape.requests, _holding_of_pod(pod, self._kinds))
         before = self._usage.pop(key, None)
         if before is not None:
             self._add(before[0], before[1], 1)
@@ -498,16 +513,17 @@ class Capacity:
         return rows
 
 
-def _holding_of_pod(pod: Pod) -> DeviceHolding | None:
+def _holding_of_pod(pod: Pod, kinds: DeviceKinds) -> DeviceHolding | None:
     """Return the devices that a pod holds on its host."""
     shape = pod.spec.shape
-    if shape.devices is None:
+    devices = kinds.extended(shape.devices, shape.requests)
+    if devices is None:
         return None
-    uses = devices_of(pod)
+    uses = devices_of(pod, kinds)
     by_name = by_vendor_name(shape.requests)
     if uses is None:
-        return DeviceHolding(shape.devices, by_name=by_name, uid=pod.uid)
-    return DeviceHolding(shape.devices, (uses,), by_name=by_name)
+        return DeviceHolding(devices, by_name=by_name, uid=pod.uid)
+    return DeviceHolding(devices, (uses,), by_name=by_name)
 
 
 def _holding_of_reservation(reserved: Reserved | None) -> DeviceHolding | None:

@@ -20,13 +20,14 @@ from engine.api.resources import Quantity, QuantityError
 from engine.api.text import quote, sanitize
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.resources.names import CORE, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, amount
+from engine.resources.names import CORE, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, amount, is_kind
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 PLURAL: Final = "devices"
 
 MAX_FAULTS: Final = 16  # reported of one object
 _MAX_TEXT: Final = 253  # characters of an id or of a PCIe name
+_MAX_RESOURCES: Final = 16  # of a device of another kind
 _MAX_TABLE: Final = 65536  # characters of the partition table
 _MAX_PARTITIONS: Final = 1024
 _MAX_CHECKPOINT: Final = 262144  # characters: the API server stores no more annotations than that
@@ -121,15 +122,16 @@ def _device(raw: Any) -> Device:
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
         text, _, path = sanitize(str(error), _MAX_TEXT).partition(" - at `$")
         raise _Faulty(f"{path.removesuffix('`')}: {text}") from None
-    if one.type not in KINDS:
+    if one.type not in KINDS and not is_kind(one.type):
         raise _Faulty(f".type: {quote(one.type)} is none of {', '.join(KINDS)}")
     topology = one.topology or _Topology()
     gpu = one.type == "gpu"
     resources = one.resources or {}
     core, ratio = (_percent(resources, CORE), _percent(resources, RATIO)) if gpu else (0, 0)
     memory = _amount(resources, MEMORY, most=MAX_BYTES) if gpu else 0
-    share = 0 if gpu else _percent(resources, SHARES[one.type])
-    if one.health and not (core or ratio or memory or share):
+    share = _percent(resources, SHARES[one.type]) if one.type in SHARES else 0
+    others = _others(resources) if one.type not in KINDS else ()
+    if one.health and one.type in KINDS and not (core or ratio or memory or share):
         raise _Faulty(".resources: no resources are reported")
     return Device(
         kind=intern(one.type),
@@ -143,7 +145,15 @@ def _device(raw: Any) -> Device:
         numa=topology.node_id if topology.node_id is not None and topology.node_id >= 0 else None,
         pcie=intern(topology.pcie_id or ""),
         labels=tuple(sorted((intern(key), intern(value)) for key, value in (one.labels or {}).items())),
+        resources=others,
     )
+
+
+def _others(resources: Mapping[str, Quantity | None]) -> tuple[tuple[str, int], ...]:
+    """Return the amounts of a device whose kind the policy may declare, of any name."""
+    if len(resources) > _MAX_RESOURCES:
+        raise _Faulty(f".resources: more than {_MAX_RESOURCES} resources")
+    return tuple((intern(name), _amount(resources, name, most=MAX_BYTES)) for name in sorted(resources))
 
 
 def _percent(resources: Mapping[str, Quantity | None], name: str) -> int:

@@ -29,7 +29,7 @@ from engine.api.rank import count_ranks, format_ranks, parse_ranks
 from engine.api.resources import QuantityError, format_bytes
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
-from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount
+from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount, is_kind
 
 
 def placement(source: Source) -> Placement:
@@ -186,7 +186,7 @@ def _body(use: DeviceUse) -> dict[str, Any]:
 
 
 def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
-    if raw.type not in KINDS:
+    if raw.type not in KINDS and not is_kind(raw.type):
         raise ProjectionError(f"{where}.type: {raw.type[:63]!r} is none of {', '.join(sorted(KINDS))}")
     for key, percent in (("core", raw.core), ("memoryRatio", raw.memory_ratio), ("share", raw.share)):
         if percent is not None and percent > WHOLE:

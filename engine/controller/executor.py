@@ -29,7 +29,7 @@ from engine.controller.actions import Status, Unmanage
 from engine.controller.reconcile import request_written
 from engine.controller.status import event_text, requeued_body, status_body
 from engine.controller.writer import StaleObject, Writer, was_done
-from engine.devices.allocation import allocation
+from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.plain_pods import in_order
@@ -188,8 +188,10 @@ class ActionExecutor:
         def release_one(assigned: SlotAssignment) -> None:
             pod = assigned.pod
             host = assigned.slot.host
-            devices = allocation(assigned.devices, self._view.stores.devices.get(host)) if assigned.devices else None
-            if assigned.devices and devices is None:
+            kinds = self._view.policy.device_kinds
+            uses = declared_uses(assigned.devices, kinds)
+            devices = allocation(uses, self._view.stores.devices.get(host), kinds) if uses else None
+            if uses and devices is None:
                 raise StaleObject(f"a device of {host} planned for {pod.name} was not found")
             placed = placed_pod(
                 pod,

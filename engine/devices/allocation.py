@@ -20,12 +20,27 @@ from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.resources import QuantityError, format_bytes
 from engine.api.text import quote, sanitize
-from engine.resources.names import CORE, FPGA, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, RDMA, WHOLE, amount
+from engine.resources.kinds import NO_KINDS, DeviceKinds
+from engine.resources.names import (
+    CORE,
+    FPGA,
+    KINDS,
+    MAX_BYTES,
+    MAX_DEVICES,
+    MEMORY,
+    RATIO,
+    RDMA,
+    WHOLE,
+    amount,
+    is_kind,
+)
 
 # Characters; the longest that hosts of 256 devices of each kind can cause, and what the API server keeps at most.
 MAX_TEXT: Final = 256 * 1024
 _MAX_ID: Final = 253
 _MEBIBYTE: Final = 2**20
+_MAX_OTHERS: Final = 16  # kinds beside our own
+_NOTHING: Final = DeviceRequest()
 _MAX_MINOR: Final = 2**31 - 1
 _FIELDS: Final = {
     "fpga": {FPGA: "share"},
@@ -38,30 +53,30 @@ class _Unreadable(ValueError):
     """The annotation cannot be read; the text starts with the path of the faulty value."""
 
 
-def format_allocated(uses: Iterable[DeviceUse]) -> str:
+def format_allocated(uses: Iterable[DeviceUse], kinds: DeviceKinds = NO_KINDS) -> str:
     """Return the annotation's value; devices of a kind stay in their order, amounts of 0 are left out."""
-    kinds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _FIELDS}
+    found: dict[str, list[dict[str, Any]]] = {}
     for use in uses:
-        amounts = {name: getattr(use, field) for name, field in _FIELDS[use.kind].items()}
         entry: dict[str, Any] = {
             "minor": use.minor,
-            "resources": {
-                name: format_bytes(amount) if name == MEMORY else str(amount)
-                for name, amount in amounts.items()
-                if amount
-            },
+            "resources": _resources(use) if use.kind in _FIELDS else kinds.resources(use),
         }
         if use.id:
             entry["id"] = use.id
-        kinds[use.kind].append(entry)
-    return _json({kind: entries for kind, entries in kinds.items() if entries})
+        found.setdefault(use.kind, []).append(entry)
+    return _json(dict(sorted(found.items())))
+
+
+def _resources(use: DeviceUse) -> dict[str, str]:
+    amounts = {name: getattr(use, field) for name, field in _FIELDS[use.kind].items()}
+    return {name: format_bytes(amount) if name == MEMORY else str(amount) for name, amount in amounts.items() if amount}
 
 
 def parse_allocated(text: str) -> tuple[tuple[DeviceUse, ...] | None, str]:
     """Return the devices and "", or None and the error.
 
-    GPUs, RDMA, FPGAs, each in the order of the text. Unknown kinds, resources and fields are ignored; quantities may
-    be text or numbers. Never raises.
+    GPUs, RDMA, FPGAs, each in the order of the text, then other kinds by name, without amounts, where they can be read.
+    Unknown resources and fields are ignored; quantities may be text or numbers. Never raises.
     """
     if len(text) > MAX_TEXT:
         return None, f"longer than {MAX_TEXT:,} characters"
@@ -72,9 +87,17 @@ def parse_allocated(text: str) -> tuple[tuple[DeviceUse, ...] | None, str]:
     if not isinstance(found, dict):
         return None, "not a JSON object"
     try:
-        return tuple(use for kind in KINDS for use in _uses(kind, found.get(kind))), ""
+        known = [use for kind in KINDS for use in _uses(kind, found.get(kind))]
     except _Unreadable as error:
         return None, str(error)
+    return (*known, *(use for kind in sorted(filter(is_kind, found))[:_MAX_OTHERS] for use in _others(kind, found))), ""
+
+
+def _others(kind: str, found: dict[str, object]) -> list[DeviceUse]:
+    try:
+        return _uses(kind, found[kind])
+    except _Unreadable:
+        return []
 
 
 def _uses(kind: str, entries: object) -> list[DeviceUse]:
@@ -106,7 +129,7 @@ def _use(kind: str, entry: object, path: str) -> DeviceUse:
         raise _Unreadable(f"{path}.resources: not an object")
     amounts = {
         field: _amount(name, resources[name], f"{path}.resources[{name}]")
-        for name, field in _FIELDS[kind].items()
+        for name, field in _FIELDS.get(kind, {}).items()
         if name in resources
     }
     return DeviceUse(kind, minor, device_id, **amounts)
@@ -132,34 +155,48 @@ Uses = tuple[DeviceUse, ...]
 _CACHED_TEXT = 4096  # characters; a longer annotation is parsed each time: what somebody wrote must not fill the cache
 
 
-def devices_of(pod: Pod) -> Uses | None:
+def devices_of(pod: Pod, kinds: DeviceKinds | None = None) -> Uses | None:
     """Return the devices in a pod's annotation; None when it names no usable ones.
+
+    With `kinds`, those that the policy declares: also the devices of them that the pod requests. Without: devices of
+    any other kind, without amounts, which is enough to tell who has which.
 
     Only the identity of the devices comes from the annotation. Their number and the amount of each are limited to the
     pod's request: the writer of the annotation can neither hide usage nor take more.
     """
     text, request = pod.spec.annotations.get(names.DEVICE_ALLOCATED), pod.spec.shape.devices
-    if not text or request is None:
+    if not text:
         return None
-    return (_cached_uses if len(text) <= _CACHED_TEXT else _parsed_uses)(text, request)
+    if kinds is not None:
+        request = kinds.extended(request, pod.spec.shape.requests)
+        if request is None:
+            return None
+    return (_cached_uses if len(text) <= _CACHED_TEXT else _parsed_uses)(text, request or _NOTHING, kinds is None)
 
 
-def _parsed_uses(text: str, request: DeviceRequest) -> Uses | None:
+def _parsed_uses(text: str, request: DeviceRequest, others: bool) -> Uses | None:
     reported, _ = parse_allocated(text)
-    return limit_to_request(reported, request) if reported else None
+    return limit_to_request(reported, request, others=others) if reported else None
 
 
-def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest) -> Uses | None:
-    """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts."""
+def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest, *, others: bool = False) -> Uses | None:
+    """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts.
+
+    `others`: also those of kinds that are not built in, whatever it requests.
+    """
     parts = {
         "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
         "rdma": _shares("rdma", request.rdma),
         "fpga": _shares("fpga", request.fpga),
     }
+    for kind, asked in request.others:
+        parts[kind] = (asked.gpus, DeviceUse(kind, 0, core=asked.core, ratio=asked.ratio, memory=asked.memory))
     found: list[DeviceUse] = []
     for kind, (most, part) in parts.items():
         of_kind = [use for use in reported if use.kind == kind][:most]
         found += [DeviceUse(kind, use.minor, use.id, part.core, part.ratio, part.memory, part.share) for use in of_kind]
+    if others:
+        found += [use for use in reported if use.kind not in parts]
     return tuple(found) or None
 
 
@@ -170,7 +207,12 @@ def _shares(kind: str, percent: int) -> tuple[int, DeviceUse]:
     return -(-percent // WHOLE), DeviceUse(kind, 0, share=min(percent, WHOLE))
 
 
-def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
+def declared_uses(uses: Uses, kinds: DeviceKinds) -> Uses:
+    """Return the uses without those of kinds that the policy no longer declares: these count by number alone."""
+    return tuple(use for use in uses if use.kind in _FIELDS or use.kind in kinds.by_type)
+
+
+def allocation(uses: Uses, devices: NodeDevices | None, kinds: DeviceKinds = NO_KINDS) -> str | None:
     """Return the annotation of a pod that gets these devices of a host, with their current ids.
 
     None when the host no longer reports one of them, or reports it unhealthy.
@@ -182,7 +224,7 @@ def allocation(uses: Uses, devices: NodeDevices | None) -> str | None:
         if device is None or not device.healthy:
             return None
         whole.append(DeviceUse(use.kind, use.minor, device.id, use.core, use.ratio, use.memory, use.share))
-    return format_allocated(whole)
+    return format_allocated(whole, kinds)
 
 
 def visible_devices(allocated: str | None, *, minors: bool) -> str | None:

@@ -30,7 +30,7 @@ from engine.resources.names import WHOLE
 def choose_devices(
     devices: Sequence[FreeDevice], request: DeviceRequest, count: int, *, partitions: Partitions
 ) -> tuple[tuple[DeviceUse, ...], ...]:
-    """Return the devices of each of `count` pods, fewer when no more fit: GPUs, RDMA, FPGA, each by minor."""
+    """Return the devices of each of `count` pods, fewer when no more fit: GPUs, RDMA, FPGA, others, each by minor."""
     left = sorted((one.copy() for one in devices), key=lambda one: (one.device.kind, one.device.minor))
     fitting = min(count, slots(left, request, partitions=partitions))
     if fitting <= 0:
@@ -39,8 +39,11 @@ def choose_devices(
         request = _nearest_scope(left, request, fitting, partitions)
     gpus = [one for one in left if one.device.kind == "gpu" and request.accepts(one.device)]
     chosen = _gpus(gpus, request, fitting, partitions)
+    present = {one.device.kind for one in left}
+    listed = [(kind, part) for kind, part in request.others if kind in present]
+    others = [_gpus([one for one in left if one.device.kind == kind], part, fitting, {}) for kind, part in listed]
     answer: list[tuple[DeviceUse, ...]] = []
-    for pod_gpus in chosen:
+    for pod, pod_gpus in enumerate(chosen):
         uses = [gpu_use(request, one.device) for one in pod_gpus]
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
@@ -48,6 +51,8 @@ def choose_devices(
                     [one for one in left if one.device.kind == kind], percent, [one.device for one in pod_gpus]
                 )
                 uses.extend(_taken(one, share_use(percent, one.device)) for one in nearest)
+        for (_, part), of_pods in zip(listed, others, strict=True):
+            uses.extend(gpu_use(part, one.device) for one in of_pods[pod])
         answer.append(tuple(uses))
     return tuple(answer)
 

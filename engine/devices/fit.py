@@ -41,7 +41,7 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
             if one.empty and often:
                 takers.append(one.device)
         else:
-            others[one.device.kind].append(one)
+            others.setdefault(one.device.kind, []).append(one)
     fit = UNLIMITED
     if request.gpus > 0:
         fit = gpu_slots(gpus, request)
@@ -50,6 +50,12 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
     for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
         if percent > 0:
             fit = min(fit, share_slots([(one.empty, one.share) for one in others[kind]], percent))
+    for kind, part in request.others:
+        if listed := others.get(kind):  # of a kind that the object does not list the number alone counts
+            often_each = [
+                (one.empty, times(part, one.core, one.ratio, one.memory, one.device.memory)) for one in listed
+            ]
+            fit = min(fit, gpu_slots(often_each, part))
     return fit
 
 

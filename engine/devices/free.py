@@ -68,9 +68,9 @@ def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:
 
 
 def gpu_use(request: DeviceRequest, device: Device) -> DeviceUse:
-    """Return a pod's part of one GPU for the device annotation; never more than 100 percent."""
+    """Return a pod's part of one GPU, or of a device that counts like one, for the annotation; at most 100 percent."""
     core, ratio, memory = gpu_part(request, device.memory)
-    return DeviceUse("gpu", device.minor, device.id, min(core, WHOLE), min(ratio, WHOLE), memory)
+    return DeviceUse(device.kind, device.minor, device.id, min(core, WHOLE), min(ratio, WHOLE), memory)
 
 
 def share_use(percent: int, device: Device) -> DeviceUse:

@@ -17,6 +17,7 @@ import numpy as np
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.resources import Requests
+from engine.api.text import sanitize
 from engine.devices.allocation import limit_to_request
 from engine.devices.choose import choose_devices
 from engine.devices.fit import slots as slots_on
@@ -26,7 +27,8 @@ from engine.devices.ledger import DeviceLedger, Rows, Summary
 from engine.devices.scopes import reported_scopes
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Bools, Ints64
-from engine.resources.names import KOORDINATOR, WHOLE
+from engine.resources.kinds import NO_KINDS, DeviceKinds
+from engine.resources.names import KINDS, KOORDINATOR, WHOLE
 
 Uses = tuple[DeviceUse, ...]
 
@@ -50,6 +52,7 @@ class HostDevices:
     """Devices and their holders by row. Not thread-safe: its owner (`engine.capacity.capacity`) is not either."""
 
     def __init__(self) -> None:
+        self._kinds = NO_KINDS
         self._objects: dict[str, NodeDevices] = {}
         self._nodes: dict[int, Node] = {}
         self._holdings: dict[int, dict[Holder, DeviceHolding]] = {}
@@ -80,6 +83,11 @@ class HostDevices:
         else:
             self._objects[name] = devices
         return row is not None and self._refresh(row)
+
+    def set_kinds(self, kinds: DeviceKinds) -> bool:
+        """Set the kinds of devices that the policy declares."""
+        self._kinds = kinds
+        return any([self._refresh(row) for row in self._nodes])
 
     def hold(self, row: int, holder: Holder, holding: DeviceHolding | None) -> None:
         """Set a holder's pods on a host; None removes them."""
@@ -165,6 +173,7 @@ class HostDevices:
             return False
         kinds = {device.kind for device in reported.devices}
         wanted = {"gpu": request.gpus, "rdma": request.rdma, "fpga": request.fpga}
+        wanted |= {kind: part.gpus for kind, part in request.others}
         return kinds.issuperset(kind for kind, amount in wanted.items() if amount)
 
     def choose(
@@ -236,7 +245,13 @@ class HostDevices:
         """Return the errors of a host's Device object, and the differences between node and object."""
         reported = self._objects.get(name)
         disagreements = self._ledger.inventory(row).notes if row is not None and row in self._rows else ()
-        return (reported.faults if reported is not None else ()) + disagreements
+        if reported is None:
+            return disagreements
+        unknown = [
+            f"{sanitize(kind)} is none of {', '.join((*KINDS, *self._kinds.by_type))}"
+            for kind in _undeclared(reported, self._kinds)
+        ]
+        return (*reported.faults, *unknown, *disagreements)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -264,12 +279,12 @@ class HostDevices:
             return True
         assert node is not None
         fresh = row not in self._rows
-        devices = inventory(node.allocatable, reported)
+        devices = inventory(node.allocatable, reported, kinds=self._kinds)
         changed = self._ledger.set_host(row, devices)
         if (reported is not None and reported.given) or row in self._given:
             changed |= self._apply_given(row, reported)
         self._set_scopes(row, reported_scopes(devices.devices, devices.partitions))
-        if problem := _problem(devices, reported):
+        if problem := _problem(devices, reported, self._kinds):
             self._problems[row] = problem
         else:
             self._problems.pop(row, None)
@@ -323,8 +338,13 @@ def _counts_devices(node: Node) -> bool:
     return not KOORDINATOR.isdisjoint(allocatable) and any(allocatable.get(name, 0) > 0 for name in KOORDINATOR)
 
 
-def _problem(devices: Inventory, reported: NodeDevices | None) -> str:
-    if reported is not None and reported.faults:
+def _undeclared(reported: NodeDevices, kinds: DeviceKinds) -> list[str]:
+    """Return the kinds of a Device object that neither are built in nor the policy declares."""
+    return sorted({one.kind for one in reported.devices} - set(KINDS) - kinds.by_type.keys())
+
+
+def _problem(devices: Inventory, reported: NodeDevices | None, kinds: DeviceKinds) -> str:
+    if reported is not None and (reported.faults or _undeclared(reported, kinds)):
         return NOT_UNDERSTOOD
     if reported is not None and not all(one.healthy for one in reported.devices):
         return UNHEALTHY
@@ -338,7 +358,9 @@ def _fits(left: Iterable[FreeDevice], uses: Uses, request: DeviceRequest) -> boo
         one = by_minor.get((use.kind, use.minor))
         if one is None or not one.device.healthy:
             return False
-        if (request.whole if use.kind == "gpu" else use.share >= WHOLE) and not one.empty:
+        whole = request.whole if use.kind == "gpu" else use.share >= WHOLE
+        whole |= any(kind == use.kind and other.whole for kind, other in request.others)
+        if whole and not one.empty:
             return False
         part = completed(use, one.device)
         if part.core > one.core or part.ratio > one.ratio or part.memory > one.memory or part.share > one.share:

@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.api.device import Device, NodeDevices
 from engine.api.resources import Resources
+from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import CORE, GPU, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, whole_names
 
 # Sets of one size in a table of partitions, and sizes: 16 GPUs have 120 pairs. Choosing compares each with each.
@@ -28,7 +29,13 @@ class Inventory:
     notes: tuple[str, ...] = ()
 
 
-def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: Collection[str] = ()) -> Inventory:
+def inventory(
+    allocatable: Resources,
+    devices: NodeDevices | None,
+    *,
+    vendors: Collection[str] = (),
+    kinds: DeviceKinds = NO_KINDS,
+) -> Inventory:
     """Return the devices of a host; `allocatable` in planner units, `vendors` are the policy's names of whole GPUs.
 
     Of each kind: the devices of the Device object, else those that `allocatable` counts: `nvidia.com/gpu: n` (or
@@ -36,14 +43,17 @@ def inventory(allocatable: Resources, devices: NodeDevices | None, *, vendors: C
     `koordinator.sh/gpu-core: 100n` with `gpu-memory-ratio: 100n` (and `gpu-memory`) is n devices of an even size; a
     missing dimension is zero. Where the numbers disagree, the smaller one counts: devices with the highest minors
     offer nothing. A name reported as 0 limits only the pods that request it: a removed device plugin leaves such a 0.
+    Of the other kinds, which `kinds` declares, those of the Device object.
     """
-    listed = _listed(devices.devices) if devices else {}
+    listed = _listed(devices.devices, kinds) if devices else {}
     found: list[Device] = []
     notes: list[str] = []
     for kind in KINDS:
         counts = _counts(kind, allocatable, vendors)
         known = listed.get(kind) or _counted(kind, allocatable, counts)
         found += _agreed(kind, known, counts, notes, object_listed=kind in listed)
+    for kind in sorted(listed.keys() - set(KINDS)):
+        found += listed[kind]
     return Inventory(tuple(found), _partitions(devices, notes) if devices else {}, tuple(notes))
 
 
@@ -55,12 +65,13 @@ def _partitions(devices: NodeDevices, notes: list[str]) -> dict[int, tuple[tuple
     return kept
 
 
-def _listed(devices: Iterable[Device]) -> dict[str, list[Device]]:
+def _listed(devices: Iterable[Device], kinds: DeviceKinds) -> dict[str, list[Device]]:
     """Return the Device object's devices by kind: one per minor, the lowest minors, amounts within bounds."""
     listed: dict[str, dict[int, Device]] = {}
     for one in sorted(devices, key=lambda one: one.minor):
-        if one.kind in KINDS and one.minor >= 0:
-            listed.setdefault(one.kind, {}).setdefault(one.minor, _sound(one))
+        if one.minor >= 0 and (one.kind in KINDS or one.kind in kinds.by_type):
+            sound = _sound(one) if one.kind in KINDS else kinds.device(one)
+            listed.setdefault(one.kind, {}).setdefault(one.minor, sound)
     return {kind: list(ones.values())[:MAX_DEVICES] for kind, ones in listed.items()}
 
 

@@ -100,9 +100,12 @@ class DeviceTables:
         table = int(self._table[row]) if 0 <= row < len(self._table) else -1
         return self._tables[table].read(int(self._place[row]), names) if table >= 0 else None
 
-    def count(self, rows: Rows, of: Callable[[Arrays], Ints64]) -> Ints64:
-        """Return a number per host, 0 without such devices; `of` computes it from arrays of devices x hosts."""
-        result = np.zeros(len(rows), dtype=np.int64)
+    def count(self, rows: Rows, of: Callable[[Arrays], Ints64], *, without: int = 0) -> Ints64:
+        """Return a number per host; `of` computes it from arrays of devices x hosts.
+
+        `without`: the number of hosts without such devices.
+        """
+        result = np.full(len(rows), without, dtype=np.int64)
         for table, positions, places in self._parts(rows):
             # Counting all hosts of a table and picking is cheaper than copying the arrays of most of them.
             if 2 * len(places) > len(table):
@@ -187,6 +190,7 @@ class DeviceLedger:
         self._inventories: dict[int, Inventory] = {}
         self._gpus = DeviceTables(_GPU_AMOUNTS)
         self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
+        self._others: dict[str, DeviceTables] = {}  # by the policy's kinds
         self._stale: set[int] = set()
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -224,6 +228,10 @@ class DeviceLedger:
         for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
             if percent > 0:
                 np.minimum(result, self._shares[kind].count(rows, partial(_share, percent, empty)), out=result)
+        for kind, part in request.others:
+            if (tables := self._others.get(kind)) is not None:
+                counted = tables.count(rows, partial(_gpus, part, empty), without=fit.UNLIMITED)
+                np.minimum(result, counted, out=result)
         return result
 
     def slots_of(self, row: int, request: DeviceRequest) -> int:
@@ -242,6 +250,10 @@ class DeviceLedger:
                 read = self._shares[kind].read(row, "empty", "share")
                 pairs = [] if read is None else list(zip(map(bool, read[0]), read[1], strict=True))
                 result = min(result, fit.share_slots(pairs, percent))
+        for kind, part in request.others:
+            tables = self._others.get(kind)
+            if tables is not None and (read := tables.read(row, *_FREE_AMOUNTS)) is not None:
+                result = min(result, fit.gpu_slots(_often(part, read), part))
         return result
 
     def inventory(self, row: int) -> Inventory:
@@ -312,19 +324,22 @@ class DeviceLedger:
 
     def _set_up(self, row: int, inventory: Inventory) -> None:
         """Write the amounts of the devices without holders."""
-        gpus = [one for one in inventory.devices if one.kind == "gpu"]
-        self._gpus.put(
-            row,
-            len(gpus),
-            {
-                "all_core": [one.core * one.healthy for one in gpus],
-                "all_ratio": [one.ratio * one.healthy for one in gpus],
-                "size": [one.memory for one in gpus],
-                "healthy": [one.healthy for one in gpus],
-                "pcie": scope_numbers(gpus, pcie_scope),
-                "numa": scope_numbers(gpus, numa_scope),
-            },
-        )
+        for kind in {one.kind for one in inventory.devices} - self._others.keys() - {"gpu", *self._shares}:
+            self._others[kind] = DeviceTables(_GPU_AMOUNTS)
+        for kind, tables in (("gpu", self._gpus), *self._others.items()):
+            gpus = [one for one in inventory.devices if one.kind == kind]
+            tables.put(
+                row,
+                len(gpus),
+                {
+                    "all_core": [one.core * one.healthy for one in gpus],
+                    "all_ratio": [one.ratio * one.healthy for one in gpus],
+                    "size": [one.memory for one in gpus],
+                    "healthy": [one.healthy for one in gpus],
+                    "pcie": scope_numbers(gpus, pcie_scope),
+                    "numa": scope_numbers(gpus, numa_scope),
+                },
+            )
         for kind, tables in self._shares.items():
             others = [one for one in inventory.devices if one.kind == kind]
             tables.put(
@@ -338,18 +353,21 @@ class DeviceLedger:
 
     def _recompute(self, row: int) -> None:
         left = self.left(row)
-        gpus = [one for one in left if one.device.kind == "gpu"]
-        self._gpus.put(
-            row,
-            len(gpus),
-            {
-                "core": [one.core for one in gpus],
-                "ratio": [one.ratio for one in gpus],
-                "memory": [one.memory for one in gpus],
-                "empty": [one.empty for one in gpus],
-            },
-        )
-        if len(gpus) == len(left):
+        counted = 0
+        for kind, tables in (("gpu", self._gpus), *self._others.items()):
+            gpus = [one for one in left if one.device.kind == kind]
+            counted += len(gpus)
+            tables.put(
+                row,
+                len(gpus),
+                {
+                    "core": [one.core for one in gpus],
+                    "ratio": [one.ratio for one in gpus],
+                    "memory": [one.memory for one in gpus],
+                    "empty": [one.empty for one in gpus],
+                },
+            )
+        if counted == len(left):
             return
         for kind, tables in self._shares.items():
             others = [one for one in left if one.device.kind == kind]

@@ -8,13 +8,14 @@ holders alone, not on their history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api.device import DeviceRequest, DeviceUse
 from engine.devices.choose import best_fit, tightest_fit
 from engine.devices.free import FreeDevice, completed, devices_asked, gpu_use, share_use, unused
 from engine.devices.inventory import Inventory
+from engine.devices.scopes import Partitions
 from engine.resources.names import WHOLE
 
 Holder = tuple[str, ...]
@@ -65,7 +66,7 @@ class _Finder:
         self._ids: dict[tuple[str, str], FreeDevice] | None = None
         self._minors: dict[tuple[str, int], FreeDevice] = {}
 
-    def take(self, uses: Iterable[DeviceUse], request: DeviceRequest) -> DeviceRequest | None:
+    def take(self, uses: Sequence[DeviceUse], request: DeviceRequest) -> DeviceRequest | None:
         """Take one pod's uses; return the rest of its request, held on unknown devices.
 
         A use of a device that the host does not have is part of it: the pod has a device, only not the named one.
@@ -82,10 +83,15 @@ class _Finder:
             gpus += use.kind == "gpu"
             if use.kind in shares:
                 shares[use.kind] += use.share
+        others = tuple(
+            (kind, replace(part, gpus=missing))
+            for kind, part in request.others
+            if (missing := part.gpus - sum(use.kind == kind for use in uses)) > 0
+        )
         rest = (request.gpus - gpus, request.rdma - shares["rdma"], request.fpga - shares["fpga"])
-        if max(rest) <= 0:
+        if max(rest) <= 0 and not others:
             return None
-        return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]))
+        return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]), others=others)
 
 
 def _size(request: DeviceRequest) -> _Size:
@@ -104,12 +110,9 @@ def _assign(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inven
     """Assign one pod; return False when its devices have no part left for it or an equal pod."""
     changed = False
     if request.gpus > 0:
-        gpus = [one for one in left if one.device.kind == "gpu"]
-        chosen = _whole(gpus, request.gpus, inventory) if request.whole else _shares(gpus, request)
-        chosen += _crowded(gpus, chosen, request.gpus - len(chosen))
-        for one in chosen:
-            changed |= one.holders == 0 or one.ratio > 0 or one.core > 0 or one.memory > 0
-            one.take(gpu_use(request, one.device))
+        changed = _assign_gpus([one for one in left if one.device.kind == "gpu"], request, inventory.partitions)
+    for kind, part in request.others:
+        changed |= _assign_gpus([one for one in left if one.device.kind == kind], part, {})
     for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
         if percent > 0:
             others = [one for one in left if one.device.kind == kind]
@@ -119,11 +122,22 @@ def _assign(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inven
     return changed
 
 
-def _whole(gpus: Sequence[FreeDevice], wanted: int, inventory: Inventory) -> list[FreeDevice]:
+def _assign_gpus(gpus: Sequence[FreeDevice], request: DeviceRequest, partitions: Partitions) -> bool:
+    """Assign the GPUs of one pod, or devices that are counted like them; return as `_assign`."""
+    changed = False
+    chosen = _whole(gpus, request.gpus, partitions) if request.whole else _shares(gpus, request)
+    chosen += _crowded(gpus, chosen, request.gpus - len(chosen))
+    for one in chosen:
+        changed |= one.holders == 0 or one.ratio > 0 or one.core > 0 or one.memory > 0
+        one.take(gpu_use(request, one.device))
+    return changed
+
+
+def _whole(gpus: Sequence[FreeDevice], wanted: int, partitions: Partitions) -> list[FreeDevice]:
     empty = {one.device.minor: one for one in gpus if one.empty}
     if len(empty) <= wanted:
         return list(empty.values())
-    chosen = tightest_fit([one.device for one in empty.values()], wanted, partitions=inventory.partitions)
+    chosen = tightest_fit([one.device for one in empty.values()], wanted, partitions=partitions)
     return [empty[one.minor] for one in chosen]
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api.schema import MAX_LIST, LabelKey, distinct, rule
+from engine.resources.names import is_kind
 
 # Defaults of `queue.maxGangPods` and `queue.maxNamespaceGangs`, which limits of single namespaces may not exceed.
 GANG_PODS: Final = 10_000
@@ -16,6 +17,7 @@ NAMESPACE_GANGS: Final = 5_000
 
 _MAX_IDENTITY: Final = 253
 _PATTERN: Final = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
+KIND_REGEX: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 PATTERN_REGEX: Final = "^[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?$"
 
 
@@ -44,6 +46,11 @@ Identity = Annotated[
 Identities = Annotated[tuple[Identity, ...], Field(max_length=MAX_LIST), AfterValidator(distinct)]
 Schedulers = Annotated[tuple[Identity, ...], Field(min_length=1, max_length=MAX_LIST), AfterValidator(distinct)]
 ResourceNames = Annotated[tuple[LabelKey, ...], Field(max_length=MAX_LIST), AfterValidator(distinct)]
+KindName = Annotated[
+    str,
+    WithJsonSchema({"type": "string", "pattern": KIND_REGEX}),
+    rule(is_kind, "must be a name of at most 63 lower-case letters, digits and -, and not gpu, rdma or fpga"),
+]
 ExemptNamespaces = Annotated[
     tuple[NamespacePattern, ...],
     Field(max_length=MAX_LIST),

@@ -21,6 +21,7 @@ from engine.api.schema import (
     DOCUMENT,
     MAX_LIST,
     Duration,
+    LabelKey,
     Section,
     distinct,
     in_order,
@@ -38,6 +39,7 @@ from engine.policy.fields import (
     Annotations,
     ExemptNamespaces,
     Identities,
+    KindName,
     LevelWords,
     NamespacePattern,
     NamespacePatterns,
@@ -45,6 +47,7 @@ from engine.policy.fields import (
     Schedulers,
 )
 from engine.policy.rules import rule_errors
+from engine.resources.kinds import NO_KINDS, DeviceKind, DeviceKinds, kinds_of
 from engine.topology.spec import TopologySpec
 
 
@@ -138,6 +141,35 @@ class AnnotationRules(Section):
     )
     unknown: Literal["deny", "warn"] = Field(
         default="deny", description="Whether an unknown `topogate.dev/*` annotation is denied or warned about."
+    )
+
+
+class DeviceKindResources(Section):
+    """The resource names of one kind of devices; those that are left out cannot be requested."""
+
+    whole: LabelKey | None = Field(default=None, description="The name that counts whole devices.")
+    core: LabelKey | None = Field(
+        default=None, description="The name for percent of one device's compute; 100 is a whole one."
+    )
+    memory_ratio: LabelKey | None = Field(default=None, description="The name for percent of one device's memory.")
+    memory: LabelKey | None = Field(default=None, description="The name for bytes of one device's memory.")
+
+
+class DeviceKindEntry(Section):
+    """A kind of devices beside GPUs, RDMA and FPGA devices."""
+
+    type: KindName = Field(
+        description="The type of the devices in Device objects (`spec.devices[].type`), and their key in the device "
+        "annotation."
+    )
+    resources: DeviceKindResources = Field(description="Its resource names; at least one.")
+
+
+class Devices(Section):
+    """Which devices are counted one by one."""
+
+    kinds: tuple[DeviceKindEntry, ...] = Field(
+        default=(), max_length=16, description="Kinds of devices beside GPUs, RDMA and FPGA devices."
     )
 
 
@@ -325,6 +357,7 @@ class Policy(Section):
     )
     annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
     gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")
+    devices: Devices = Field(default=Devices(), description="Which devices are counted one by one.")
     pod_group: PodGroup = Field(default=PodGroup(), description="Which pod-group labels pods get.")
     reservations: ReservationRules = Field(
         default=ReservationRules(), description="How capacity that is reserved for gangs is protected."
@@ -365,6 +398,22 @@ class Policy(Section):
     def pod_labels(self) -> frozenset[str]:
         """The pod labels that the policy's own kinds read; stores keep them in addition to the usual ones."""
         return _pod_labels(json.dumps(self.kinds)) if self.kinds else frozenset()
+
+    @property
+    def device_kinds(self) -> DeviceKinds:
+        """The kinds of devices that the policy declares."""
+        if not self.devices.kinds:
+            return NO_KINDS
+        return kinds_of(
+            DeviceKind(
+                one.type,
+                whole=one.resources.whole or "",
+                core=one.resources.core or "",
+                ratio=one.resources.memory_ratio or "",
+                memory=one.resources.memory or "",
+            )
+            for one in self.devices.kinds
+        )
 
     def profile_of(self, topology: str | None) -> Profile:
         """Return the profile of the gangs of a topology that name none themselves."""

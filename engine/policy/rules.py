@@ -16,7 +16,7 @@ from engine.api.text import join_and, join_comma, quote
 from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.fields import GANG_PODS, NAMESPACE_GANGS
 from engine.policy.patterns import first_for_all
-from engine.resources.names import KOORDINATOR, NVIDIA
+from engine.resources.names import KOORDINATOR, NVIDIA, whole_names
 from engine.topology.levels import MAX_LEVELS, RESERVED_NAMES, known_levels, presets
 
 DEFAULT_REQUESTS: Final = frozenset(
@@ -43,6 +43,7 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
     for index, vendor in _list(_value_at(raw, ["gpu", "vendors"])):
         if isinstance(vendor, str):
             yield from _vendor(path_of(("gpu", "vendors", index)), vendor)
+    yield from _device_kinds(_list(_value_at(raw, ["devices", "kinds"])), _list(_value_at(raw, ["gpu", "vendors"])))
     for index, default in _list(_value_at(raw, ["namespaces", "defaults"])):
         annotations = _get(default, "annotations")
         for key, value in annotations.items() if isinstance(annotations, dict) else ():
@@ -208,6 +209,34 @@ def _vendor(path: str, name: str) -> Iterator[FieldError]:
         yield wrong(path, f"{name} does not count whole GPUs; leave it out")
     elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
         yield wrong(path, f"{quote(name)} is not a resource of a device plugin, such as amd.com/gpu")
+
+
+def _device_kinds(kinds: list[tuple[int, Any]], vendors: list[tuple[int, Any]]) -> Iterator[FieldError]:
+    yield from _duplicates((("devices", "kinds", index, "type"), _get(kind, "type")) for index, kind in kinds)
+    listed: list[tuple[tuple[str | int, ...], Any]] = []
+    for index, kind in kinds:
+        at = ("devices", "kinds", index, "resources")
+        resources = _get(kind, "resources")
+        if not isinstance(resources, dict):
+            continue
+        named = [((*at, key), resources.get(key)) for key in ("whole", "core", "memoryRatio", "memory")]
+        named = [(steps, name) for steps, name in named if name is not None]
+        if not named:
+            yield wrong(path_of(at), "needs one of whole, core, memoryRatio and memory", kind="Required value")
+        for steps, name in named:
+            if isinstance(name, str):
+                yield from _device_resource(path_of(steps), name, vendors)
+        listed += named
+    yield from _duplicates(listed)
+
+
+def _device_resource(path: str, name: str, vendors: list[tuple[int, Any]]) -> Iterator[FieldError]:
+    if name in KOORDINATOR or name in whole_names():
+        yield wrong(path, f"{name} is a resource of GPUs, RDMA or FPGA devices already; use another name")
+    elif any(name == vendor for _, vendor in vendors):
+        yield wrong(path, f"{name} counts whole GPUs (gpu.vendors); remove it here or there")
+    elif "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
+        yield wrong(path, f"{quote(name)} is not an extended resource, such as example.com/npu")
 
 
 def _duplicates(values: Iterable[tuple[tuple[str | int, ...], Any]]) -> Iterator[FieldError]:

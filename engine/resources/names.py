@@ -8,6 +8,7 @@ Source: Koordinator's fine-grained device scheduling (apis/extension/device_shar
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ WHOLE: Final = 100  # of a percentage: one device
 _NANO: Final = 10**9
 MAX_BYTES: Final = 2**50  # of one device (1 PiB), beyond that it is a mistake: a hundred times that stays inside int64
 
+_KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 KINDS: Final = ("gpu", "rdma", "fpga")  # of devices, in the order of their lists
 SHARES: Final = {"rdma": RDMA, "fpga": FPGA}  # amounts are percent of a device
 
@@ -75,6 +77,11 @@ def _whole(vendors: frozenset[str]) -> frozenset[str]:
 def is_gpu(name: str) -> bool:
     """Return whether a resource name counts whole GPUs: a known one, or one of a vendor that ends with /gpu."""
     return name in _whole(frozenset()) or (name.endswith("/gpu") and name not in KOORDINATOR)
+
+
+def is_kind(text: str) -> bool:
+    """Return whether a text can be the kind of devices that the policy declares: a DNS label."""
+    return _KIND.fullmatch(text) is not None and text not in KINDS
 
 
 def device_kind(name: str) -> str:

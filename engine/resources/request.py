@@ -47,11 +47,15 @@ def asked_in_words(request: DeviceRequest) -> str:
             article = "an" if noun[0] in "RF" else "a"
             share = percent < WHOLE
             parts.append(f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun))
+    for kind, part in request.others:
+        noun = f"{kind} device"
+        parts.append(plural(part.gpus, noun) if part.whole else _part(part, noun))
     return join_and(parts)
 
 
-def _part(request: DeviceRequest) -> str:
-    of = "a GPU" if request.gpus == 1 else f"each of {plural(request.gpus, 'GPU')}"
+def _part(request: DeviceRequest, noun: str = "GPU") -> str:
+    article = "an" if noun[0] in "aeiou" else "a"
+    of = f"{article} {noun}" if request.gpus == 1 else f"each of {plural(request.gpus, noun)}"
     if request.core and request.core == request.ratio and not request.memory:
         return f"{request.core}% of {of}"
     said = []

@@ -9,6 +9,7 @@ from engine.api.field import FieldError
 from engine.api.reasons import Code
 from engine.api.text import sanitize
 from engine.resources.containers import AmountError, Container, Path, PodResources, amount
+from engine.resources.kinds import DeviceKinds
 from engine.resources.names import FPGA, GPU, MEMORY, RATIO, RDMA, device_kind, device_names, whole_names
 from engine.resources.request import Contradiction, device_contradictions
 
@@ -36,6 +37,27 @@ def device_errors(pod: PodResources, *, path: str, vendors: Collection[str] = ()
         errors += found
         amounts[container.path] = {name: number for name, number in asked.items() if number}
     errors += _total_errors(pod, amounts, path, whole=whole, faulty_kinds=faulty_kinds)
+    return tuple(errors)
+
+
+def kind_errors(pod: PodResources, kinds: DeviceKinds, *, path: str) -> tuple[FieldError, ...]:
+    """Return every error in what a pod requests of devices of the policy's kinds; `path` as of `device_errors`."""
+    if not kinds.kinds:
+        return ()
+    amounts: dict[Path, dict[str, int]] = {}
+    errors: list[FieldError] = []
+    faulty: set[str] = set()
+    for container in pod:
+        asked, found = _asked(container, path, names=kinds.names, whole=kinds.whole)
+        found += [_error(container, path, one) for one in kinds.contradictions(asked)]
+        faulty |= {kinds.kind_of_name[name] for name in asked if any(f"[{name}]" in error.field for error in found)}
+        errors += found
+        amounts[container.path] = {name: number for name, number in asked.items() if number}
+    if len(amounts) > 1:
+        total = {name: n for name, n in pod.total(amounts).items() if kinds.kind_of_name[name] not in faulty}
+        for one in kinds.contradictions(total):
+            last = [container for container in pod if one.name in amounts[container.path]][-1]
+            errors.append(_error(last, path, one, total=total[one.name]))
     return tuple(errors)
 
 

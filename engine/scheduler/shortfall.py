@@ -76,7 +76,9 @@ def device_shortfall(
     best = int(whole.max(initial=0))
     hosts = topology.tree.hosts
     partly = [capacity.gpus_in_part(hosts[place]) for place in np.flatnonzero(eligible & (whole == best))[:16].tolist()]
-    freest = np.where(eligible, capacity.freest_gpu(request, topology), 0) if capacity.devices_matter else None
+    freest = None
+    if capacity.devices_matter and (request.gpus or not request.others):
+        freest = np.where(eligible, capacity.freest_gpu(request, topology), 0)
     return DeviceShortfall(
         asked=asked_in_words(request),
         gpus=request.gpus if request.whole else 0,
@@ -132,7 +134,8 @@ def device_name(shape: Shape) -> str | None:
     names = {name for name, amount in shape.requests if amount > 0}
     vendors = sorted(names & whole_names())
     ours = sorted(names & KOORDINATOR)
-    return next(iter([*vendors, *ours]), None)
+    others = [part.name for _, part in shape.devices.others] if shape.devices is not None else []
+    return next(iter([*vendors, *ours, *others]), None)
 
 
 def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:

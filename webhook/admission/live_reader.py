@@ -236,7 +236,7 @@ class LiveReader:
                 return None
         finally:
             self._view.lock.release()
-        return allocation(uses, self._stores.devices.get(host))
+        return allocation(uses, self._stores.devices.get(host), self._view.policy.device_kinds)
 
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the outcome of planning the workload now.

@@ -12,7 +12,7 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.devices.allocation import devices_by_rank
+from engine.devices.allocation import declared_uses, devices_by_rank
 from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.pin import PlacedPod, placed_pod
@@ -133,7 +133,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     if view.overcommitted(slot.host, planned.requests):
         return None  # released now, it would wait for that capacity; the leader may have another host for it
     devices = None
-    if uses := devices_by_rank(plan).get(rank):
+    if uses := declared_uses(devices_by_rank(plan).get(rank, ()), policy.device_kinds):
         devices = view.allocation(placement, slot.host, uses)
         if devices is None:
             return None  # the leader chooses others

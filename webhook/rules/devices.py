@@ -24,6 +24,7 @@ from engine.resources.containers import AmountError, PodResources, pod_resources
 from engine.resources.names import WHOLE, device_names, whole_names
 from engine.resources.request import device_request
 from engine.resources.translation import Translation, in_scope, translate
+from engine.resources.validation import kind_errors
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
@@ -89,7 +90,11 @@ def device_findings(
     """Return errors and warnings about the GPU requests of the pod or template at `root`; it changes nothing."""
     pod = _at(document, root)
     done = _translation(pod, root, managed=managed, view=view, policy=policy)
-    return _as_sent(done.errors, pod, path_of((*root, "spec"))), done.warnings
+    path = path_of((*root, "spec"))
+    errors = _as_sent(done.errors, pod, path)
+    if managed:
+        errors += kind_errors(pod, policy.device_kinds, path=path)
+    return errors, done.warnings
 
 
 def limited_containers(document: Mapping[str, Any], root: Path, *, policy: Policy) -> dict[Path, frozenset[str]]:

@@ -229,7 +229,7 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed(*_DEVICES, to="0"), "$.spec.assignment.podSets[0].slots[1].devices: Expected `array | null`"),
         (changed(*_DEVICES, to=[[]]), "$.spec.assignment.podSets[0].slots[1].devices: of 1 pods, but there are 2"),
         (changed(*_DEVICES, to=[[], [{"type": "gpu"}]]), "$.spec.assignment.podSets[0].slots[1].devices[1][0]: Object"),
-        (changed(*_DEVICES, to=[[], [_gpu(type="tpu")]]), f"{_AT}.type: 'tpu' is none of fpga, gpu, rdma"),
+        (changed(*_DEVICES, to=[[], [_gpu(type="T/pu")]]), f"{_AT}.type: 'T/pu' is none of fpga, gpu, rdma"),
         (changed(*_DEVICES, to=[[], [_gpu(minor=-1)]]), f"{_AT}.minor: Expected `int` >= 0"),
         (changed(*_DEVICES, to=[[], [_gpu(core=101)]]), f"{_AT}.core: 101 is more than 100"),
         (changed(*_DEVICES, to=[[], [_gpu(memory="much")]]), f"{_AT}.memory: 'much' is not a quantity"),
