@@ -147,6 +147,8 @@ def _wanted(error_type: str) -> str:
     for start, wanted in (
         ("bool", "must be true or false"),
         ("int", "must be a whole number"),
+        ("float", "must be a number"),
+        ("finite", "must be a number"),
         ("string", "must be text"),
         ("tuple", "must be a list"),
         ("list", "must be a list"),

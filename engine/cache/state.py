@@ -95,7 +95,7 @@ class ClusterState:
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
         self.policy = policy or default_policy()
-        self.capacity.set_device_kinds(self.policy.device_kinds)
+        self.capacity.set_device_rules(self.policy.device_kinds, self.policy.gpu.overcommit.ratios)
         self._recount_devices = False
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex(self.capacity.gang_hosts)
@@ -126,7 +126,7 @@ class ClusterState:
         """Make a policy effective: topologies are rebuilt and every gang is reconciled again."""
         with self.lock:
             self.policy = policy
-            self._recount_devices |= self.capacity.set_device_kinds(policy.device_kinds)
+            self._recount_devices |= self.capacity.set_device_rules(policy.device_kinds, policy.gpu.overcommit.ratios)
             self._topology_stale = True
             self._pending.everything = self._pending.hosts = True
             self._reindex = True

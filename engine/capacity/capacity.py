@@ -29,6 +29,7 @@ from engine.planner.plan import SlotIndex
 from engine.planner.tree import Bools, Ints64
 from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import KOORDINATOR, WHOLE
+from engine.resources.overcommit import NO_OVERCOMMIT, Overcommit
 from engine.topology.topology import Topology
 
 Uses = tuple[DeviceUse, ...]
@@ -92,6 +93,7 @@ class Capacity:
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._devices = HostDevices()
         self._kinds = NO_KINDS
+        self._overcommit = NO_OVERCOMMIT
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
         self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
@@ -131,15 +133,15 @@ class Capacity:
         if self._devices.set_device_object(name, devices, row=row) and row is not None:
             self._touch(row)
 
-    def set_device_kinds(self, kinds: DeviceKinds) -> bool:
-        """Set the kinds of devices that the policy declares; return True if they are others than before.
+    def set_device_rules(self, kinds: DeviceKinds, overcommit: Overcommit) -> bool:
+        """Set the policy's kinds of devices, and how far GPUs are overcommitted; return True if these are others.
 
         Pods and reservations are to be set again then.
         """
-        if kinds == self._kinds:
+        if (kinds, overcommit) == (self._kinds, self._overcommit):
             return False
-        self._kinds = kinds
-        self._devices.set_kinds(kinds)
+        self._kinds, self._overcommit = kinds, overcommit
+        self._devices.set_rules(kinds, overcommit)
         for row in self._rows.values():
             self._touch(row)
         return True

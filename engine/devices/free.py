@@ -35,7 +35,12 @@ class FreeDevice:
         return self.device.healthy and not self.holders
 
     def take(self, use: DeviceUse) -> None:
-        """Take a pod's part; amounts stop at 0 when the device is overcommitted."""
+        """Take a pod's part; amounts stop at 0 when more is taken than there is.
+
+        Of a GPU that offers more than it has, nothing is left beside a pod with all of its memory.
+        """
+        if use.ratio >= WHOLE and max(self.device.core, self.device.ratio) > WHOLE:
+            self.core = self.ratio = self.memory = 0
         self.core = max(0, self.core - use.core)
         self.ratio = max(0, self.ratio - use.ratio)
         self.memory = max(0, self.memory - use.memory)
@@ -51,7 +56,12 @@ def unused(device: Device) -> FreeDevice:
     """Return a device without holders."""
     if not device.healthy:
         return FreeDevice(device, 0, 0, 0, 0)
-    return FreeDevice(device, device.core, device.ratio, device.memory, device.share)
+    return FreeDevice(device, device.core, device.ratio, offered_memory(device), device.share)
+
+
+def offered_memory(device: Device) -> int:
+    """Return the bytes that a GPU offers: its size, or more of them if it is overcommitted."""
+    return device.memory * max(device.ratio, WHOLE) // WHOLE
 
 
 def gpu_part(request: DeviceRequest, size: int) -> tuple[int, int, int]:

@@ -29,6 +29,7 @@ from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Bools, Ints64
 from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import KINDS, KOORDINATOR, WHOLE
+from engine.resources.overcommit import NO_OVERCOMMIT, Overcommit
 
 Uses = tuple[DeviceUse, ...]
 
@@ -53,6 +54,7 @@ class HostDevices:
 
     def __init__(self) -> None:
         self._kinds = NO_KINDS
+        self._overcommit = NO_OVERCOMMIT
         self._objects: dict[str, NodeDevices] = {}
         self._nodes: dict[int, Node] = {}
         self._holdings: dict[int, dict[Holder, DeviceHolding]] = {}
@@ -84,9 +86,9 @@ class HostDevices:
             self._objects[name] = devices
         return row is not None and self._refresh(row)
 
-    def set_kinds(self, kinds: DeviceKinds) -> bool:
-        """Set the kinds of devices that the policy declares."""
-        self._kinds = kinds
+    def set_rules(self, kinds: DeviceKinds, overcommit: Overcommit) -> bool:
+        """Set the kinds of devices that the policy declares, and how far GPUs are overcommitted."""
+        self._kinds, self._overcommit = kinds, overcommit
         return any([self._refresh(row) for row in self._nodes])
 
     def hold(self, row: int, holder: Holder, holding: DeviceHolding | None) -> None:
@@ -279,7 +281,9 @@ class HostDevices:
             return True
         assert node is not None
         fresh = row not in self._rows
-        devices = inventory(node.allocatable, reported, kinds=self._kinds)
+        devices = inventory(
+            node.allocatable, reported, kinds=self._kinds, overcommit=self._overcommit, labels=node.labels
+        )
         changed = self._ledger.set_host(row, devices)
         if (reported is not None and reported.given) or row in self._given:
             changed |= self._apply_given(row, reported)

@@ -10,6 +10,7 @@ from engine.api.device import Device, NodeDevices
 from engine.api.resources import Resources
 from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import CORE, GPU, KINDS, MAX_BYTES, MAX_DEVICES, MEMORY, RATIO, SHARES, WHOLE, whole_names
+from engine.resources.overcommit import NO_OVERCOMMIT, Overcommit
 
 # Sets of one size in a table of partitions, and sizes: 16 GPUs have 120 pairs. Choosing compares each with each.
 MAX_PARTITIONS: Final = 128
@@ -35,6 +36,8 @@ def inventory(
     *,
     vendors: Collection[str] = (),
     kinds: DeviceKinds = NO_KINDS,
+    overcommit: Overcommit = NO_OVERCOMMIT,
+    labels: Mapping[str, str] | None = None,
 ) -> Inventory:
     """Return the devices of a host; `allocatable` in planner units, `vendors` are the policy's names of whole GPUs.
 
@@ -43,13 +46,21 @@ def inventory(
     `koordinator.sh/gpu-core: 100n` with `gpu-memory-ratio: 100n` (and `gpu-memory`) is n devices of an even size; a
     missing dimension is zero. Where the numbers disagree, the smaller one counts: devices with the highest minors
     offer nothing. A name reported as 0 limits only the pods that request it: a removed device plugin leaves such a 0.
-    Of the other kinds, which `kinds` declares, those of the Device object.
+    Of the other kinds, which `kinds` declares, those of the Device object. GPUs of a Device object may be overcommitted
+    on nodes with the labels of `overcommit`, if the node reports as much.
     """
     listed = _listed(devices.devices, kinds) if devices else {}
     found: list[Device] = []
     notes: list[str] = []
     for kind in KINDS:
-        counts = _counts(kind, allocatable, vendors)
+        offered = (WHOLE, WHOLE)
+        if kind == "gpu" and overcommit != NO_OVERCOMMIT:
+            gpus = [one for one in listed.get(kind, ()) if one.healthy]
+            size = sum(one.memory for one in gpus)
+            offered = overcommit.offered(labels or {}, allocatable, gpus=len(gpus), memory=size)
+            if gpus:
+                listed[kind] = [_offering(one, *offered) for one in listed[kind]]
+        counts = _counts(kind, allocatable, vendors, *offered)
         known = listed.get(kind) or _counted(kind, allocatable, counts)
         found += _agreed(kind, known, counts, notes, object_listed=kind in listed)
     for kind in sorted(listed.keys() - set(KINDS)):
@@ -89,13 +100,21 @@ def _within(amount: int, most: int) -> int:
     return max(0, min(amount, most))
 
 
-def _counts(kind: str, allocatable: Resources, vendors: Collection[str]) -> dict[str, int]:
-    """Return the number of devices by reported resource name."""
+def _offering(gpu: Device, core: int, ratio: int) -> Device:
+    """Return a GPU that offers percents of what it has."""
+    return replace(gpu, core=gpu.core * core // WHOLE, ratio=gpu.ratio * ratio // WHOLE)
+
+
+def _counts(
+    kind: str, allocatable: Resources, vendors: Collection[str], core: int = WHOLE, ratio: int = WHOLE
+) -> dict[str, int]:
+    """Return the number of devices by reported resource name; `core` and `ratio` are what one of them offers."""
     if kind != "gpu":
         name = SHARES[kind]
         return {name: max(0, allocatable[name]) // WHOLE} if name in allocatable else {}
     whole = [name for name in sorted(whole_names(vendors)) if allocatable.get(name, 0) > 0]
-    counts = {name: max(0, allocatable[name]) // WHOLE for name in (GPU, CORE, RATIO) if name in allocatable}
+    each = {GPU: core, CORE: core, RATIO: ratio}
+    counts = {name: max(0, allocatable[name]) // one for name, one in each.items() if name in allocatable}
     if whole:
         # A host with GPUs of two vendors has the sum of them.
         counts[" + ".join(whole)] = sum(allocatable[name] for name in whole)

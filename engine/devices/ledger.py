@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from engine.api.device import DeviceRequest
 from engine.devices import fit
-from engine.devices.free import FreeDevice, unused
+from engine.devices.free import FreeDevice, offered_memory, unused
 from engine.devices.inventory import Inventory
 from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Ints64
+from engine.resources.names import WHOLE
 
 Rows = npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
@@ -157,13 +158,14 @@ _GPU_AMOUNTS = {
     "all_core": np.int16,
     "all_ratio": np.int16,
     "size": np.int64,
+    "all_memory": np.int64,
     "healthy": np.bool_,
     "pcie": np.int16,
     "numa": np.int16,
 }
 # The amounts that decide how often a GPU takes a request: what is free of them, and what is there without holders.
 _FREE_AMOUNTS = ("empty", "core", "ratio", "memory", "size")
-_ALL_AMOUNTS = ("healthy", "all_core", "all_ratio", "size", "size")
+_ALL_AMOUNTS = ("healthy", "all_core", "all_ratio", "all_memory", "size")
 _SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
 
 
@@ -335,6 +337,7 @@ class DeviceLedger:
                     "all_core": [one.core * one.healthy for one in gpus],
                     "all_ratio": [one.ratio * one.healthy for one in gpus],
                     "size": [one.memory for one in gpus],
+                    "all_memory": [offered_memory(one) for one in gpus],
                     "healthy": [one.healthy for one in gpus],
                     "pcie": scope_numbers(gpus, pcie_scope),
                     "numa": scope_numbers(gpus, numa_scope),
@@ -384,7 +387,7 @@ def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints64:
 
 def _freest(compute: bool, of: Arrays) -> Ints64:
     left = np.minimum(of["ratio"], of["core"]) if compute else of["ratio"]
-    most: Ints64 = left.max(axis=0).astype(np.int64)
+    most: Ints64 = np.minimum(left.max(axis=0), WHOLE).astype(np.int64)
     return most
 
 

@@ -22,6 +22,7 @@ from engine.api.schema import (
     MAX_LIST,
     Duration,
     LabelKey,
+    LabelMap,
     Section,
     distinct,
     in_order,
@@ -48,6 +49,8 @@ from engine.policy.fields import (
 )
 from engine.policy.rules import rule_errors
 from engine.resources.kinds import NO_KINDS, DeviceKind, DeviceKinds, kinds_of
+from engine.resources.names import WHOLE
+from engine.resources.overcommit import Overcommit
 from engine.topology.spec import TopologySpec
 
 
@@ -183,6 +186,20 @@ class Hami(Section):
     )
 
 
+class GpuOvercommit(Section):
+    """How much of a GPU its pods may request together, as a multiple of what it has."""
+
+    core: Annotated[float, Field(ge=1, le=10)] = Field(default=1.0, description="Multiple of its compute.")
+    memory: Annotated[float, Field(ge=1, le=10)] = Field(default=1.0, description="Multiple of its memory.")
+    node_selector: LabelMap = Field(default={}, description="Labels of the nodes to which this applies; empty: all.")
+
+    @property
+    def ratios(self) -> Overcommit:
+        """What one GPU offers, in percent."""
+        selector = tuple(sorted(self.node_selector.items()))
+        return Overcommit(round(self.core * WHOLE), round(self.memory * WHOLE), selector)
+
+
 class Gpu(Section):
     """How GPU requests are read and written."""
 
@@ -206,6 +223,11 @@ class Gpu(Section):
         default="none",
         description="Whether containers that request GPUs by Koordinator's names get the variable "
         "`NVIDIA_VISIBLE_DEVICES`, with the UUIDs or the minors of the pod's GPUs. A variable of the user stays.",
+    )
+    overcommit: GpuOvercommit = Field(
+        default=GpuOvercommit(),
+        description="How much of a GPU its pods may request together, on hosts with Device objects whose nodes report "
+        "as much.",
     )
     hami: Hami = Field(default=Hami(), description="What of HAMi is understood.")
     device_annotation_writers: Identities = Field(
