@@ -6,7 +6,7 @@ Their templates are read elsewhere; here only their metadata matters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.kinds.paths import NodeError, PathNode, PathScope, Steps, each, find
@@ -24,7 +24,10 @@ class ChildObject:
 
 
 def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry) -> Iterator[ChildObject]:
-    """Yield the objects created from an object of the entry's kind, at most 64 per path; skip unreadable ones."""
+    """Yield the objects created from an object of the entry's kind, at most 64 per path; skip unreadable ones.
+
+    After a contained object follow those that are created from it.
+    """
     scope = PathScope(PathNode(raw), PathNode(raw))
     try:
         for spec in entry.makes:
@@ -38,6 +41,26 @@ def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registr
                 kind = registry.entry_of(inner.value)
                 if kind is not None and kind.handling == "placed":
                     yield ChildObject(inner.steps, kind, inner.value)
+                    for part in child_objects(kind, inner.value, registry=registry) if kind.contains is None else ():
+                        yield replace(part, steps=(*inner.steps, *part.steps))
+    except NodeError:
+        return  # reported when the object itself is read
+
+
+def unread_objects(
+    entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry
+) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
+    """Yield the metadata of contained objects of unregistered kinds, with the steps to it: their pods are declared."""
+    if entry.contains is None:
+        return
+    scope = PathScope(PathNode(raw), PathNode(raw))
+    try:
+        for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS):
+            inner = find(entry.contains.object, PathScope(scope.root, node))
+            if inner is None or not isinstance(inner.value, Mapping) or registry.entry_of(inner.value) is not None:
+                continue
+            if isinstance(metadata := inner.value.get("metadata"), Mapping):
+                yield (*inner.steps, "metadata"), metadata
     except NodeError:
         return  # reported when the object itself is read
 

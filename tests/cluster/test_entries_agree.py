@@ -224,7 +224,20 @@ ANNOTATED: Mapping[str, Sequence[str]] = {
     "trainjob": ("spec",),
     "sparkapplication": ("spec.driver", "spec.executor"),
     "appwrapper": ("spec.components[0]",),
+    "raycluster": ("spec.headGroupSpec", "spec.workerGroupSpecs[0]"),
+    "rayjob": ("spec.rayClusterSpec.headGroupSpec", "spec.rayClusterSpec.workerGroupSpecs[0]"),
+    "rayservice": ("spec.rayClusterConfig.headGroupSpec", "spec.rayClusterConfig.workerGroupSpecs[0]"),
 }
+# Kind -> where it has claims, or the metadata of a Service.
+BESIDE: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "statefulset": (("volumeClaimTemplates", "[]", "metadata"),),
+    "leaderworkerset": (("leaderWorkerTemplate", "volumeClaimTemplates", "[]", "metadata"),),
+    "jobset": (("volumeClaimPolicies", "[]", "templates", "[]", "metadata"),),
+    "raycluster": (("headGroupSpec", "headService", "metadata"),),
+    "rayjob": (("rayClusterSpec", "headGroupSpec", "headService", "metadata"),),
+    "rayservice": (("rayClusterConfig", "headGroupSpec", "headService", "metadata"), ("serveService", "metadata")),
+}
+CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 def makers(name: str, requests: Sequence[str]) -> Iterator[Case]:
@@ -244,6 +257,41 @@ def annotated(name: str, requests: Sequence[str]) -> Iterator[Case]:
         annotations, labels = REQUESTS[asked]
         at(body, field).update({"annotations": dict(annotations), "labels": dict(labels)})
         yield Case(f"{asked} in {field}", collection(entry), body)
+
+
+def beside(name: str, requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in the metadata of a claim or a Service that is made beside the pods."""
+    entry = BY_NAME[name]
+    for asked, steps in product(requests, BESIDE[name]):
+        body = plain(entry)
+        annotations, labels = REQUESTS[asked]
+        made: Json = {"metadata": {"name": "data", "annotations": dict(annotations), "labels": dict(labels)}}
+        if "[]" in steps:
+            made["spec"] = copy.deepcopy(CLAIM)
+        part: Any = made
+        for step in reversed(steps[1:-1]):
+            part = [part] if step == "[]" else {step: part}
+        if isinstance(part, dict):
+            _merge(body["spec"].setdefault(steps[0], {}), part)
+        else:
+            body["spec"][steps[0]] = part
+        yield Case(f"{asked} in {'.'.join(steps)}", collection(entry), body)
+
+
+def wrapped(requests: Sequence[str]) -> Iterator[Case]:
+    """Each request in the Jobs of a JobSet in an AppWrapper, and in the metadata of a Service there."""
+    entry = BY_NAME["appwrapper"]
+    for asked in requests:
+        inner = plain(BY_NAME["jobset"])
+        service: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+        for title, component, part in (
+            ("the Jobs of a JobSet", inner, inner["spec"]["replicatedJobs"][0]["template"]),
+            ("a Service", service, service),
+        ):
+            body = plain(entry)
+            _write(part, *REQUESTS[asked])
+            body["spec"]["components"].append({"template": component})
+            yield Case(f"{asked} in {title}", collection(entry), body)
 
 
 def configured(requests: Sequence[str]) -> Iterator[Case]:
@@ -278,6 +326,8 @@ KINDS: Mapping[str, list[Case]] = {
             *(workloads(name, ASKS, (ELSEWHERE,)) if name in OTHERS else ()),
             *(makers(name, tuple(REQUESTS)) if name in MADE else ()),
             *(annotated(name, tuple(REQUESTS)) if name in ANNOTATED else ()),
+            *(beside(name, tuple(REQUESTS)) if name in BESIDE else ()),
+            *(wrapped(tuple(REQUESTS)) if name == "appwrapper" else ()),
             *(configured(("nothing", *ASKS)) if name == "sparkapplication" else ()),
             *(patched(tuple(REQUESTS)) if name == "trainjob" else ()),
         ]
@@ -353,6 +403,10 @@ STORED: Mapping[str, Json] = {
     "asking, of Kueue": {"metadata": {"annotations": ASKING, "labels": {names.KUEUE_QUEUE: "q"}}},
     "asking, exclusive": {"metadata": {"annotations": {**ASKING, **EXCLUSIVE}}},
     "with a pod group": {"metadata": {"labels": {names.POD_GROUP_NAME: "g"}}},
+    "with a gang of Koordinator's": {
+        "metadata": {"annotations": {names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}}
+    },
+    "with a key of Volcano's": {"metadata": {"annotations": {"volcano.sh/network-topology-mode": "hard"}}},
 }
 CHANGES: Mapping[str, Json] = {
     "a foreign annotation": {"metadata": {"annotations": {"example.com/x": "y"}}},
@@ -363,6 +417,19 @@ CHANGES: Mapping[str, Json] = {
     "an alias": {"metadata": {"annotations": {KUEUE: "rack"}}},
     "another prefix": {"metadata": {"annotations": {"topogate.io/require-topology": "rack"}}},
     "a key that is not read": {"metadata": {"annotations": {"kai.scheduler/segment-size": "2"}}},
+    "a key of Volcano's": {"metadata": {"annotations": {"volcano.sh/network-topology-mode": "hard"}}},
+    "a tier of Volcano's": {"metadata": {"annotations": {"volcano.sh/network-topology-highest-tier": "2"}}},
+    "a key of Koordinator's": {
+        "metadata": {"annotations": {"gang.scheduling.koordinator.sh/network-topology-spec": "{}"}}
+    },
+    "a hint of Koordinator's": {"metadata": {"annotations": {"scheduling.koordinator.sh/device-allocate-hint": "{}"}}},
+    "a gang of Koordinator's": {
+        "metadata": {"annotations": {names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}}
+    },
+    "a minimum of Koordinator's": {"metadata": {"annotations": {names.KOORDINATOR_GANG_MIN: "3"}}},
+    "a time of Koordinator's": {"metadata": {"annotations": {names.KOORDINATOR_GANG_WAIT: "3m"}}},
+    "a pod group": {"metadata": {"labels": {names.POD_GROUP_NAME: "h", names.POD_GROUP_MIN: "2"}}},
+    "a PodGroup object": {"metadata": {"labels": {names.SCHEDULER_PLUGINS_POD_GROUP: "g"}}},
     "our mark": {"metadata": {"annotations": {names.HELD_BY: "suspend"}}},
     "no mark of ours": {"metadata": {"annotations": {names.HELD_BY: None}}},
     "a queue of Kueue": {"metadata": {"labels": {names.KUEUE_QUEUE: "q"}}},

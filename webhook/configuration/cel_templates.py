@@ -89,7 +89,9 @@ def _metadata(entry: KindEntry, registry: Registry) -> str:
     paths = [spec.object.steps for spec in entry.makes]
     others = [path.steps for path in entry.annotated]
     if entry.contains is not None:
-        paths.append((*entry.contains.for_each.steps, *entry.contains.object.steps))
+        inner = (*entry.contains.for_each.steps, *entry.contains.object.steps)
+        placed = [one for one in registry.entries if one.handling == "placed" and one.contains is None]
+        paths += [inner, *((*inner, *spec.object.steps) for one in placed for spec in one.makes)]
     for spec in entry.makes if entry.handling == "hint" else ():
         for made in registry.of_kind(spec.kind.group, spec.kind.kind):
             paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]

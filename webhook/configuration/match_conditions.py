@@ -32,7 +32,25 @@ _READ: Final = texts(
         }
     )
 )
-_PREFIXES: Final = texts((names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX))
+_PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX)
+# Keys with other prefixes whose change concerns us: what they say counts, or (unread) gets a warning.
+_COUNTED: Final = texts(
+    sorted(
+        {
+            *names.EXCLUSIVE_TOPOLOGY,
+            *(key for dialect in names.ALIASES.values() for key in dialect if not key.startswith(_PREFIXES)),
+        }
+    )
+)
+_GROUPS_ELSEWHERE: Final = (names.KOORDINATOR_GANG_NAME, names.SCHEDULER_PLUGINS_POD_GROUP)
+_UNREAD_ELSEWHERE: Final = texts(
+    sorted(
+        {
+            *_GROUPS_ELSEWHERE,  # read when the object is created, and never again
+            *(key for dialect in names.UNREAD.values() for key in dialect if not key.startswith(_PREFIXES)),
+        }
+    )
+)
 
 NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
 
@@ -65,7 +83,9 @@ _MEANT: Final = f"""\
   a.exists(k, (k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
 {indented(FOREIGN, 4)}))) ||
 [?m.?labels].exists(l, type(l) == map && (
-  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS}))))"""
+  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS})))) ||
+(request.operation == 'UPDATE' &&
+  [?m.?annotations, ?m.?labels].exists(a, type(a) == map && {texts(_GROUPS_ELSEWHERE)}.exists(k, k in a)))"""
 
 
 def named(name: str) -> str:
@@ -81,16 +101,16 @@ def not_ours(username: str) -> str:
 def changed(*, foreign: bool = False) -> str:
     """Return the condition that an update changes the spec or a key that we read; true for other operations.
 
-    With `foreign` True a changed key that resembles one of ours counts too.
+    With `foreign` True a changed key that resembles one of ours, or that is known and ignored, counts too.
     """
-    other = f" ||\n{indented(FOREIGN, 6)}" if foreign else ""
+    other = f" || k in {_UNREAD_ELSEWHERE} ||\n{indented(FOREIGN, 6)}" if foreign else ""
     return f"""\
 request.operation != 'UPDATE' || object.?spec != oldObject.?spec ||
 [[object, oldObject], [oldObject, object]].exists(p,
   [[p[0].metadata.?annotations.orValue({{}}), p[1].metadata.?annotations.orValue({{}})],
    [p[0].metadata.?labels.orValue({{}}), p[1].metadata.?labels.orValue({{}})]].exists(q,
     q[0].exists(k, !(k in q[1] && q[0][k] == q[1][k]) && (
-      {_PREFIXES}.exists(prefix, k.startsWith(prefix)) || k in {texts(sorted(names.EXCLUSIVE_TOPOLOGY))}{other}))))"""
+      {texts(_PREFIXES)}.exists(prefix, k.startsWith(prefix)) || k in {_COUNTED}{other}))))"""
 
 
 def controlled_by(entries: Iterable[KindEntry]) -> str:

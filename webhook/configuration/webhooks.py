@@ -203,7 +203,7 @@ def left_alone_workloads(
                 ),
                 "A request without effect: on a workload that another system places, in a key that resembles ours or "
                 "is known but ignored, on an object that only creates workloads, in the metadata of the objects that "
-                "it creates, or in a part that is not read.",
+                "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key.",
             ),
         ),
         note="Users get a warning when their request has no effect. While the service is down nothing is blocked.",

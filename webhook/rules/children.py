@@ -6,19 +6,28 @@ retries for ever, and its warnings have no reader; so the user is warned when su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine.api import names
 from engine.api.field import FieldError, path_of
+from engine.api.text import MAX_WARNING
 from engine.api.workload import Workload
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
-from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
+from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_annotations, unknown_keys
 from engine.gang.request import parse_request
 from engine.gang.warnings import misspelt, unread
-from engine.kinds.children import ChildObject, annotated_parts, beside_templates, child_objects, configured_annotations
+from engine.kinds.children import (
+    ChildObject,
+    annotated_parts,
+    beside_templates,
+    child_objects,
+    configured_annotations,
+    unread_objects,
+)
+from engine.kinds.paths import Steps
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy
@@ -30,6 +39,7 @@ from webhook.rules.gating import templates
 from webhook.rules.warnings import workload_warnings
 
 _LONGEST_PATH: Final = 60  # characters, of the 120 of a warning
+_LONGEST: Final = MAX_WARNING - len("topogate: ")
 _PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX)
 
 
@@ -46,6 +56,7 @@ def child_requests(
 ) -> Findings:
     """Return the findings about the children of a review's object; `asks`: the object itself makes the only request."""
     findings, entry = Findings(), entry_of(review, view)
+    asking: list[Steps] = [()] if asks else []
     if entry is None:
         return findings
     for made in child_objects(entry, document, registry=view.registry):
@@ -63,21 +74,29 @@ def child_requests(
         source, dialects = own_source(found), policy.annotations.dialects
         findings.warnings += unread((source,), dialects=dialects)
         if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
-            _check_part_of_gang(findings, made, found, asks=asks, maker=entry.match.kind, view=view, policy=policy)
+            above = any(made.steps[: len(steps)] == steps for steps in asking)
+            if _check_part_of_gang(findings, made, found, asks=above, maker=entry.match.kind, view=view, policy=policy):
+                asking.append(made.steps)
     for steps, template in beside_templates(entry, document):
         if _has_our_key(template):
             where = f"{path_of(steps)}.metadata"
             findings.warnings.append(
                 f"{where} belongs to no pod of the gang: set it on the {entry.match.kind} or other templates"
             )
-    findings.warnings += _not_read(entry, document, policy)
+    unknown = unread_objects(entry, document, registry=view.registry)
+    findings.warnings += _not_read(entry, document, (*annotated_parts(entry, document), *unknown), policy)
     return findings
 
 
-def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> Iterator[str]:
+def _not_read(
+    entry: KindEntry,
+    document: Mapping[str, Any],
+    parts: Iterable[tuple[Steps, Mapping[str, Any]]],
+    policy: Policy,
+) -> Iterator[str]:
     """Yield warnings about requests in parts of the object with annotations and labels for another reader."""
     dialects = policy.annotations.dialects
-    for steps, part in annotated_parts(entry, document):
+    for steps, part in parts:
         annotations, labels = _keys(part, "annotations"), _keys(part, "labels")
         at, none = path_of(steps), dict[str, str]()
         yield from unread((AnnotationSource(at, annotations, none),), dialects=dialects)
@@ -86,14 +105,25 @@ def _not_read(entry: KindEntry, document: Mapping[str, Any], policy: Policy) -> 
             ("labels", AnnotationSource(at, none, labels)),
         ):
             meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
+            meant = meant or any(pod_group_of((source,), dialects=dialects))
             if meant or read_annotations((source,), dialects=dialects):
-                template = "" if entry.handling == "through" else " or on a pod template"
-                yield f"{at}.{name} is ignored: set it on the {entry.match.kind}{template}"
+                yield _ignored(steps, name, entry)
     for prefix, settings in configured_annotations(entry, document):
         for key, value in settings.items():
             source = AnnotationSource(prefix, {key: value}, {})
             if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
                 yield f"{prefix}{key} is ignored: set it in metadata"  # the longest key leaves no space for more
+
+
+def _ignored(steps: Steps, name: str, entry: KindEntry) -> str:
+    """Return the warning about a part that is not read; one that is too long says where by the first list alone."""
+    advice = f"ignored: set it on the {entry.match.kind}"
+    text = f"{path_of(steps)}.{name} is {advice}"
+    if len(text) > _LONGEST:
+        first = next((at for at, step in enumerate(steps) if isinstance(step, int)), 0)
+        text = f"{name} in {path_of(steps[: first + 1])} are {advice}"
+    longer = text if entry.handling == "through" else f"{text} or on a pod template"
+    return longer if len(longer) <= _LONGEST else text
 
 
 def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
@@ -132,19 +162,21 @@ def _check_own_workload(
 
 def _check_part_of_gang(
     findings: Findings, made: ChildObject, found: Workload, *, asks: bool, maker: str, view: Reader, policy: Policy
-) -> None:
+) -> bool:
     """Add the findings about a child of a gang, where a request makes one gang per child or has no effect.
 
-    The pods of the child, and their request, belong to the parent.
+    The pods of the child, and their request, belong to the parent. `asks`: an object above it makes the request that
+    counts. Returns True if the child's does.
     """
     where = _where(made)
     if asks:
         findings.warnings.append(f"{where} has no effect: set it on the {maker} or on a pod template")
-        return
+        return False
     understood = parse_request(found, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
     findings.errors += _under(path_of(made.steps), understood.errors)
     if understood.asking:
         findings.warnings.append(f"{where} makes a gang of each {found.kind}; for one gang set it on the {maker}")
+    return understood.asked is not None
 
 
 def _where(made: ChildObject) -> str:

@@ -101,6 +101,37 @@ def configured(settings: Any, own: Mapping[str, str] = {}) -> Json:
     return found
 
 
+def with_claims(kind: str, *steps: str, part: str = "annotations", keys: Mapping[str, str] = RACK) -> Json:
+    """The example of a kind with a request in the metadata of the claims that it makes."""
+    found: Json = copy.deepcopy(example(kind)["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml"}
+    at: Any = found["spec"]
+    for step in steps[:-1]:
+        at = at[step]
+    claims = [{"metadata": {"name": "data", part: dict(keys)}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    at[steps[-1]] = [{"templates": claims}] if kind == "jobset" else claims
+    return found
+
+
+def wrapped(*inner: Json, own: Mapping[str, str] = {}) -> Json:
+    """An AppWrapper around some objects."""
+    found: Json = copy.deepcopy(example("appwrapper")["object"])
+    found["metadata"] = {"name": "train", "namespace": "ml", "annotations": dict(own)}
+    found["spec"]["components"] = [{"template": one} for one in inner]
+    return found
+
+
+def service(annotations: Mapping[str, str]) -> Json:
+    """A Service, which has no pods."""
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "annotations": dict(annotations)}}
+
+
+def ray(kind: str, *steps: str | int, **more: Any) -> Json:
+    """A kind of Ray with a request in a part of it."""
+    cluster = {"raycluster": (), "rayjob": ("rayClusterSpec",), "rayservice": ("rayClusterConfig",)}[kind]
+    return carrying(kind, "spec", *cluster, *steps, **more)
+
+
 def submitted(found: Json, view: FakeView | None = None, **more: Any) -> Response:
     view = view or FakeView()
     return validate(review(apply(found, mutate(review(found, **more), view, 0.0)), **more), view, 0.0)
@@ -170,6 +201,42 @@ CASES: Mapping[str, Json] = {
     "a request in a TrainJob's patch of its Jobs": patched_jobs(RACK),
     "a request in the patch of the Jobs of a TrainJob that asks": patched_jobs(RACK, own=RACK),
     "a typo in a TrainJob's patch of its Jobs": patched_jobs({names.REQUIRE: "rak"}),
+    "a request in the claims of a StatefulSet": with_claims("statefulset", "volumeClaimTemplates"),
+    "a request in the labels of the claims of a StatefulSet": with_claims(
+        "statefulset", "volumeClaimTemplates", part="labels"
+    ),
+    "a typo in the claims of a StatefulSet": with_claims(
+        "statefulset", "volumeClaimTemplates", keys={"topogate.dev/requier-topology": "rack"}
+    ),
+    "other annotations in the claims of a StatefulSet": with_claims(
+        "statefulset", "volumeClaimTemplates", keys={"example.com/x": "y"}
+    ),
+    "a request in the claims of a LeaderWorkerSet": with_claims(
+        "leaderworkerset", "leaderWorkerTemplate", "volumeClaimTemplates"
+    ),
+    "a request in the claims of a JobSet": with_claims("jobset", "volumeClaimPolicies"),
+    "a request in the labels of a RayCluster's head": ray(
+        "raycluster", "headGroupSpec", annotations=RACK, under="labels"
+    ),
+    "a pod group in the labels of a RayCluster's workers": ray(
+        "raycluster", "workerGroupSpecs", 0, annotations={names.POD_GROUP_NAME: "g"}, under="labels"
+    ),
+    "a request in the labels of a RayJob's workers": ray(
+        "rayjob", "workerGroupSpecs", 0, annotations=RACK, under="labels"
+    ),
+    "a request in the Service of a RayJob's head": ray(
+        "rayjob", "headGroupSpec", "headService", "metadata", annotations=RACK
+    ),
+    "a request in the Service of a RayService": carrying(
+        "rayservice", "spec", "serveService", "metadata", annotations=RACK
+    ),
+    "an AppWrapper with a JobSet whose Jobs ask": wrapped(jobset(job=RACK)),
+    "an AppWrapper with a JobSet that asks, and so do its Jobs": wrapped(jobset(RACK, job=RACK)),
+    "an AppWrapper that asks, with a JobSet whose Jobs ask": wrapped(jobset(job=RACK), own=RACK),
+    "an AppWrapper with a typo in the Jobs of a JobSet": wrapped(jobset(job=TYPO)),
+    "an AppWrapper with a Service that asks": wrapped(jobset(), service(RACK)),
+    "an AppWrapper with a Service without a request": wrapped(jobset(), service({"example.com/x": "y"})),
+    "an AppWrapper with a Service whose metadata is none": wrapped(jobset(), service({}) | {"metadata": [3]}),
     "requests in Spark's settings": configured(
         {f"spark.kubernetes.{pod}.annotation.{names.REQUIRE}": "rack" for pod in ("driver", "executor")}
     ),
