@@ -28,6 +28,7 @@ Code = Literal[
     "ReservedName",
     "NamespaceNotAllowed",
     "LevelNotAllowed",
+    "ExclusiveNotAllowed",
     "GangLimitExceeded",
     "ReviewTooCostly",
     "InsufficientFreeGPUs",
@@ -225,6 +226,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
     "NamespaceNotAllowed": _policy("The policy allows no requests for a topology or a gang in this namespace."),
     "LevelNotAllowed": _policy("The policy does not allow this namespace to name that level."),
+    "ExclusiveNotAllowed": _policy("The policy does not allow gangs of this namespace to keep whole domains."),
     "GangLimitExceeded": _policy(
         "The gang has more pods than the policy or one Placement allows, or the namespace has too many gangs."
     ),

@@ -175,6 +175,8 @@ def parse_request(
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     errors += spread_group_errors(said)
+    if rule is not None and not rule.rule.exclusive:
+        errors += [_not_exclusive(one, rule) for one in said if one.about == names.EXCLUSIVE]
     if grouped:
         named = of_all.get(names.POD_GROUP, "")
         from_object = any(source.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP) == named for source in sources)
@@ -247,6 +249,17 @@ def _not_allowed(said: RequestAnnotation, rule: RuleInForce, *, what: str) -> Fi
         value=None,
         reason="NamespaceNotAllowed",
         message=f"this namespace may not request a topology or a gang ({rule.field('allow')}); remove the {what}, "
+        "or use another namespace",
+    )
+
+
+def _not_exclusive(said: RequestAnnotation, rule: RuleInForce) -> FieldError:
+    return FieldError(
+        field=said.field,
+        kind="Forbidden",
+        value=None,
+        reason="ExclusiveNotAllowed",
+        message=f"gangs of this namespace may not keep a domain for themselves ({rule.field('exclusive')}); remove it, "
         "or use another namespace",
     )
 

@@ -102,6 +102,10 @@ class NamespaceRule(Section):
         description="The levels, as names or node label keys, that a request may name; null: all. `auto` is the lowest "
         "of them that fits.",
     )
+    exclusive: bool = Field(
+        default=True,
+        description="`false`: `topogate.dev/exclusive-topology` is denied, which keeps whole domains for one gang.",
+    )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         default=None, description="Maximum number of pods in a gang; larger gangs are denied."
     )
@@ -112,8 +116,8 @@ class NamespaceRule(Section):
     )
     max_reserved_hosts: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
-        description="Maximum number of hosts on which the gangs of one namespace have slots; a gang that needs more "
-        "waits.",
+        description="Maximum number of hosts on which the gangs of one namespace have slots, or which they keep with "
+        "`exclusive-topology`; a gang that needs more waits.",
     )
 
 

@@ -10,7 +10,7 @@ from engine.gang.gang import Gang
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.scheduler.outcome import Outcome, Placed, Waits
-from engine.scheduler.separation import exclusive_hosts
+from engine.scheduler.separation import exclusive_hosts, kept_hosts
 from engine.topology.topology import Topology
 
 
@@ -49,14 +49,24 @@ def within_host_limit(
     if rule is None or limit is None or not isinstance(outcome, Placed):
         return outcome
     known = view.gangs.hosts_in(gang.workload.namespace, besides=gang.key)
+    kept = kept_hosts(view, gang.workload.namespace, besides=gang.key)
+    has = "has slots on" if kept <= known else "has slots on, or keeps,"
+    known |= kept
     assigned = gang.placement.assignment if gang.placement is not None else None
-    known |= {slot.host for pods in assigned.pod_sets for slot in pods.slots} if assigned is not None else set()
+
+    def with_domains(hosts: Iterable[str]) -> list[str]:
+        """Return hosts with the others of their domains, if the gang keeps those: such a domain counts whole."""
+        found = [*hosts]
+        known_here = frozenset(found if topology is None else (one for one in found if one in topology.tree.index))
+        if topology is not None:
+            found += sorted(exclusive_hosts(known_here, gang.request.separation, topology).difference(found))
+        return found
+
+    if assigned is not None:
+        known.update(with_domains({slot.host for pods in assigned.pod_sets for slot in pods.slots}))
 
     def new_hosts(placed: Placed) -> list[str]:
-        hosts = [*_hosts_of(placed)]
-        if topology is not None:  # a domain that nobody else may use counts whole
-            hosts += sorted(exclusive_hosts(frozenset(hosts), gang.request.separation, topology).difference(hosts))
-        return [host for host in hosts if host not in known]
+        return [host for host in with_domains(_hosts_of(placed)) if host not in known]
 
     new = new_hosts(outcome)
     if not new or len(known) + len(new) <= limit:
@@ -66,7 +76,7 @@ def within_host_limit(
         again = plan(frozenset(topology.tree.hosts) - allowed)
         if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit:
             return again
-    there = f"; its namespace has slots on {plural(len(known), 'host')}" if known else ""
+    there = f"; its namespace {has} {plural(len(known), 'host')}" if known else ""
     return Waits(
         "ReservedHostsLimit",
         f"needs {plural(len(new), 'more host' if known else 'host')}{there}; the limit is {limit:,} "

@@ -110,6 +110,22 @@ def exclusive_hosts(hosts: frozenset[str], separation: Separation | None, topolo
     return hosts | {host for first, end in ranges for host in tree.hosts[first:end]}
 
 
+def kept_hosts(view: ClusterState, namespace: str, *, besides: GangKey) -> set[str]:
+    """Return the hosts that exclusive gangs of a namespace keep for themselves, with and without slots of theirs.
+
+    `besides`: a gang that does not count. The caller holds the state's lock.
+    """
+    found: set[str] = set()
+    for key, placement in view.gangs.kept_domains.exclusive():
+        topology = view.topologies.get(placement.topology)
+        if key == besides or placement.namespace != namespace or topology is None or topology.waits:
+            continue
+        level = placement.separation.exclusive if placement.separation is not None else None
+        for first, end in ranges_of(placement, topology.tree, _index_of(topology, level)):
+            found.update(topology.tree.hosts[first:end])
+    return found
+
+
 def _own(gang: Gang) -> frozenset[GangKey]:
     """Return the keys of a gang: the workloads of one pod group are one gang."""
     members = gang.pod_group.members if gang.pod_group is not None else ()

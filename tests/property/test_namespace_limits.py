@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.api import names
 from engine.api.reasons import REASONS, known_code
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job
@@ -102,6 +103,46 @@ def test_limits_hold_and_whatever_waits_for_them_goes_on(
             assert space in LIMITS and pods > LIMITS[space][1], (name, space, pods, waiting.status)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    gangs=st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from((None, "rack", "host")), st.booleans()), min_size=2, max_size=8
+    ),
+    limit=st.integers(1, 6),
+)
+def test_kept_domains_are_within_the_limit(gangs: list[tuple[int, str | None, bool]], limit: int) -> None:
+    """Hosts with slots, and all others of the domains that gangs keep, counted by the names of the hosts."""
+    rules = f"namespaces: {{rules: [{{namespaces: [a], maxReservedHosts: {limit}}}]}}\n"
+    leader = Leader(nodes=gpu_nodes(1, 3, 2), policy=f"{POLICY}{rules}")
+    fleet = {node.name for node in leader.stores.nodes.values()}
+    waited, over = False, set[str]()
+    for number, (pods, level, ends) in enumerate(gangs):
+        asked = {names.REQUIRE: "block", names.HELD_BY: names.HELD_BY_SUSPEND}
+        if level is not None:
+            asked[names.EXCLUSIVE] = level
+        leader.has(job(f"g{number}", count=pods, held=True, namespace="a", created=float(number), annotations=asked))
+        leader.settle()
+        leader.later(3.0)
+        taken: set[str] = set()
+        for placement in leader.view.gangs.placements():
+            if placement.assignment is None or placement.workload.name in over:
+                continue
+            slots = placement.assignment.pod_sets
+            hosts = {slot.host for plan in slots for slot in plan.slots}
+            taken |= hosts
+            if placement.separation is not None and placement.separation.exclusive == "rack":
+                racks = {host.rpartition("-")[0] for host in hosts}
+                taken |= {host for host in fleet if host.rpartition("-")[0] in racks}
+        assert len(taken) <= limit
+        waited = waited or leader.status(f"g{number}")[1] == "ReservedHostsLimit"
+        if ends:
+            end(leader, f"g{number}", "a", deleted=False)
+            over.add(f"g{number}")
+            leader.settle()
+    if limit == 6:
+        assert not waited
+
+
 @settings(max_examples=20, deadline=None)
 @given(history=steps, order=st.sampled_from(("best-effort", "strict")), fair=st.booleans())
 def test_without_the_limits_everything_is_placed(
@@ -109,15 +150,15 @@ def test_without_the_limits_everything_is_placed(
 ) -> None:
     """A policy that lifts the limits ends the waits for them, without another event."""
     leader = Leader(nodes=gpu_nodes(1, 1, 64), policy=policy(order, fair))
-    names = []
+    made = []
     for number, (what, which, more) in enumerate(history):
         if what == "come":
-            names.append(f"g{number}")
-            leader.has(job(names[-1], count=int(str(more)), held=True, namespace=str(which), created=float(number)))
+            made.append(f"g{number}")
+            leader.has(job(made[-1], count=int(str(more)), held=True, namespace=str(which), created=float(number)))
     leader.settle()
     hold(leader)
     leader.view.set_policy(parse_policy(policy(order, fair, rules=False)))
     leader.settle()
-    for name in names:
+    for name in made:
         placement = leader.placed(name)
         assert placement is not None and placement.assignment is not None

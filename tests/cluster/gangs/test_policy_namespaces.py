@@ -39,6 +39,10 @@ def test_a_rule_refuses_with_the_path_and_the_field_of_the_policy(gangs: Namespa
     large = refused(gangs, "large", pods=3, annotations=require("rack"))
     assert "spec.parallelism" in large
     assert "a gang has at most 2 pods (policy namespaces.rules[0].maxGangPods)" in large
+    policy.set(rules(gangs, "exclusive: false"))
+    alone = refused(gangs, "alone", pods=1, annotations={**require("rack"), names.EXCLUSIVE: "rack"})
+    assert "metadata.annotations[topogate.dev/exclusive-topology]: Forbidden: gangs of this namespace may not" in alone
+    assert "(policy namespaces.rules[0].exclusive)" in alone
     gangs.submit("train", pods=2, annotations=require("auto"))
     gangs.all_bound("train", 2)
     policy.set(rules(gangs, "allow: false"))

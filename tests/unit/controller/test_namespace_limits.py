@@ -194,6 +194,67 @@ def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:
     assert len(leader.view.gangs.hosts_in("a")) == 1
 
 
+def alone(name: str, level: str = "rack", *, namespace: str = "a", count: int = 1, created: float = 1.0) -> object:
+    asked = {names.REQUIRE: "rack", names.EXCLUSIVE: level, names.HELD_BY: names.HELD_BY_SUSPEND}
+    return gang(name, namespace=namespace, count=count, created=created, annotations=asked)
+
+
+def test_domains_that_placed_gangs_keep_count_whole_for_later_gangs() -> None:
+    """One pod that keeps a rack of four takes four hosts of the limit; those of other namespaces take none."""
+    leader = Leader(nodes=gpu_nodes(1, 3, 4), policy=limited("maxReservedHosts: 4"))
+    leader.has(alone("first"), alone("elsewhere", namespace="b"), gang("second", created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "elsewhere"]
+    placement = leader.placed("second")
+    assert placement is not None
+    assert (placement.status["reason"], placement.status["message"]) == (
+        "ReservedHostsLimit",
+        "needs 1 more host; its namespace has slots on, or keeps, 4 hosts; the limit is 4 "
+        "(policy namespaces.rules[0].maxReservedHosts)",
+    )
+    end(leader, "first")
+    assert leader.hands.of("place") == ["first", "elsewhere", "second"]
+
+
+def test_a_domain_of_one_host_counts_once() -> None:
+    """A gang that keeps only its hosts takes no more of the limit than any other."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=limited("maxReservedHosts: 2"))
+    leader.has(alone("first", "host"), alone("second", "host", created=2.0), gang("third", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second"]
+    assert leader.status("third")[1] == "ReservedHostsLimit"
+
+
+def test_an_exclusive_gang_grows_in_the_domain_that_it_keeps() -> None:
+    """Its other hosts were counted when it was placed."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 3), policy=limited("maxReservedHosts: 3"))
+    leader.has(alone("train", count=2))  # type: ignore[arg-type]
+    leader.settle()
+    running = leader.stores.workloads.get(("batch", "Job", "a", "train"))
+    assert running is not None
+    hosts = sorted(leader.view.gangs.hosts_in("a"))
+    leader.has(*(pod(running, rank, host=host) for rank, host in enumerate(hosts)))
+    leader.settle()
+    leader.later(5)
+    grown = changed(running, slots=3, total=3, remaining=3, resource_version=leader.hands.version())
+    leader.has(grown, pod(grown, 2, gated=True))
+    leader.settle()
+    leader.later(10)
+    assert len(leader.view.gangs.hosts_in("a")) == 3
+
+
+def test_kept_domains_of_a_topology_that_is_gone_do_not_count() -> None:
+    """The policy has another topology now: what the gang kept cannot be said any more; its slots still count."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=limited("maxReservedHosts: 4"))
+    leader.has(alone("first"))  # type: ignore[arg-type]
+    leader.settle()
+    renamed = "topologies: [{name: other, preset: demo}]\n"
+    leader.view.set_policy(parse_policy(limited("maxReservedHosts: 4").replace(POLICY, renamed)))
+    leader.has(gang("second", created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second"]
+
+
 def test_other_namespaces_are_not_held_up_by_it_in_strict_order() -> None:
     """Only its own namespace can end the wait."""
     leader = Leader(nodes=gpu_nodes(1, 1, 8), policy=limited("maxReservedHosts: 1", more="queue: {order: strict}\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -104,15 +105,17 @@ def test_a_namespace_without_requests_gets_no_default_and_no_warning() -> None:
         ("namespaces: {rules: [{namespaces: [default], allow: false}]}\n", "NamespaceNotAllowed"),
         ("namespaces: {rules: [{namespaces: [default], levels: [host]}]}\n", "LevelNotAllowed"),
         ("namespaces: {rules: [{namespaces: [default], maxGangPods: 3}]}\n", "GangLimitExceeded"),
+        ("namespaces: {rules: [{namespaces: [default], exclusive: false}]}\n", "ExclusiveNotAllowed"),
     ],
 )
 def test_a_waiting_gang_waits_with_the_reason_of_a_later_rule_and_goes_on_without_it(policy: str, reason: str) -> None:
     """Nobody has to submit it again."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     other = pod(job("other"), 0, host="b0-r0-h0")
-    leader.has(other, job("train", count=4, held=True))
+    train = job("train", count=4, held=True)
+    leader.has(other, replace(train, annotations={**train.annotations, names.EXCLUSIVE: "host"}))
     leader.settle()
-    assert leader.status()[1] == "InsufficientFreeGPUs"
+    assert leader.status()[0] == "Waiting"
     leader.view.set_policy(parse_policy(POLICY + policy))
     leader.settle()
     assert leader.status() == ("Waiting", reason)
@@ -122,12 +125,12 @@ def test_a_waiting_gang_waits_with_the_reason_of_a_later_rule_and_goes_on_withou
     assert leader.hands.of("place") == ["train"]
 
 
-@pytest.mark.parametrize("rule", ["allow: false", "levels: [block]", "maxGangPods: 1"])
+@pytest.mark.parametrize("rule", ["allow: false", "levels: [block]", "exclusive: false", "maxGangPods: 1"])
 def test_a_running_gang_stays_and_its_lost_pod_comes_back(rule: str) -> None:
     """A rule is for what is asked anew: a replaced pod is released to its slot as before."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     train = job("train", count=2, held=True)
-    leader.has(train)
+    leader.has(replace(train, annotations={**train.annotations, names.EXCLUSIVE: "host"}))
     leader.settle()
     placement = leader.placed()
     assert placement is not None and placement.assignment is not None

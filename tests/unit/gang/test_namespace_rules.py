@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.placement import GangRequest
 from engine.gang.relaxation import relaxed
 from engine.gang.request import PlacementRequest, parse_request
-from engine.policy.model import parse_policy
+from engine.policy.model import PolicyError, parse_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 
@@ -21,7 +21,8 @@ namespaces:
   rules:
   - {namespaces: [research-*], levels: [rack, kubernetes.io/hostname], maxGangPods: 6}
   - {namespaces: [coarse], levels: [block]}
-  - {namespaces: [free]}
+  - {namespaces: [shared], exclusive: false}
+  - {namespaces: [free], exclusive: true}
   - {namespaces: ["*"], allow: false}
 """)
 RACK_KEY = "cloud.provider.com/topology-rack"
@@ -115,7 +116,7 @@ def test_a_namespace_that_may_not_request_anything_is_refused_every_request(aske
     found = read("other", asked)
     assert refusals(found) == [(next(iter(asked)), "NamespaceNotAllowed")]
     assert found.errors[0].message == (
-        "this namespace may not request a topology or a gang (policy namespaces.rules[3].allow); remove the request, "
+        "this namespace may not request a topology or a gang (policy namespaces.rules[4].allow); remove the request, "
         "or use another namespace"
     )
 
@@ -124,6 +125,34 @@ def test_a_namespace_that_may_not_request_anything_has_other_workloads() -> None
     """Without a request, and with the one that says so, nothing is refused."""
     assert read("other").ignored == "NoTopologyRequested"
     assert read("other", {names.UNCONSTRAINED: "false"}).ignored == "NoTopologyRequested"
+
+
+@pytest.mark.parametrize("level", ["rack", "block", "host", RACK_KEY])
+def test_a_rule_forbids_domains_for_one_gang(level: str) -> None:
+    """Whatever the level; spreading, and requests without it, are not affected."""
+    asked = {names.REQUIRE: "rack", names.EXCLUSIVE: level}
+    found = read("shared", asked)
+    assert refusals(found) == [(names.EXCLUSIVE, "ExclusiveNotAllowed")]
+    assert found.errors[0].message == (
+        "gangs of this namespace may not keep a domain for themselves (policy namespaces.rules[2].exclusive); "
+        "remove it, or use another namespace"
+    )
+    assert read("free", asked).errors == ()
+    assert read("shared", {names.REQUIRE: "rack", names.SPREAD: "rack", names.SPREAD_GROUP: "g"}).errors == ()
+
+
+def test_a_level_that_is_not_there_and_not_allowed_are_two_errors() -> None:
+    """All errors at once."""
+    found = read("shared", {names.REQUIRE: "rack", names.EXCLUSIVE: "rak"})
+    assert sorted(refusals(found)) == [(names.EXCLUSIVE, "ExclusiveNotAllowed"), (names.EXCLUSIVE, "UnknownLevel")]
+
+
+@pytest.mark.parametrize("value", ["never", "3", "[]", "{}"])
+def test_the_field_is_true_or_false(value: str) -> None:
+    """Anything else is refused with its path."""
+    with pytest.raises(PolicyError) as refusal:
+        parse_policy(f"namespaces: {{rules: [{{namespaces: [ml], exclusive: {value}}}]}}")
+    assert [error.field for error in refusal.value.errors] == ["namespaces.rules[0].exclusive"]
 
 
 def test_the_rule_bounds_the_pods_of_a_gang() -> None:

@@ -61,6 +61,15 @@ def test_a_domain_that_nobody_else_may_use_counts_whole() -> None:
     assert found[0]["message"].startswith("needs 4 hosts; the limit is 3")
 
 
+def test_a_domain_that_an_earlier_gang_keeps_counts_whole() -> None:
+    """In the same run as for the leader."""
+    kept = job("alone", 1, {**RACK, "topogate.dev/exclusive-topology": "rack"})
+    jobs = [at("a", kept), at("a", job("next", 1, RACK))]
+    found = answer(grid(1, 2, 4), jobs, policy=limited("maxReservedHosts: 4"))["workloads"]
+    assert [(one["verdict"], one["reason"]) for one in found] == [("placed", None), ("waits", "ReservedHostsLimit")]
+    assert "its namespace has slots on, or keeps, 4 hosts; the limit is 4" in found[1]["message"]
+
+
 FAIR = parse_policy("""
 topologies: [{name: default, preset: demo}]
 queue: {fairness: {mode: namespaces, weights: [{namespaces: [b], weight: 2}]}}
