@@ -31,9 +31,14 @@ class RegistryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The entries of all kinds in order, the built-in ones first."""
+    """The entries of all kinds in order, the built-in ones first; the last `extra` are those of a policy.
+
+    `replaced`: the built-in entries that entries of the policy stand for, with the positions of these in the policy.
+    """
 
     entries: tuple[KindEntry, ...]
+    extra: int = 0
+    replaced: tuple[tuple[int, KindEntry], ...] = ()
     _of: Mapping[tuple[str, str], tuple[KindEntry, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,9 +58,14 @@ class Registry:
         """Return the entries of a kind, for all versions."""
         return self._of.get((group, kind), ())
 
+    @property
+    def own(self) -> tuple[KindEntry, ...]:
+        """The entries of the policy, in its order."""
+        return self.entries[len(self.entries) - self.extra :]
+
     def added(self, entry: KindEntry) -> str:
         """Return the path of the entry in the policy with its name: `kinds[0] (own)`; "" for a built-in one."""
-        position = self.entries.index(entry) - len(built_in().entries) if entry in self.entries else -1
+        position = self.own.index(entry) if entry in self.own else -1
         return f"kinds[{position}] ({entry.name})" if position >= 0 else ""
 
     def entry_of(self, raw: Mapping[str, Any]) -> KindEntry | None:
@@ -81,8 +91,10 @@ def built_in() -> Registry:
 def registry_of(extra: Sequence[Mapping[str, Any]] = ()) -> Registry:
     """Return the built-in kinds and those of a policy.
 
-    Raises RegistryError with every error by its path (`kinds[1].podSets[0].count`): invalid fields, rules across
-    fields, and duplicate kinds or names.
+    An entry of a policy replaces the built-in entry of its kind and version, so that a version of Topogate that brings
+    an entry for a kind of the policy changes nothing; those of Kubernetes' own groups cannot be replaced. Raises
+    RegistryError with every error by its path (`kinds[1].podSets[0].count`): invalid fields, rules across fields, and
+    duplicate kinds or names.
     """
     return _registry(built_in().entries, extra, at="kinds") if extra else built_in()
 
@@ -103,7 +115,25 @@ def _registry(before: tuple[KindEntry, ...], raw: Sequence[object], *, at: str) 
         errors += found
     if errors:
         raise RegistryError(in_order(errors))
-    return Registry(tuple(entry for _, entry in entries))
+    own = [entry for place, entry in entries if place != _BUILT_IN]
+    replaced = tuple((at, one) for at, entry in enumerate(own) for one in before if _replaces(entry, one))
+    gone = [one for _, one in replaced]
+    kept = [one for one in before if one not in gone]
+    return Registry((*kept, *own), extra=len(own) if before else 0, replaced=replaced)
+
+
+def _replaces(entry: KindEntry, built: KindEntry) -> bool:
+    """Return True if the entry of a policy stands for a built-in one: of the same kind, with a version in common.
+
+    Kubernetes' own kinds, whose groups have no dot, have always been built in, and the code relies on some of them.
+    """
+    mine, theirs = entry.match, built.match
+    same = (mine.group, mine.kind) == (theirs.group, theirs.kind) and not set(mine.versions).isdisjoint(theirs.versions)
+    return same and _replaceable(built)
+
+
+def _replaceable(built: KindEntry) -> bool:
+    return "." in built.match.group
 
 
 def _entry(raw: object) -> tuple[KindEntry | None, list[FieldError]]:
@@ -123,7 +153,9 @@ def _duplicates(where: str, entry: KindEntry, before: Iterable[tuple[str, KindEn
     found: list[FieldError] = []
     for place, other in before:
         first = "it is built in" if place == _BUILT_IN else f"first at {place}"
-        if other.name == entry.name:
+        if place == _BUILT_IN and _replaces(entry, other):
+            continue
+        if other.name == entry.name and (place != _BUILT_IN or not _replaceable(other)):
             found.append(wrong(f"{where}.name", f"{entry.name} is a duplicate ({first})", kind="Duplicate value"))
         if (other.match.group, other.match.kind) != (entry.match.group, entry.match.kind):
             continue

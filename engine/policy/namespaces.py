@@ -57,6 +57,8 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
     yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
     fairness = policy.queue.fairness
     yield from _unreachable("queue.fairness.weights", [one.namespaces for one in fairness.weights])
+    for index, built in policy.registry.replaced:
+        yield f"kinds[{index}] replaces the built-in entry {built.name}; remove it to use that"
     if fairness.weights and fairness.mode == "none":
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
 

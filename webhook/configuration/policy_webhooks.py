@@ -73,7 +73,7 @@ def entries(
 
 def extra_kinds(policy: Policy) -> Registry:
     """Return a registry of only the kinds that the policy adds."""
-    return Registry(policy.registry.entries[len(built_in().entries) :])
+    return Registry(policy.registry.own)
 
 
 def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry:

@@ -42,16 +42,16 @@ POLICY = TEST_POLICY + KINDS
 class Benches:
     """The kind's user, and its controller: pods of the template, each with its index."""
 
-    def __init__(self, gangs: Namespace) -> None:
+    def __init__(self, gangs: Namespace, kind: Definition = BENCHES) -> None:
         self.gangs = gangs
-        self.collection = f"/apis/{GROUP}/v1/namespaces/{gangs.name}/benches"
+        self.head = {"apiVersion": f"{kind.group}/v1", "kind": kind.kind}
+        self.collection = f"/apis/{kind.group}/v1/namespaces/{gangs.name}/{kind.plural}"
         self.pods_path = f"/api/v1/namespaces/{gangs.name}/pods"
 
     def submit(self, name: str, *, replicas: int, dry_run: bool = False) -> Json:
         template = job_body(name, pods=1, selector=self.gangs.fleet.selector)["spec"]["template"]
         body = {
-            "apiVersion": f"{GROUP}/v1",
-            "kind": "Bench",
+            **self.head,
             "metadata": {"name": name, "annotations": require("rack")},
             "spec": {"replicas": replicas, "template": template},
         }
@@ -70,7 +70,7 @@ class Benches:
     def run(self, bench: Json) -> None:
         """What its controller does with one that is not suspended."""
         metadata = bench["metadata"]
-        owner = {"apiVersion": f"{GROUP}/v1", "kind": "Bench", "name": metadata["name"], "uid": metadata["uid"]}
+        owner = {**self.head, "name": metadata["name"], "uid": metadata["uid"]}
         template = bench["spec"]["template"]
         for index in range(bench["spec"]["replicas"]):
             told = template.get("metadata") or {}
@@ -152,6 +152,36 @@ def test_a_kind_of_the_policy_is_held_placed_and_pinned(gangs: Namespace, benche
     assert placement is not None
     assert placement["spec"]["workload"]["kind"] == "Bench"
     assert {pod["metadata"]["labels"][names.GANG] for pod in benches.pods("train")} == {placement["metadata"]["name"]}
+
+
+JAX = Definition("kubeflow.org", "JAXJob", "jaxjobs")
+
+
+@pytest.fixture
+def own_jax(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
+    """A kind that is built in, read by an entry of the policy that is older than the built-in one."""
+    JAX.install(gangs.client)
+    match = f"group: {JAX.group}, versions: [v1], kind: {JAX.kind}, resource: {JAX.plural}"
+    policy.set(POLICY.replace(f"group: {GROUP}, versions: [v1], kind: Bench, resource: benches", match))
+    made = Benches(gangs, JAX)
+    eventually(
+        lambda: made.submit("probe", replicas=1, dry_run=True)["spec"].get("suspend"), message="its entry is in force"
+    )
+    yield made
+    policy.set(TEST_POLICY)
+    JAX.remove(gangs.client)
+
+
+def test_an_entry_of_the_policy_stays_in_force_when_its_kind_is_built_in(gangs: Namespace, own_jax: Benches) -> None:
+    """An upgrade that brings an entry for the kind changes nothing: other templates, other suspension, other ranks."""
+    gangs.fleet.grid("1x2x3")
+    stored = own_jax.submit("train", replicas=3)
+    assert stored["spec"]["template"]["metadata"]["labels"][names.POD_SET] == "main"
+    own_jax.run(own_jax.resumed("train"))
+    assert len(gangs.racks(own_jax.all_bound("train", 3))) == 1
+    placement = gangs.placement("train")
+    assert placement is not None
+    assert placement["spec"]["workload"]["kind"] == "JAXJob"
 
 
 def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(

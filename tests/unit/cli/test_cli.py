@@ -424,6 +424,16 @@ def test_policy_check_warns_of_rules_without_an_effect() -> None:
     assert "warning: namespaces.rules[1] has no effect: its namespaces match namespaces.rules[0] first" in result.stderr
 
 
+def test_policy_check_accepts_an_entry_for_a_kind_that_is_built_in_now() -> None:
+    """After an upgrade the entry stays in force, and a warning says how to use the other one."""
+    mine = BENCH.replace("group: example.com", "group: kubeflow.org").replace(
+        "kind: Bench, resource: benches", "kind: JAXJob, resource: jaxjobs"
+    )
+    result = run("policy", "check", "-", stdin=mine)
+    assert result.exit_code == 0
+    assert "warning: kinds[0] replaces the built-in entry jaxjob; remove it to use that" in result.stderr
+
+
 BENCH = """
 kinds:
 - name: bench

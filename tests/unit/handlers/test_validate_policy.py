@@ -147,6 +147,20 @@ def test_a_default_is_checked_under_the_rule_of_its_namespaces() -> None:
     assert check(config(f"namespaces: {{{default % 'block'}, {apart}}}")).allowed
 
 
+def test_an_entry_that_replaces_a_built_in_one_is_warned_about() -> None:
+    """A policy that is older than the built-in entry stays good, and its entry in force."""
+    entry = (
+        "{name: mine, match: {group: kubeflow.org, versions: [v1], kind: JAXJob, resource: jaxjobs}, "
+        "podSets: [{name: {text: main}, template: .spec.template, count: {const: 1}}], "
+        "gang: {unit: workload, creation: all-at-once}, replace: {cost: free}}"
+    )
+    answer = check(config(f"kinds: [{entry}]"))
+    assert (answer.allowed, answer.warnings) == (
+        True,
+        ("kinds[0] replaces the built-in entry jaxjob; remove it to use that",),
+    )
+
+
 def test_weights_without_an_effect_are_warned_about() -> None:
     """They count in fair order only, and only the first that matches a namespace."""
     weights = "weights: [{namespaces: ['*'], weight: 2}, {namespaces: [a], weight: 3}]"

@@ -11,6 +11,7 @@ from engine.api.reasons import REASONS
 from engine.kinds.read import read
 from engine.kinds.registry import RegistryError, built_in, registry_of
 from engine.kinds.rules import rules
+from engine.kinds.schema import KindEntry
 from tests.support.kinds import TEMPLATE, merged
 
 ENTRY: dict[str, Any] = {
@@ -224,11 +225,63 @@ def test_all_faults_of_all_entries_at_once() -> None:
         ({"group": "", "versions": ["*"], "kind": "Pod", "resource": "pods"}, "match.versions[0]", "built in"),
     ],
 )
-def test_a_built_in_kind_is_not_replaced(match: dict[str, Any], field: str, first: str) -> None:
-    """What comes with Topogate stays as it is."""
+def test_a_kind_of_kubernetes_is_not_replaced(match: dict[str, Any], field: str, first: str) -> None:
+    """Its own groups have always been built in, and the code relies on them."""
     ((at, text),) = faults(changed(("match", match)))
     assert at == f"kinds[0].{field}"
     assert first in text
+
+
+CUSTOM = [one for one in built_in().entries if "." in one.match.group]
+
+
+@pytest.mark.parametrize("built", CUSTOM, ids=[one.name for one in CUSTOM])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_an_entry_of_a_policy_stays_when_its_kind_is_built_in_later(built: KindEntry, renamed: bool) -> None:
+    """Under the name of the built-in one and under another; all other kinds are read as before."""
+    match = {**built.match.model_dump(by_alias=True), "versions": [built.match.versions[0]]}
+    registry = registry_of([changed(("match", match), *((("name", built.name),) if not renamed else ()))])
+    own = registry.find(built.match.group, built.match.kind, built.match.versions[0])
+    assert own is not None
+    assert own.pod_sets[0].template.steps == ("pod",)
+    assert registry.replaced == ((0, built),)
+    assert registry.own == (own,)
+    assert registry.added(own) == f"kinds[0] ({own.name})"
+    assert registry.added(built) == ""
+    assert [*registry.entries] == [*(one for one in built_in().entries if one != built), own]
+
+
+def test_the_entry_of_another_version_of_a_kind_stays_built_in() -> None:
+    """Two versions of one kind may differ: the MPIJob of the training operator and that of the MPI operator."""
+    match = {"group": "kubeflow.org", "versions": ["v1"], "kind": "MPIJob", "resource": "mpijobs"}
+    registry = registry_of([changed(("match", match))])
+    assert [one.name for _, one in registry.replaced] == ["mpijob-v1"]
+    found = [registry.find("kubeflow.org", "MPIJob", version) for version in ("v1", "v2beta1", "v3")]
+    assert [one.name for one in found if one is not None] == ["fleet", "mpijob", "mpijob"]
+
+
+def test_a_copy_of_a_built_in_entry_is_the_policys() -> None:
+    """Word for word: still found at its place in the policy, and once."""
+    raw = next(one for one in built_in().entries if one.name == "jaxjob").model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    registry = registry_of([ENTRY, raw])
+    assert len(registry.entries) == len(built_in().entries) + 1
+    assert [registry.added(one) for one in registry.own] == ["kinds[0] (fleet)", "kinds[1] (jaxjob)"]
+
+
+def test_the_name_of_a_built_in_entry_for_another_kind_is_no_fault() -> None:
+    """A later version may take the name; it stands only in messages."""
+    registry = registry_of([changed(("name", "jaxjob"))])
+    assert registry.replaced == ()
+    assert registry.find("kubeflow.org", "JAXJob", "v1") is not None
+
+
+def test_two_entries_of_a_policy_for_one_built_in_kind_are_refused() -> None:
+    """Which of them would count?"""
+    match = {"group": "kubeflow.org", "versions": ["v1"], "kind": "JAXJob", "resource": "jaxjobs"}
+    found = faults(changed(("match", match)), changed(("match", match), ("name", "other")))
+    assert [field for field, _ in found] == ["kinds[1].match.versions[0]"]
 
 
 def test_a_kind_that_stands_twice() -> None:
