@@ -106,6 +106,12 @@ def test_every_command_exists(page: Page) -> None:
                 assert (ROOT / word.partition(":")[0]).exists(), f"{page.name}: {word}"
 
 
+@each_page
+def test_no_page_shows_the_hash_of_a_policy(page: Page) -> None:
+    """It changes with every new field of the policy: a page would show one that nobody can get."""
+    assert re.findall(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{12}\b", page.text) == []
+
+
 def test_every_page_is_reachable() -> None:
     """From the README, over links, a reader comes to every page."""
     seen, todo = set(), ["README.md"]
