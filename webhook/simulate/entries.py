@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from engine.cluster import pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
+from engine.kinds.children import child_objects
+from engine.kinds.paths import Steps
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD
 from webhook.handlers.unreadable import mappings
@@ -23,6 +25,7 @@ from webhook.snapshot.files import FileObject, FileProblem
 
 _YOUNGEST: Final = float("inf")
 _UNTOLD: Final = 1e12
+_NUMBER: Final = "-00000000"  # CronJobs have the minutes since 1970 there
 
 Json = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -74,6 +77,24 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
     if not found:
         raise FileProblem("no workload in the files: nothing to simulate")
     return found
+
+
+def made_by(one: FileObject, sent: Mapping[str, Any], view: ClusterState) -> Iterator[tuple[Steps, FileObject]]:
+    """Yield the workloads that the controller of an object will make (the Job of a CronJob), with the steps to each.
+
+    None for kinds that are workloads themselves. The name has the form of those that the CronJob controller gives.
+    """
+    entry = view.registry.find(one.group, one.kind, one.version)
+    if entry is None or entry.handling != "hint":
+        return
+    metadata = sent.get("metadata")
+    above = metadata if isinstance(metadata, Mapping) else {}
+    for made in child_objects(entry, sent, registry=view.registry):
+        own = made.raw.get("metadata")
+        named = {"name": f"{above.get('name') or ''}{_NUMBER}", "namespace": above.get("namespace")}
+        raw = {**made.raw, "metadata": {**(own if isinstance(own, Mapping) else {}), **named}}
+        group, _, version = str(raw["apiVersion"]).rpartition("/")
+        yield made.steps, FileObject(group, version, str(raw["kind"]), one.where, raw)
 
 
 def queued(taken: Sequence[SubmittedWorkload]) -> list[SubmittedWorkload]:
@@ -133,6 +154,9 @@ def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int,
     entry = view.registry.find(one.group, one.kind, one.version)
     if entry is None:
         return 0, _YOUNGEST
+    if entry.handling == "hint":
+        made = [_rank_in_queue(child, child.decoded(), view)[0] for _, child in made_by(one, raw, view)]
+        return max(made, default=0), _YOUNGEST
     if entry.handling == "pods":
         pod, dialects = _decoded_pod(raw, view), view.policy.annotations.dialects
         key = plain_key(pod, dialects=dialects) if pod is not None else None

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
-from engine.api.field import FieldError
+from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
@@ -49,7 +49,7 @@ from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
 from webhook.simulate.answer import About, held, ignored, planned, rejected
-from webhook.simulate.entries import SubmittedWorkload, batches, entries, queued
+from webhook.simulate.entries import SubmittedWorkload, batches, entries, made_by, queued
 from webhook.simulate.reader import OfflineReader
 from webhook.simulate.submit import Submitted, submit
 from webhook.snapshot.cluster import OfflineCluster
@@ -244,7 +244,7 @@ class _Run:
         stored = projection(msgspec.json.encode(submitted.stored))
         assert isinstance(stored, Workload)
         if stored.handling == "hint":
-            return lambda: [ignored(about, 0, "NoTopologyRequested")]
+            return partial(self._made, entry, about, submitted.stored)
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
         # The child that its controller would make does not exist here, so the workload takes its place.
@@ -255,6 +255,24 @@ class _Run:
         view.stores.workloads.apply("ADDED", found)
         view.refresh()
         return partial(self._answers, about, found, offline)
+
+    def _made(self, entry: SubmittedWorkload, about: About, stored: Mapping[str, Any]) -> list[output.Gang]:
+        """Return the answers for the workloads that an object's controller will make, in the name of the object.
+
+        The warnings are those of the object: its user sees no others.
+        """
+        answers = list[output.Gang]()
+        own = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
+        for steps, one in made_by(entry.one, stored, self._view):
+            sent = one.decoded()
+            key = (one.group, one.kind, entry.key[2], str(sent["metadata"]["name"]))
+            for part in self.one(replace(entry, one=one, sent=sent, key=key)):
+                errors = tuple(
+                    error.model_copy(update={"field": f"{path_of(steps)}.{error.field}"}) for error in part.gang.errors
+                )
+                warnings = about.warnings if not answers else ()
+                answers.append(part.gang.model_copy(update={**own, "errors": errors, "warnings": warnings}))
+        return answers or [ignored(about, 0, "NoTopologyRequested")]
 
     def _answers(self, about: About, found: Workload, offline: OfflineReader) -> list[output.Gang]:
         view, answers = self._view, list[output.Gang]()

@@ -71,6 +71,83 @@ def test_each_replica_of_a_leaderworkerset_is_a_gang_with_an_answer_of_its_own()
     assert [one["name"] for one in shown(found, "patches")] == ["leaderworkerset", "after"]
 
 
+def cronjob(name: str = "nightly", *, pods: int = 4, own: Any = None, **job: Any) -> Json:
+    """A CronJob with Jobs that require a rack, or with these annotations."""
+    raw = with_gpus(copy.deepcopy(example("cronjob")["object"]), 8)
+    raw["metadata"] = {"name": name, "annotations": dict(own or {})}
+    template = raw["spec"]["jobTemplate"]
+    template["metadata"] = {"annotations": job.pop("annotations", {names.REQUIRE: "rack"})}
+    template["spec"] |= {"parallelism": pods, "completions": pods, **job}
+    return raw
+
+
+def test_a_cronjob_is_answered_for_the_job_that_it_makes() -> None:
+    """In its own name; what the Job takes is gone for those after it."""
+    found = simulated(GRID, [cronjob(), cronjob("second", pods=16)])
+    first, second = (one.gang for one in found)
+    assert (first.kind, first.namespace, first.name, first.verdict) == ("CronJob", "default", "nightly", "placed")
+    assert seated(first) == {"main": 4}
+    assert (second.name, second.verdict, second.reason) == ("second", "never", "GangTooLarge")
+    assert [(one["kind"], one["metadata"]["name"]) for one in shown(found, "objects")] == [
+        ("CronJob", "nightly"),
+        ("CronJob", "second"),
+    ]
+    later = simulated(GRID, [cronjob(), *(cronjob(f"n{number}") for number in range(4))])
+    assert [one.gang.verdict for one in later] == ["placed"] * 4 + ["waits"]
+
+
+def test_a_cronjob_and_a_job_of_its_name_are_two_gangs() -> None:
+    found = simulated(GRID, [cronjob("train"), job("train", 4, {"require": "rack"})])
+    assert [(one.gang.kind, one.gang.verdict) for one in found] == [("CronJob", "placed"), ("Job", "placed")]
+
+
+def test_a_cronjob_whose_jobs_ask_for_nothing_is_left_alone_and_a_wrong_one_is_rejected() -> None:
+    """A request on the CronJob itself is none of its Jobs; errors are at their paths in the CronJob."""
+    found = simulated(
+        GRID,
+        [
+            cronjob("nothing", annotations={}),
+            cronjob("above", annotations={}, own={names.REQUIRE: "rack"}),
+            cronjob("wrong", annotations={names.REQUIRE: "rak"}),
+            cronjob("bare", template={"metadata": {}, "spec": {}}),
+            cronjob("held", suspend=True),
+        ],
+    )
+    assert [(one.gang.verdict, one.gang.reason) for one in found] == [
+        ("ignored", "NoTopologyRequested"),
+        ("ignored", "NoTopologyRequested"),
+        ("rejected", "UnknownLevel"),
+        ("rejected", "MissingValue"),
+        ("waits", "Suspended"),
+    ]
+    assert "belongs in spec.jobTemplate.metadata.annotations" in found[1].gang.warnings[0]
+    assert [error.field for error in found[2].gang.errors] == [
+        "spec.jobTemplate.metadata.annotations[topogate.dev/require-topology]"
+    ]
+    assert [error.field for error in found[3].gang.errors] == ["spec.jobTemplate.spec.template.spec.containers"]
+
+
+@pytest.mark.parametrize("garbage", [7, [], "x", {"metadata": 3}, {"spec": []}, {"metadata": {"annotations": [1]}}])
+def test_a_cronjob_with_anything_as_its_template_is_answered(garbage: Any) -> None:
+    """Never a traceback."""
+    raw = cronjob()
+    raw["spec"]["jobTemplate"] = garbage
+    (found,) = simulated(GRID, [raw])
+    assert found.gang.verdict in ("ignored", "rejected")
+
+
+def test_each_cronjob_finds_the_whole_cluster_where_gangs_are_independent() -> None:
+    found = simulated(GRID, [cronjob(f"n{number}") for number in range(6)], independent=True)
+    assert {one.gang.verdict for one in found} == {"placed"}
+
+
+def test_in_the_queue_a_cronjob_goes_by_the_priority_of_its_jobs() -> None:
+    urgent = cronjob("urgent")
+    urgent["spec"]["jobTemplate"]["spec"]["template"]["spec"]["priority"] = 1000
+    found = simulated(GRID, [*(job(f"j{number}", 4, {"require": "rack"}) for number in range(4)), urgent], queue=True)
+    assert found[0].gang.name == "urgent"
+
+
 def test_plain_pods_of_one_gang_are_placed_together() -> None:
     pods = [plain_pod("a"), job("between", 4, {"require": "rack"}), plain_pod("b"), plain_pod("c")]
     first, second = simulated(GRID, pods)
