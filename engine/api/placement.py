@@ -157,6 +157,12 @@ def requeued_at(status: Mapping[str, Any]) -> float | None:
     return _time(status.get("requeuedAt"))
 
 
+def requeues(status: Mapping[str, Any]) -> int:
+    """Return how often a gang was requeued while it waited; 0 if the status has no such number."""
+    found = status.get("requeues")
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+
+
 def placed_at(status: Mapping[str, Any]) -> float | None:
     """Return when a gang was last placed (seconds since the epoch); None while its status does not say so."""
     conditions = status.get("conditions")

@@ -267,14 +267,15 @@ class ActionExecutor:
             self._writer.took_placement(result)
         self._event(gang, "LevelRelaxed", text)
 
-    def requeue(self, gang: Gang, message: str) -> None:
-        """Record that a waiting gang is requeued at the end of its priority, and report it."""
+    def requeue(self, gang: Gang, message: str | None) -> None:
+        """Record that a waiting gang is requeued at the end of its priority, and report it (None: it was lately)."""
         assert gang.placement is not None
-        body = requeued_body(self._wall())
+        body = requeued_body(gang.placement.status, self._wall())
         result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
-        self._event(gang, "ScheduleTimeout", message)
+        if message is not None:
+            self._event(gang, "ScheduleTimeout", message)
 
     def orphan_reason(self, pod: Pod) -> str | None:
         """Return why an orphaned pod stays held; None if nothing requires it."""

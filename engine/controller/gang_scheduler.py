@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from math import inf
+from typing import Final
 
 from engine import metrics
 from engine.api.duration import format_duration
@@ -34,6 +35,8 @@ from engine.scheduler.separation import separation_key
 from engine.scheduler.starvation import Nomination, StarvingGang
 
 log = logging.getLogger("topogate.controller")
+
+REQUEUE_EVENT_EVERY: Final = 3600.0  # seconds between two Events about requeues of one gang
 
 
 class GangScheduler:
@@ -69,7 +72,8 @@ class GangScheduler:
         if gang.placement is not None:
             known = gang.placement.status
             gang_state.waiting_since = None if starts_anew(known) else known.get("waitingSince")
-        ends = times_out_at(gang.request, {"waitingSince": gang_state.waiting_since})
+        before = gang.placement.status if gang.placement is not None else {}
+        ends = times_out_at(gang.request, {**before, "waitingSince": gang_state.waiting_since})
         if ends is not None and ends + clock <= now and gang.placement is not None:
             self._term.queue.drop(key)
             self._time_out(key, gang, now)
@@ -103,9 +107,13 @@ class GangScheduler:
 
     def _time_out(self, key: GangKey, gang: Gang, now: float) -> None:
         """Requeue a gang that has waited for its schedule-timeout, or give it up, as the policy says."""
-        message = timeout_text(gang.request, self._view.policy)
+        assert gang.placement is not None
+        message = timeout_text(gang.request, self._view.policy, gang.placement.status)
         if self._view.policy.queue.on_timeout == "requeue":
-            self._term.send(key, lambda: self._executor.requeue(gang, message))
+            gang_state = self._term.gang_state[key]
+            tell = now >= gang_state.requeue_told_at + REQUEUE_EVENT_EVERY
+            gang_state.requeue_told_at = now if tell else gang_state.requeue_told_at
+            self._term.send(key, lambda: self._executor.requeue(gang, message if tell else None))
             return
         status = Status("Waiting", "ScheduleTimeout", message)
         if gang.workload.suspended or not can_suspend(gang.workload):

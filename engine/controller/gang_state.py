@@ -144,6 +144,7 @@ class GangState:
     reported: Status | None = None
     reported_at: float = float("-inf")
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
+    requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
     pending_status: tuple[float, Status] | None = None  # when due, status
     reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason for holding it in its Event
     refused: frozenset[str] = frozenset()  # uids of pods that had their Event

@@ -104,7 +104,8 @@ def reconcile(
         if (held := _after_failed_starts(gang, timers=timers, policy=policy, now=now, wall=wall)) is not None:
             return Decision(NoAction(), held)
         if _given_up(gang, policy, wall):
-            return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", timeout_text(gang.request, policy)))
+            message = timeout_text(gang.request, policy, placement.status if placement is not None else {})
+            return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", message))
         return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
     if _left_behind(gang):
         suspend = can_suspend(workload) and not workload.suspended

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.event_reasons import ON_PHASES
-from engine.api.placement import kept_hosts
+from engine.api.placement import kept_hosts, requeues
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.controller.actions import Status
 from engine.gang.gang import Gang
@@ -26,6 +26,7 @@ MANY: Final = 16
 WITHIN: Final = 2.0
 # Good news during a burst is reported this much later (seconds).
 LATER: Final = 5.0
+_MOST_REQUEUES: Final = 1_000_000  # that are counted
 GOOD: Final = frozenset({"Placed", "Starting", "Running"})
 
 
@@ -107,6 +108,7 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
         "keptHosts": list(status.hosts) or None,
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
         "requeuedAt": known.get("requeuedAt") if waits else None,
+        "requeues": known.get("requeues") if waits else None,
         "readyAt": _ready_at(before, status, stamp),
         "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
     }
@@ -119,9 +121,10 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
     return body
 
 
-def requeued_body(now: float) -> dict[str, Any]:
-    """Return the `status` to merge into the Placement of a requeued gang."""
-    return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now)}
+def requeued_body(before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Return the `status` to merge into the Placement of a gang that is requeued; `before`: its status until then."""
+    times = min(requeues(before) + 1, _MOST_REQUEUES)
+    return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now), "requeues": times}
 
 
 def event_text(status: Status, placed: Placed | None) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.duration import format_duration
-from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
+from engine.api.placement import GangRequest, Placement, PodSetRequest, requeues, waiting_since
 from engine.api.reasons import known_code, reason_of
 from engine.api.text import join_and, sanitize
 from engine.gang.request import PlacementRequest
@@ -21,6 +21,9 @@ from engine.policy.model import Policy
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 
 _NOTHING: Relaxed = (None, ())
+
+LONGEST_REQUEUE: Final = 3600.0  # seconds; a longer schedule-timeout never doubles
+_MAX_DOUBLINGS: Final = 12  # of 10 s, the shortest one: far beyond the longest
 
 
 def effective_request(request: PlacementRequest, placement: Placement | None, policy: Policy) -> PlacementRequest:
@@ -97,17 +100,30 @@ def starts_anew(status: Mapping[str, Any]) -> bool:
 
 
 def times_out_at(request: PlacementRequest, status: Mapping[str, Any]) -> float | None:
-    """Return when a gang's `schedule-timeout` ends (seconds since the epoch); None: never, or not yet known."""
+    """Return when a gang's `schedule-timeout` ends (seconds since the epoch); None: never, or not yet known.
+
+    After each requeue it lasts twice as long, up to an hour: thousands of gangs with a short one would be written and
+    told of for ever.
+    """
     since = waiting_since(status)
-    return since + request.schedule_timeout if since is not None and request.schedule_timeout is not None else None
+    if since is None or request.schedule_timeout is None:
+        return None
+    return since + _lasts(request.schedule_timeout, requeues(status))
 
 
-def timeout_text(request: PlacementRequest, policy: Policy) -> str:
+def timeout_text(request: PlacementRequest, policy: Policy, status: Mapping[str, Any]) -> str:
     """Return the message for the moment when a gang's time is over."""
-    waited = f"has waited for {format_duration(request.schedule_timeout or 0.0)} without a placement"
+    timeout, before = request.schedule_timeout or 0.0, requeues(status)
+    waited = f"has waited for {format_duration(_lasts(timeout, before))} without a placement"
     if policy.queue.on_timeout == "giveUp":
         return f"{waited}: it is given up; change its request or resume it to try again"
-    return f"{waited}: it goes to the end of its priority in the queue"
+    again = format_duration(_lasts(timeout, before + 1))
+    return f"{waited}: it goes to the end of its priority in the queue, and again after {again}"
+
+
+def _lasts(timeout: float, requeued: int) -> float:
+    """Return how long a time-out lasts after so many requeues (seconds)."""
+    return min(timeout * 2.0 ** min(requeued, _MAX_DOUBLINGS), max(timeout, LONGEST_REQUEUE))
 
 
 def timeout_forecast(request: PlacementRequest, policy: Policy) -> str:

@@ -187,11 +187,12 @@ class Hands(ActionExecutor):
         softer = replace(gang, request=relaxed(gang.request))
         self.put(new_placement(softer, None, priority=0, now=self._wall()))
 
-    def requeue(self, gang: Gang, message: str) -> None:
+    def requeue(self, gang: Gang, message: str | None) -> None:
         self._called("requeue", gang.workload.name)
-        self.notes.append((gang.workload.name, message))
+        if message is not None:
+            self.notes.append((gang.workload.name, message))
         assert gang.placement is not None
-        status = {**gang.placement.status, **requeued_body(self._wall())}
+        status = {**gang.placement.status, **requeued_body(gang.placement.status, self._wall())}
         self.put(replace(gang.placement, status=status))
 
     def _status(self, placement: Placement, status: Status, placed: Placed | None) -> None:

@@ -141,7 +141,10 @@ def test_a_gang_that_waits_too_long_is_requeued_or_given_up_as_the_policy_says(
     gangs.waits("young", "QueuedBehind")
     gangs.waits("old", "QueuedBehind", timeout=30.0)
     requeued = "has waited for 10s without a placement: it goes to the end of its priority in the queue"
-    assert notes(gangs, "old", "ScheduleTimeout")[0] == requeued
+    assert notes(gangs, "old", "ScheduleTimeout")[0] == f"{requeued}, and again after 20s"
+    placement = gangs.placement("old")
+    assert placement is not None
+    assert placement["status"]["requeues"] == 1
     policy.set(TEST_POLICY + "queue: {onTimeout: giveUp}\n")
     gangs.waits("old", "ScheduleTimeout", timeout=30.0)
     for other in others:

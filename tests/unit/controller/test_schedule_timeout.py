@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.api.placement import requeued_at, waiting_since
+from engine.api.placement import requeued_at, requeues, waiting_since
 from engine.api.workload import Workload
+from engine.controller.status import requeued_body
+from engine.gang.relaxation import times_out_at
+from engine.gang.request import PlacementRequest
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
@@ -55,7 +58,7 @@ def test_a_gang_whose_time_is_over_goes_behind_its_equals() -> None:
     assert leader.hands.of("requeue") == []
     leader.later(1)
     assert leader.hands.of("requeue") == ["train"]
-    assert notes(leader) == ["it goes to the end of its priority in the queue"]
+    assert notes(leader) == ["it goes to the end of its priority in the queue, and again after 2m"]
     found = leader.placed()
     assert found is not None
     assert waiting_since(found.status) == requeued_at(found.status) == 1_800_000_000.0 + leader.now
@@ -63,10 +66,78 @@ def test_a_gang_whose_time_is_over_goes_behind_its_equals() -> None:
     leader.has(job("late", count=3, held=True, created=1_800_000_000.0 + leader.now - 30))
     leader.settle()
     assert leader.hands.of("place") == ["other", "late"]
-    leader.later(59)
+    leader.later(119)
     assert leader.hands.of("requeue") == ["train"]
     leader.later(1)
     assert leader.hands.of("requeue") == ["train", "train"]
+
+
+def test_each_requeue_lasts_twice_as_long_up_to_an_hour() -> None:
+    """Ten seconds would be a write and an Event every ten seconds, for each gang and for ever."""
+    leader = full()
+    gang = impatient()
+    leader.has(replace(gang, annotations={**gang.annotations, names.SCHEDULE_TIMEOUT: "10s"}))
+    leader.settle()
+    began, at = leader.now, []
+    while leader.now < began + 6 * 3600:
+        before = len(leader.hands.of("requeue"))
+        leader.later(10)
+        at += [leader.now - began] * (len(leader.hands.of("requeue")) - before)
+    waits = [later - earlier for earlier, later in zip([0.0, *at], at, strict=False)]
+    assert waits == [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600, 3600, 3600]
+    told = [note for name, note in leader.hands.notes if name == "train" and "goes to the end" in note]
+    assert len(told) == 6  # at most one an hour
+    assert told[0].startswith("has waited for 10s without a placement")
+    assert told[-1] == (
+        "has waited for 1h without a placement: it goes to the end of its priority in the queue, and again after 1h"
+    )
+
+
+def test_a_time_out_above_an_hour_stays_as_it_is() -> None:
+    leader = full()
+    gang = impatient()
+    leader.has(replace(gang, annotations={**gang.annotations, names.SCHEDULE_TIMEOUT: "2h"}))
+    leader.settle()
+    for expected in (1, 2, 3):
+        leader.later(7200)
+        assert len(leader.hands.of("requeue")) == expected
+
+
+def test_the_number_of_requeues_survives_a_change_of_the_leader_and_ends_with_the_wait() -> None:
+    """It is in the Placement; a suspension by the user, or a placement, begins anew."""
+    leader = full()
+    leader.has(impatient())
+    leader.settle()
+    leader.later(60)
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.later(119)
+    assert len(leader.hands.of("requeue")) == 1
+    leader.later(1)
+    assert len(leader.hands.of("requeue")) == 2
+    found = leader.placed()
+    assert found is not None
+    assert requeues(found.status) == 2
+    leader.has(*gpu_nodes(1, 2, 4))
+    leader.settle()
+    assert leader.hands.of("place")[-1] == "train"
+    leader.later(10)
+    found = leader.placed()
+    assert found is not None
+    assert (found.status["phase"], requeues(found.status)) == ("Placed", 0)
+
+
+@pytest.mark.parametrize("garbage", ["x", -1, True, None, [], 1e300, 2**70])
+def test_garbage_in_the_number_of_requeues_is_none(garbage: object) -> None:
+    """Somebody wrote into the status: the time-out never ends before the annotation's time, nor later than an hour."""
+    status = {"waitingSince": "2027-01-15T08:00:00Z", "requeues": garbage}
+    since = waiting_since(status)
+    assert since is not None
+    ends = times_out_at(PlacementRequest(schedule_timeout=60.0), status)
+    assert ends is not None
+    assert since + 60 <= ends <= since + 3600
+    assert 1 <= requeued_body(status, 0.0)["requeues"] <= 1_000_000
 
 
 def test_the_place_in_the_queue_survives_a_change_of_the_leader() -> None:
