@@ -34,6 +34,10 @@ from engine.resources.shape import on_gpus_with, spread_over_gpus, within_scope
 
 # Members of a pod group: each event of one is an event of all, and they are planned in one hold of the state's lock.
 MAX_MEMBERS: Final = 64
+_NO_OBJECT: Final = (
+    "PodGroup {} (scheduling.x-k8s.io) not found: create it with spec.minMember, the number of pods that start "
+    f"together; or set {names.MIN_AVAILABLE} on each member, or remove its {names.POD_GROUP}"
+)
 
 
 class GangIndex:
@@ -410,7 +414,7 @@ class GangIndex:
         if of_object:
             said = self._group_objects.get((workload.namespace, group.name))
             if said is None:
-                problem = f"PodGroup {group.name} not found; it defines how many pods start together"
+                problem = _NO_OBJECT.format(group.name)
             elif said.problem:
                 problem = f"PodGroup {group.name} cannot be read: {said.problem}"
             else:

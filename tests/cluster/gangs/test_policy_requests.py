@@ -141,7 +141,8 @@ def test_a_pod_group_object_says_how_many_start_together(gangs: Namespace) -> No
         gangs.client.create(gangs.jobs_path, body)
 
     submit_named("first")
-    gangs.waits("first", "WaitingForMembers")
+    told = gangs.waits("first", "WaitingForMembers")["status"]["message"]
+    assert told.startswith("PodGroup mesh (scheduling.x-k8s.io) not found: create it with spec.minMember")
     path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{gangs.name}/podgroups"
     POD_GROUPS.install(gangs.client)
     try:

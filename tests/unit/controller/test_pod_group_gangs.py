@@ -389,12 +389,47 @@ def test_the_minimum_of_a_pod_group_object_counts_and_may_come_late() -> None:
     leader = led(of_object("a"), of_object("b"))
     leader.later(5)
     assert leader.status("a") == ("Waiting", "WaitingForMembers")
-    assert message(leader, "a") == "PodGroup g not found; it defines how many pods start together"
+    assert message(leader, "a") == (
+        "PodGroup g (scheduling.x-k8s.io) not found: create it with spec.minMember, the number of pods that start "
+        "together; or set topogate.dev/min-available on each member, or remove its topogate.dev/pod-group"
+    )
     says(leader, 9)
     leader.later(10)
     assert message(leader, "a") == "8 of 9 pods of pod group g exist"
     says(leader, 8)
     assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+def edited(leader: Leader, name: str, **annotations: str | None) -> None:
+    """Its user edits annotations of a waiting Job; None removes one."""
+    found = leader.workload(name)
+    every = {
+        **found.annotations,
+        **{f"topogate.dev/{key.replace('_', '-')}": text for key, text in annotations.items()},
+    }
+    kept = {key: text for key, text in every.items() if text is not None}
+    leader.has(replace(found, annotations=kept, resource_version=leader.hands.version()))
+    leader.settle()
+
+
+def test_members_that_say_their_minimum_need_no_pod_group_object() -> None:
+    """One of the ways out that the message names; each member has to say it."""
+    leader = led(of_object("a"), of_object("b"))
+    edited(leader, "a", min_available="8")
+    leader.later(5)
+    assert leader.hands.of("resume") == []
+    edited(leader, "b", min_available="8")
+    leader.later(5)
+    assert sorted(leader.hands.of("resume")) == ["a", "b"]
+
+
+def test_a_member_that_leaves_its_group_needs_no_pod_group_object() -> None:
+    """The other way out: it is a gang by itself then, and the others wait on."""
+    leader = led(of_object("a"), of_object("b"))
+    edited(leader, "a", pod_group=None)
+    leader.later(5)
+    assert leader.hands.of("resume") == ["a"]
+    assert leader.status("b") == ("Waiting", "WaitingForMembers")
 
 
 def test_one_job_of_a_pod_group_object_starts_with_its_minimum() -> None:
