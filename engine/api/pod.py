@@ -54,6 +54,14 @@ class SelectorTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    """A preferred node affinity term: nodes that match it are worth `weight` (1 to 100) more."""
+
+    weight: int
+    term: SelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The scheduling requirements of one pod: requests, devices and eligibility.
 
@@ -61,7 +69,8 @@ class Shape:
     name, in planner units, always with `pods: 1`; claims (`engine.api.resources`: host ports and the like) are requests
     of 1. `affinity` is None without required node affinity; its terms are ORed. `devices` is the device request of the
     requests (`engine.resources`), None when they name no device. `volumes`: of each volume that is tied to nodes the
-    ORed terms that a node must match. Hashable: slots are cached per shape.
+    ORed terms that a node must match. `preferred` decides between hosts that are equally good otherwise. Hashable:
+    slots are cached per shape.
     """
 
     requests: Requests
@@ -70,6 +79,7 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     devices: DeviceRequest | None = None
     volumes: tuple[tuple[SelectorTerm, ...], ...] = ()
+    preferred: tuple[PreferredTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

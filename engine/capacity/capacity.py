@@ -20,12 +20,14 @@ from engine.api.resources import Requests, is_claim
 from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey
 from engine.capacity.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.capacity.gang_hosts import GangHosts
+from engine.capacity.preferences import NodePreferences
 from engine.capacity.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
 from engine.devices.usage import DeviceHolding
 from engine.planner.plan import SlotIndex
+from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
 from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.names import KOORDINATOR, WHOLE
@@ -89,6 +91,7 @@ class Capacity:
         self._amounts = ResourceTable()
         self._nodes: list[Node | None] = []
         self._eligibility = Eligibility(self._nodes)
+        self._preferences = NodePreferences(self._nodes, self._eligibility)
         self._names: list[str] = []
         self._vacant: list[int] = []  # rows of nodes that are gone, to be used again: autoscalers never repeat a name
         self._devices = HostDevices()
@@ -115,6 +118,7 @@ class Capacity:
         self._nodes[row] = node
         self._devices.set_host(row, node)
         self._eligibility.changed(row)
+        self._preferences.changed(row)
         self._touch(row)
         self._vacate(row)
 
@@ -336,6 +340,18 @@ class Capacity:
             known.seen = len(self._touched)
         self._warm.move_to_end(key)
         return known.index
+
+    @property
+    def soft_taints(self) -> bool:
+        """Whether any node has a taint with PreferNoSchedule."""
+        return self._preferences.soft_taints
+
+    def scores(self, shapes: Mapping[Shape, int], topology: Topology) -> HostScores | None:
+        """Return how much pods of these shapes, so many of each, prefer the hosts of the topology; None: all equally.
+
+        Preferred node affinity counts, and taints with PreferNoSchedule that the pods do not tolerate.
+        """
+        return self._preferences.of(shapes, self._rows_of(topology))
 
     def eligible(self, shape: Shape, topology: Topology) -> Bools:
         """Return which hosts of the topology may take the shape's pods, regardless of what is free, in tree order."""

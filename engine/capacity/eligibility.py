@@ -58,7 +58,7 @@ class Verdicts:
 
 def weight_of(shape: Shape) -> int:
     """Return the weight of a shape's selectors and tolerations: one for each key and each value."""
-    terms = [*(shape.affinity or ()), *chain.from_iterable(shape.volumes)]
+    terms = [*(shape.affinity or ()), *chain.from_iterable(shape.volumes), *(one.term for one in shape.preferred)]
     expressions = [one for term in terms for one in (*term.expressions, *term.fields)]
     words = [word for one in expressions for word in (one.key, *one.values)]
     words += [word for pair in shape.node_selector for word in pair]
@@ -114,6 +114,11 @@ class Eligibility:
             found.seen = len(self._changed)
         self._trim()
         return found
+
+    def matching(self, term: SelectorTerm) -> Bools:
+        """Return, by row, which nodes match a term."""
+        self._update_columns()
+        return self._columns.matching(term)
 
     def _update_columns(self) -> None:
         self._columns.changed(self._changed[self._columns_seen :])
@@ -223,6 +228,12 @@ class NodeColumns:
             reasons.append(VOLUMES)
         named: list[str] = np.array(reasons, dtype=np.object_)[found].tolist()
         return named, open_
+
+    def matching(self, term: SelectorTerm) -> Bools:
+        """Return the mask of rows whose node matches a term; rows without a node never match."""
+        self._catch_up()
+        mask: Bools = self._term(term) & (self._current(self._name).codes != 0)
+        return mask
 
     @staticmethod
     def _narrow(open_: Bools, holds: Bools, found: Rows, reason: int) -> Bools:

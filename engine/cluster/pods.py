@@ -12,7 +12,17 @@ from typing import Final
 from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
-from engine.api.pod import OwnerRef, Pod, PodSpec, Readiness, SelectorRequirement, SelectorTerm, Shape, Toleration
+from engine.api.pod import (
+    OwnerRef,
+    Pod,
+    PodSpec,
+    PreferredTerm,
+    Readiness,
+    SelectorRequirement,
+    SelectorTerm,
+    Shape,
+    Toleration,
+)
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
@@ -47,6 +57,8 @@ KEPT_PREFIXES: Final = (
 
 _ONE_POD: Final = nano("pods", 1)
 
+MAX_PREFERRED: Final = 100  # terms of preferred node affinity that count; each costs an operation on all nodes
+_MOST_WEIGHT: Final = 100  # of a preferred term; the API server refuses others
 _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
@@ -107,6 +119,7 @@ def pod_spec(
             requests=requests,
             node_selector=_node_selector(spec.node_selector),
             affinity=_affinity(spec.affinity),
+            preferred=_preferred(spec.affinity),
             tolerations=tolerations(spec.tolerations),
             devices=devices,
         ),
@@ -319,6 +332,21 @@ def _affinity(raw: wire.Affinity | None) -> tuple[SelectorTerm, ...] | None:
     return selector_terms(raw.node_affinity.required)
 
 
+def _preferred(raw: wire.Affinity | None) -> tuple[PreferredTerm, ...]:
+    """Return the preferred terms of node affinity that can be worth something; an empty one is worth nothing."""
+    if raw is None or raw.node_affinity is None or not raw.node_affinity.preferred:
+        return ()
+    found = (
+        PreferredTerm(
+            min(one.weight, _MOST_WEIGHT),
+            SelectorTerm(_expressions(one.preference.match_expressions), _expressions(one.preference.match_fields)),
+        )
+        for one in raw.node_affinity.preferred[:MAX_PREFERRED]
+        if one.preference is not None and one.weight is not None and one.weight > 0
+    )
+    return tuple(one for one in found if one.term.expressions or one.term.fields)
+
+
 def selector_terms(raw: wire.NodeSelector) -> tuple[SelectorTerm, ...]:
     """Return the ORed terms of a node selector."""
     # Order is kept everywhere: a gated pod's terms may only be extended, and are compared one by one.
@@ -367,8 +395,8 @@ def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:
     found = []
     affinity = spec.affinity
     if affinity is not None:
-        if affinity.node_affinity is not None and affinity.node_affinity.preferred:
-            found.append("node affinity")
+        if affinity.node_affinity is not None and len(affinity.node_affinity.preferred or ()) > MAX_PREFERRED:
+            found.append(f"node affinity beyond {MAX_PREFERRED} terms")
         if affinity.pod_affinity is not None and affinity.pod_affinity.preferred:
             found.append("pod affinity")
         if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.preferred:

@@ -171,11 +171,18 @@ class NodeSelector(Struct):
     node_selector_terms: list[Term] | None = None
 
 
+class PreferredNodes(Struct):
+    """A preferred term of spec.affinity.nodeAffinity."""
+
+    weight: int | None = None
+    preference: Term | None = None
+
+
 class NodeAffinity(Struct):
     """spec.affinity.nodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-    preferred: list[Present] | None = msgspec.field(
+    preferred: list[PreferredNodes] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 

@@ -161,6 +161,7 @@ class BacktrackingSearch:
         self._batched = batched
         self._free = capacity.free
         self._scarce = capacity.scarce
+        self._scores = capacity.scores
         self._profile = profile
         self._steps = steps
 
@@ -288,6 +289,8 @@ class BacktrackingSearch:
             spread=self._profile == "spread",
             grain=batch.grain if batch.sliced else None,
             balanced=self._profile == "balanced",
+            scores=self._scores,
+            count=batch.count,
         )
         used = group.used
         for other in group.batches:

@@ -287,7 +287,8 @@ def even_hosts(sums: DomainSums, level: int, domains: Ints64, pods: Ints64) -> S
     even = (np.add.reduceat(enough, starts, dtype=np.int64) >= needed) & (
         np.add.reduceat(larger, starts, dtype=np.int64) >= more
     )
-    order = np.lexsort((sums.scarce[pool], slots, segment))
+    keys = (sums.scarce[pool], slots, segment)
+    order = np.lexsort(keys if sums.scores is None else (-sums.scores.values[pool], *keys))
     got = np.zeros(len(pool), dtype=np.int64)
     first = _first_of_each(order[larger[order] & even[segment[order]]], segment, more)
     got[first] = low[segment[first]] + 1
@@ -313,7 +314,9 @@ def _likely_hosts(sums: DomainSums, pool: Ints64, count: int, unit: int) -> Ints
 def _share_out(sums: DomainSums, start: int, end: int, count: int, unit: int) -> list[tuple[int, int]]:
     """Divide the pods of one domain among the hosts from `start` to `end` as `even_hosts` does, one by one."""
     slots = (sums.slots[-1][start:end] // unit).tolist() if unit > 1 else sums.slots[-1][start:end].tolist()
-    order = sorted(range(end - start), key=list(zip(slots, sums.scarce[start:end].tolist(), strict=True)).__getitem__)
+    keys = [slots, sums.scarce[start:end].tolist()]
+    keys += [] if sums.scores is None else [(-sums.scores.values[start:end]).tolist()]
+    order = sorted(range(end - start), key=list(zip(*keys, strict=True)).__getitem__)
     descending = [slots[one] for one in reversed(order)]
     count //= unit
     needed = fewest_in(descending, count)

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.planner.plan import PROFILES
 from engine.planner.slices import Slices, check_slices
+from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
@@ -18,12 +19,14 @@ _MOST_PODS = (1 << 31) - 1
 class HostCapacity:
     """The hosts of `tree` with their `free` resources, [host, resource] (negative: nothing).
 
-    `scarce` is each host's free amount of the scarce resource, as for `plan`; None: slots are used instead.
+    `scarce` is each host's free amount of the scarce resource, as for `plan`; None: slots are used instead. `scores` as
+    for `plan`, those of all pods together.
     """
 
     tree: Tree
     free: Ints64
     scarce: Ints64 | None = None
+    scores: HostScores | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

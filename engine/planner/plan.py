@@ -12,7 +12,7 @@ from engine.planner.cover import cover, cover_of, fewest, fewest_of
 from engine.planner.descent import TIGHTEST, Choice, Shares, choice, choose, descend_evenly, divide_within, even_hosts
 from engine.planner.search import fewest_domains
 from engine.planner.slices import Slices, check_slices, grains, shares, unit_of
-from engine.planner.sums import DomainSums, domain_sums, slot_sums
+from engine.planner.sums import DomainSums, HostScores, domain_sums, slot_sums
 from engine.planner.tree import Ints64, Tree
 
 _MOST_PODS = (1 << 31) - 1
@@ -75,24 +75,50 @@ class NoFit:
     pod_set: int | None = 0
 
 
-def plan(tree: Tree, slots: Ints64, request: PlanRequest, scarce: Ints64 | None = None) -> Plan | NoFit:
+def plan(
+    tree: Tree,
+    slots: Ints64,
+    request: PlanRequest,
+    scarce: Ints64 | None = None,
+    scores: HostScores | None = None,
+) -> Plan | NoFit:
     """Place a gang on the hosts of `tree`; `slots[i]` of its pods fit on host i (negative: none).
 
     `scarce` is each host's free amount of the scarce resource (GPUs), which breaks ties together with the slots
-    (`DomainSums.preference`); without it the slots are used. Feasibility is exact. Same arguments, same plan. Raises
-    ValueError, which names the argument, for invalid arguments.
+    (`DomainSums.preference`); without it the slots are used. `scores` decide between hosts and domains that are equally
+    good then, and never cost a domain. Feasibility is exact. Same arguments, same plan. Raises ValueError, which names
+    the argument, for invalid arguments.
     """
     check(tree, request, slots=slots, scarce=scarce)
-    return plan_on(domain_sums(tree, slots, scarce, spread=request.profile == "spread"), request)
+    return plan_on(domain_sums(tree, slots, scarce, spread=request.profile == "spread"), request, scores)
 
 
-def plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
+def plan_on(state: DomainSums, request: PlanRequest, scores: HostScores | None = None) -> Plan | NoFit:
     """Place a gang on existing sums (`SlotIndex` keeps them); the request has been checked."""
+    if scores is None:
+        return _plan_on(state, request)
+    found = _plan_on(state.scored(scores, request.count), request)
+    if isinstance(found, NoFit) or _certain(found, request):
+        return found
+    # Another choice between equals may have led to more domains where their number is not proven.
+    plain = _plan_on(state, request)
+    return found if isinstance(plain, NoFit) or found.domains_used <= plain.domains_used else plain
+
+
+def _certain(found: Plan, request: PlanRequest) -> bool:
+    """Return whether no plan uses fewer domains of any level, compared from the coarsest down."""
+    levelled = request.require is not None or request.prefer is not None or bool(request.slices)
+    return found.proven and request.profile != "balanced" and levelled
+
+
+def _plan_on(state: DomainSums, request: PlanRequest) -> Plan | NoFit:
     tree = state.tree
     if request.slices and state.grain is None:
         # The kept sums cannot be used: a slice is lost where it fits into no single domain.
         grain = grains(request.slices, len(tree.levels))
-        state = domain_sums(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain)
+        state = domain_sums(tree, state.slots[-1], state.scarce, spread=state.spread, grain=grain).scored(
+            state.scores, state.count
+        )
     level = lowest_fit(state, request.count)
     require = -1 if request.require is None else request.require
     if level is None or level < require:
@@ -191,7 +217,7 @@ def _even_among(state: DomainSums, lowest: int, best: Choice, count: int, prefer
     open_ = np.zeros(tree.size(prefer), dtype=np.bool_)
     open_[tree.domains[prefer][best.hosts]] = True
     slots = np.where(open_[tree.domains[prefer]], state.slots[-1], 0)
-    some = domain_sums(tree, slots, state.scarce, spread=False, grain=state.grain)
+    some = domain_sums(tree, slots, state.scarce, spread=False, grain=state.grain).scored(state.scores, count)
     return _divided(some, lowest, most_even(some, lowest, count), count)
 
 
@@ -233,9 +259,15 @@ def _as_plan(state: DomainSums, best: Choice, count: int, *, proven: bool) -> Pl
         return Plan(filled, choice(state, np.array([host for host, _ in filled])).used, proven)
     # Each of the fewest hosts is needed, so the surplus comes off the last one and leaves it at least one pod.
     pods = state.slots[-1][best.hosts].tolist()
-    pods[-1] -= sum(pods) - count
-    assert pods[-1] > 0, "the chosen hosts hold the gang, and all of them are needed"
+    last = -1 if state.scores is None else _least_preferred(state.scores, best.hosts)
+    pods[last] -= sum(pods) - count
+    assert pods[last] > 0, "the chosen hosts hold the gang, and all of them are needed"
     return Plan(tuple(zip(best.hosts.tolist(), pods, strict=True)), best.used, proven)
+
+
+def _least_preferred(scores: HostScores, hosts: Ints64) -> int:
+    """Return the place of the host with the lowest score, of equals the last."""
+    return len(hosts) - 1 - int(scores.values[hosts][::-1].argmin())
 
 
 def fill(state: DomainSums, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
@@ -337,12 +369,12 @@ class SlotIndex:
         if not tally[before]:
             del tally[before]
 
-    def plan(self, request: PlanRequest) -> Plan | NoFit:
+    def plan(self, request: PlanRequest, scores: HostScores | None = None) -> Plan | NoFit:
         """Return the answer of `plan` for the current numbers."""
         check(self._tree, request)
-        return plan_on(self._spread if request.profile == "spread" else self._pack, request)
+        return plan_on(self._spread if request.profile == "spread" else self._pack, request, scores)
 
-    def plan_on_slots(self, slots: Ints64, request: PlanRequest) -> Plan | NoFit:
+    def plan_on_slots(self, slots: Ints64, request: PlanRequest, scores: HostScores | None = None) -> Plan | NoFit:
         """Return the answer of `plan` for other free slots per host, and the current scarce resource.
 
         The scarce resource is not summed up again, which is half of the time of `plan` on 10,000 hosts.
@@ -352,4 +384,4 @@ class SlotIndex:
         state = DomainSums(self._tree, sums, self._pack.scarce, request.profile == "spread")
         for level, (_, _, scarce) in enumerate(self._sums):
             state.share_scarce(level, scarce)
-        return plan_on(state, request)
+        return plan_on(state, request, scores)

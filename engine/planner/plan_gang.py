@@ -31,7 +31,7 @@ from engine.planner.gang import (
 )
 from engine.planner.plan import NoFit, no_fit
 from engine.planner.slices import grains
-from engine.planner.sums import DomainSums, domain_sums
+from engine.planner.sums import DomainSums, HostScores, domain_sums
 from engine.planner.tree import Bools, Ints64, Tree
 
 # Number of exchanges that are tried: leading pods are few.
@@ -139,6 +139,8 @@ def _state(capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, 
         spread=gang.profile == "spread",
         grain=batch.grain if batch.sliced else None,
         balanced=gang.profile == "balanced",
+        scores=capacity.scores,
+        count=batch.count,
     )
     state.used = batched.groups[batch.group].used
     return state
@@ -243,17 +245,36 @@ _MINIMUMS = 64
 
 
 def plan_gang(
-    tree: Tree, free: Ints64, gang: GangPlanRequest, scarce: Ints64 | None = None
+    tree: Tree,
+    free: Ints64,
+    gang: GangPlanRequest,
+    scarce: Ints64 | None = None,
+    scores: HostScores | None = None,
 ) -> GangPlan | NoFit | Undecided:
     """Place the pod sets of a gang on the hosts of `tree`, all or nothing.
 
-    `free` is [host, resource]: the free amounts (negative: nothing), without the kept pods; `scarce` as for `plan`.
-    NoFit is certain; Undecided means that the search of a gang of different pods needs more than `gang.steps`. When
-    fewer than all pods are enough to start, as many as fit are placed. Same arguments, same plan. Raises ValueError,
-    which names the argument, for invalid arguments.
+    `free` is [host, resource]: the free amounts (negative: nothing), without the kept pods; `scarce` and `scores` as
+    for `plan`. NoFit is certain; Undecided means that the search of a gang of different pods needs more than
+    `gang.steps`. When fewer than all pods are enough to start, as many as fit are placed. Same arguments, same plan.
+    Raises ValueError, which names the argument, for invalid arguments.
     """
-    capacity = HostCapacity(tree, free, scarce)
+    capacity = HostCapacity(tree, free, scarce, scores)
     check_gang(capacity, gang)
+    found = _plan_gang(capacity, gang)
+    if scores is None or not isinstance(found, GangPlan):
+        return found
+    # Another choice between equals may have led to more domains, or left room for fewer pods.
+    plain = _plan_gang(replace(capacity, scores=None), gang)
+    return found if not isinstance(plain, GangPlan) or _merit(found) <= _merit(plain) else plain
+
+
+def _merit(found: GangPlan) -> tuple[int, tuple[int, ...]]:
+    """Return a key that is lower for a plan of more pods, and of as many for one of fewer domains."""
+    return -sum(pods for one in found.pod_sets for _, pods in one.hosts), found.domains_used
+
+
+def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFit | Undecided:
+    tree = capacity.tree
     wanted = tuple(pods.count for pods in gang.pod_sets)
     if not tree.hosts:
         return NoFit(-1, 0, -1, 0, 0, None, 0 if len(wanted) == 1 else None)

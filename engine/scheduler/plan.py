@@ -6,7 +6,7 @@ The only way from a workload to the pure planner, used by the leader, by the web
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -202,6 +202,7 @@ def _plan_shapes(
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
+            scores=capacity.scores(_pods_by_shape(asks, shapes), topology),
             explain=(
                 lambda answer, ask: _no_fit_reason(
                     answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out, barred=barred
@@ -248,6 +249,7 @@ def _plan_equal_pods(
         slices=topology.slices(ask.slices),
     )
     scarce = scarce_of(shape, capacity)
+    scores = capacity.scores({shape: 1}, topology) if shape.preferred or capacity.soft_taints else None
     warm = capacity.slots(shape, topology, scarce=scarce)
     if left_out or emptied or barred:
         free = warm.slots.copy()
@@ -256,9 +258,9 @@ def _plan_equal_pods(
         free[[topology.tree.index[host] for host in left_out]] = 0
         for hosts in barred.values():
             np.copyto(free, 0, where=hosts)
-        answer = warm.plan_on_slots(free, request)
+        answer = warm.plan_on_slots(free, request, scores)
     else:
-        answer = warm.plan(request)
+        answer = warm.plan(request, scores)
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
     match answer:
@@ -305,6 +307,13 @@ def _levels(request: PlacementRequest) -> list[str | None]:
 def _placed_without_pods(ask: PodSetRequest) -> Placed:
     """Return the outcome for a request of no pods."""
     return Placed((PodSetPlan(ask.name, ()),), {}, True, "placed 0 pods", ask.require, ask.prefer)
+
+
+def _pods_by_shape(asks: Iterable[PodSetRequest], shapes: Mapping[str, Shape]) -> dict[Shape, int]:
+    pods: dict[Shape, int] = {}
+    for ask in asks:
+        pods[shapes[ask.name]] = pods.get(shapes[ask.name], 0) + ask.count
+    return pods
 
 
 def _tie_breaking_shape(shapes: Sequence[Shape]) -> Shape:

@@ -23,6 +23,7 @@ from engine.capacity.capacity import Capacity
 from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
+from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.resources.shape import repairable
@@ -74,12 +75,13 @@ def plan_pod_sets(
     capacity: Capacity,
     policy: Policy,
     scarce: Ints64,
+    scores: HostScores | None,
     explain: Callable[[NoFit, PodSetRequest], Outcome] | None,
 ) -> Outcome:
     """Return slots for every pod set, or for the gang's minimum of pods, or why there are none. Nothing is changed.
 
-    `scarce`: free amount by host of the resource that decides ties; `explain` returns the outcome for a pod set that
-    does not fit even alone; None: nobody asks why.
+    `scarce`: free amount by host of the resource that decides ties, `scores` after it; `explain` returns the outcome
+    for a pod set that does not fit even alone; None: nobody asks why.
     """
     tree = inputs.topology.tree
     hosts = [host for ranks in inputs.kept.values() for host in ranks.values()]
@@ -92,7 +94,7 @@ def plan_pod_sets(
         resources.free[vacated] = _free_resources(inputs, capacity, empty=True).free[vacated]
     for _ in range(_DEVICE_TRIES):
         try:
-            answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce)
+            answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce, scores)
         except ValueError:  # kept pods are not where the request wants them: another program put them there
             return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
         match answer:

@@ -61,7 +61,6 @@ TOLD: Mapping[str, Json] = {
     ),
     "a start-timeout on a kind that cannot be suspended": other("deployment", {**RACK, names.START_TIMEOUT: "10m"}),
     "a recover-timeout where the policy keeps gangs": raw_job({**RACK, names.RECOVER_TIMEOUT: "10m"}),
-    "preferred node affinity": raw_job(RACK, pod_spec=preferring("nodeAffinity")),
     "every preference": raw_job(RACK, pod_spec=EVERY_PREFERENCE),
 }
 
@@ -90,6 +89,7 @@ UNTOLD: Mapping[str, Json] = {
     "a pod group's minimum on several templates": other("tfjob", {}, workers("TFJob", 4, metadata={"labels": GROUP})),
     "a pod group's minimum of all pods": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "4"}),
     "a pod group's minimum without a group": raw_job(RACK, labels={names.POD_GROUP_MIN: "nine"}),
+    "preferred node affinity": raw_job(RACK, pod_spec=preferring("nodeAffinity")),
     "required node affinity": raw_job(
         RACK,
         pod_spec={

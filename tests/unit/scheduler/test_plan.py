@@ -9,14 +9,17 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Node, Taint
+from engine.api.pod import PreferredTerm, SelectorRequirement, SelectorTerm, Toleration
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
-from tests.support.cluster_records import gpu_nodes, job, node, placement, shape
+from tests.support.cluster_records import gpu_nodes, job, node, placement, pod_set, shape, spec
 from tests.support.leader import Leader
+
+RACK = "cloud.provider.com/topology-rack"
 
 
 def plan_on(
@@ -362,3 +365,82 @@ def test_a_balanced_gang_of_a_minimum_is_divided_as_far_as_it_fits() -> None:
     annotations = {**BALANCED, names.MIN_AVAILABLE: "8"}
     outcome = plan_on(gpu_nodes(1, 2, 4), replace(job(count=12), annotations=annotations))
     assert shares_of(outcome, 1) == [4, 4]
+
+
+# -- what pods prefer ------------------------------------------------------------------------------------------------
+
+
+def wishing(*racks: tuple[str, int]) -> tuple[PreferredTerm, ...]:
+    """Preferred racks with weights."""
+    return tuple(
+        PreferredTerm(weight, SelectorTerm((SelectorRequirement(RACK, "In", (rack,)),), ())) for rack, weight in racks
+    )
+
+
+def with_wish(workload: Workload, wish: tuple[PreferredTerm, ...]) -> Workload:
+    pod_sets = [
+        replace(one, template=replace(one.template, shape=replace(one.template.shape, preferred=wish)))
+        for one in workload.pod_sets
+    ]
+    return replace(workload, pod_sets=tuple(pod_sets))
+
+
+def racks_of(outcome: Outcome) -> set[str]:
+    assert isinstance(outcome, Placed), outcome
+    return {slot.host.rpartition("-")[0] for one in outcome.pod_sets for slot in one.slots}
+
+
+@pytest.mark.parametrize("require", ["rack", "host", None])
+def test_of_equal_racks_the_preferred_one(require: str | None) -> None:
+    """By weight, and only between equals: without a wish the first, with one for a rack of their own all the same."""
+    count = 1 if require == "host" else 3
+    plain = job(count=count, require=require)
+    if require is None:
+        plain = replace(plain, annotations={names.UNCONSTRAINED: "true"})
+    assert racks_of(plan_on(gpu_nodes(2, 2, 4), plain)) == {"b0-r0"}
+    wish = wishing(("b0-r1", 10), ("b1-r1", 40), ("b1-r0", 30))
+    assert racks_of(plan_on(gpu_nodes(2, 2, 4), with_wish(plain, wish))) == {"b1-r1"}
+
+
+def test_a_fuller_rack_counts_more_than_a_wish() -> None:
+    """Empty racks stay empty."""
+    wish = with_wish(job(count=2), wishing(("b1-r1", 100)))
+    assert racks_of(plan_on(gpu_nodes(2, 2, 4), wish, placed={"b0-r1-h0": 1})) == {"b0-r1"}
+
+
+def test_of_the_racks_of_a_preferred_level_the_wished_ones() -> None:
+    """Two racks are needed: of equal ones the two with the highest weights."""
+    wish = wishing(("b0-r3", 50), ("b0-r1", 30), ("b0-r2", 10))
+    wanted = with_wish(replace(job(count=8), annotations={names.PREFER: "rack"}), wish)
+    assert racks_of(plan_on(gpu_nodes(1, 4, 4), wanted)) == {"b0-r1", "b0-r3"}
+
+
+def test_a_soft_taint_is_avoided_unless_it_is_tolerated() -> None:
+    """PreferNoSchedule; where there is no other room it is no obstacle."""
+    soft = Taint("gone-soon", "", "PreferNoSchedule")
+    nodes = [replace(one, taints=(soft,)) if one.name.startswith("b0-r0") else one for one in gpu_nodes(1, 2, 4)]
+    assert racks_of(plan_on(nodes, job(count=4))) == {"b0-r1"}
+    assert racks_of(plan_on(nodes, job(count=4), placed={"b0-r1-h0": 1})) == {"b0-r0"}
+    tolerant = job(count=4)
+    shape_of = replace(tolerant.pod_sets[0].template.shape, tolerations=(Toleration("gone-soon", "Exists", "", ""),))
+    template = replace(tolerant.pod_sets[0].template, shape=shape_of)
+    tolerant = replace(tolerant, pod_sets=(replace(tolerant.pod_sets[0], template=template),))
+    assert racks_of(plan_on(nodes, tolerant)) == {"b0-r0"}
+
+
+def test_a_gang_of_several_pod_sets_goes_where_its_pods_wish_most() -> None:
+    """Ten workers outvote their leader."""
+    leader, workers = wishing(("b0-r2", 100)), wishing(("b0-r1", 100))
+    gang = replace(
+        job(),
+        pod_sets=(
+            pod_set("leader", count=1, template=spec(shape=replace(shape(gpu=1), preferred=leader))),
+            pod_set("workers", count=3, template=spec(shape=replace(shape(gpu=8), preferred=workers))),
+        ),
+    )
+    assert racks_of(plan_on(gpu_nodes(1, 3, 4), gang)) == {"b0-r1"}
+
+
+def test_wishes_for_what_no_node_has_change_nothing() -> None:
+    wish = wishing(("nowhere", 100))
+    assert plan_on(gpu_nodes(2, 2, 4), with_wish(job(), wish)) == plan_on(gpu_nodes(2, 2, 4), job())

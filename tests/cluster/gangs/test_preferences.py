@@ -1,0 +1,72 @@
+"""What pods prefer decides between equally good places, as the stock scheduler decides for a pod alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.gang_steps import delete_job, patch_node
+from tests.support.gangs import Namespace, prefer, require
+
+pytestmark = pytest.mark.timeout(120)
+GENERATION = "example.com/generation"
+KEY = "example.com/leave-free"
+
+
+def preferring(*values: tuple[str, int]) -> dict[str, Any]:
+    """A pod spec that prefers nodes of these generations, with weights."""
+    terms = [
+        {
+            "weight": weight,
+            "preference": {"matchExpressions": [{"key": GENERATION, "operator": "In", "values": [value]}]},
+        }
+        for value, weight in values
+    ]
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def lands(gangs: Namespace, name: str, pods: int, **options: Any) -> set[str]:
+    """The hosts of a Job, which is deleted again; one without annotations is placed by the stock scheduler alone."""
+    gangs.submit(name, pods=pods, **options)
+    found = set(gangs.all_bound(name, pods).values())
+    delete_job(gangs, name)
+    eventually(lambda: not gangs.pods(name), message=f"the pods of {name} are gone")
+    return found
+
+
+def test_of_equal_racks_and_hosts_the_preferred_are_taken(gangs: Namespace) -> None:
+    """By weight; the plain pod goes there by the stock scheduler, the gang by us."""
+    hosts = gangs.fleet.grid("1x3x2")
+    for host, value in zip(hosts, ("old", "old", "new", "new", "newest", "newest"), strict=True):
+        patch_node(gangs.client, host, {"metadata": {"labels": {GENERATION: value}}})
+    wish = preferring(("new", 80), ("newest", 20))
+    assert lands(gangs, "plain", 1, pod_spec=wish) <= set(hosts[2:4])
+    assert lands(gangs, "gang", 2, annotations=require("rack"), pod_spec=wish) == set(hosts[2:4])
+    assert lands(gangs, "one", 1, annotations=require("host"), pod_spec=wish) <= set(hosts[2:4])
+    assert lands(gangs, "newest", 2, annotations=require("rack"), pod_spec=preferring(("newest", 1))) == set(hosts[4:])
+    assert lands(gangs, "no-wish", 2, annotations=require("rack")) == set(hosts[:2])
+
+
+def test_a_preferred_host_costs_no_domain(gangs: Namespace) -> None:
+    """One preferred host in each rack: the gang stays in one rack."""
+    hosts = gangs.fleet.grid("1x2x2")
+    for host in (hosts[1], hosts[3]):
+        patch_node(gangs.client, host, {"metadata": {"labels": {GENERATION: "new"}}})
+    found = lands(gangs, "gang", 2, annotations=prefer("rack"), pod_spec=preferring(("new", 100)))
+    assert len({gangs.fleet.rack_of(host) for host in found}) == 1
+
+
+def test_a_host_that_is_better_left_free_is_taken_last(gangs: Namespace) -> None:
+    """PreferNoSchedule on a rack: the plain pod and the gang avoid it, one that tolerates it does not mind."""
+    hosts = gangs.fleet.grid("1x2x2")
+    for host in hosts[:2]:
+        patch_node(gangs.client, host, {"spec": {"taints": [{"key": KEY, "value": "", "effect": "PreferNoSchedule"}]}})
+    assert lands(gangs, "plain", 1) <= set(hosts[2:])
+    assert lands(gangs, "gang", 2, annotations=require("rack")) == set(hosts[2:])
+    tolerant = {"tolerations": [{"key": KEY, "operator": "Exists", "effect": "PreferNoSchedule"}]}
+    assert lands(gangs, "tolerant", 2, annotations=require("rack"), pod_spec=tolerant) == set(hosts[:2])
+    gangs.submit("first", pods=2, annotations=require("rack"))
+    gangs.submit("second", pods=2, annotations=require("rack"))
+    assert {*gangs.all_bound("first", 2).values(), *gangs.all_bound("second", 2).values()} == set(hosts)
