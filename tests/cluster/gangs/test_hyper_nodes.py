@@ -91,8 +91,13 @@ def test_a_gang_lands_in_one_hyper_node_and_stays_within_it(
     replaced(gangs, "one", 0, pod["metadata"]["uid"])
     assert set(gangs.all_bound("one", 2).values()) == landed["one"]
     HYPER_NODES.remove(gangs.client)
-    eventually(lambda: "must be one of" in refusal(gangs, asks), timeout=60, message=lambda: refusal(gangs, asks))
-    eventually(lambda: "no topology hypernodes" in status_of(gangs, "both").get("message", ""))
+    eventually(
+        lambda: '"hypernodes": allowed:' in refusal(gangs, asks), timeout=60, message=lambda: refusal(gangs, asks)
+    )
+    eventually(
+        lambda: status_of(gangs, "both").get("reason") in ("UnknownLevel", "UnknownTopology"),
+        message=lambda: f"the waiting gang says what is gone: {status_of(gangs, 'both')}",
+    )
     assert set(gangs.bound("one").values()) == landed["one"]
 
 
