@@ -6,12 +6,17 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from engine.policy.model import Policy, PolicyError, parse_policy
 from webhook.admission.budget import REVIEW_CPU
+from webhook.commands.completion import VARIABLE, completion
+from webhook.commands.fits import fits
+from webhook.commands.gangs import gangs
+from webhook.commands.topology import topology
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import Settings, SettingsError, own_identity, own_namespace
 
@@ -39,8 +44,9 @@ class OneLineErrors(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the command; in standalone mode (the default) exit with its status."""
+        called = prog_name or ("kubectl topogate" if Path(sys.argv[0]).name == "kubectl-topogate" else None)
         try:
-            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            status = super().main(args, called, complete_var or VARIABLE, standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             if not standalone_mode:
                 raise
@@ -67,6 +73,10 @@ class OneLineErrors(click.Group):
 @click.version_option(package_name="topogate", prog_name="topogate")
 def main() -> None:
     """Topology-aware gang placement for Kubernetes, beside the stock kube-scheduler."""
+
+
+for _command in (topology, gangs, fits, completion):
+    main.add_command(_command)
 
 
 @main.command()
@@ -307,9 +317,9 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
     click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=True)
     for warning in policy_warnings(parsed):
         click.echo(f"warning: {warning}", err=True)
-    for topology in topologies:
-        levels = ", ".join(level.name for level in topology.levels)
-        click.echo(f"topology {topology.name} ({levels}): {covered(topology)}", err=True)
+    for one in topologies:
+        levels = ", ".join(level.name for level in one.levels)
+        click.echo(f"topology {one.name} ({levels}): {covered(one)}", err=True)
     if rights := extra_rights_page(parsed):
         click.echo(rights, nl=False)
     empty = [(topology.name, why) for topology in topologies if (why := uncovered(topology))]

@@ -8,7 +8,7 @@ topology at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -237,6 +237,13 @@ class Capacity:
         """Return the pods still to come, by pod set: their number and the requests of each."""
         pod_sets = self._reservations.get(key, {}).values()
         return [(sum(one.count for one in hosts.values()), next(iter(hosts.values())).requests) for hosts in pod_sets]
+
+    def reservations(self) -> Iterator[tuple[ReservationKey, str, Reserved]]:
+        """Yield all that is reserved: the key, the host, and the pods to come there; of several pod sets, each."""
+        for key, pod_sets in self._reservations.items():
+            for hosts in pod_sets.values():
+                for host, reserved in hosts.items():
+                    yield key, host, reserved
 
     def reserving(self) -> list[ReservationKey]:
         """Return the keys that have a reservation."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from hack.reference.cli_page import cli_page
+from hack.reference.cli_page import ANSWERS, cli_page
 from hack.reference.kind_entries_page import kind_entries_page
 from hack.reference.kinds_page import kinds_page
 from hack.reference.manifest_pages import webhooks_page, workloads_role_page
 from hack.reference.messages_page import messages_page
 from hack.reference.policy_page import policy_page
 from hack.reference.rooms_picture import rooms_picture
-from hack.reference.schemas import kind_entry_schema, policy_schema, schema_text, simulate_schema
+from hack.reference.schemas import answer_schema, kind_entry_schema, policy_schema, schema_text, simulate_schema
 from local.controllers.catalogue import how_tested
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -28,6 +28,10 @@ def pages() -> dict[str, str]:
         "schemas/policy.schema.json": schema_text(policy_schema()),
         "schemas/kind-entry.schema.json": schema_text(kind_entry_schema()),
         "schemas/simulate.schema.json": schema_text(simulate_schema()),
+        **{
+            f"schemas/{command.replace(' ', '-')}.schema.json": schema_text(answer_schema(model, command))
+            for command, model in ANSWERS.items()
+        },
         "docs/images/rooms.svg": rooms_picture(_ROOT),
         "docs/reference/policy.md": policy_page(),
         "docs/reference/messages.md": messages_page(),

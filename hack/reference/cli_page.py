@@ -1,4 +1,4 @@
-"""The reference page of the command line: the help of every command, and the keys of what `simulate` prints."""
+"""The reference page of the command line: the help of every command, and the keys of what commands print as JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
 from webhook.cli import main as topogate
+from webhook.queries.model import FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
 
 HELP_COLUMNS: Final = 100
+ANSWERS: Final[dict[str, type[BaseModel]]] = {
+    "topology show": TopologiesAnswer,
+    "gangs": GangsAnswer,
+    "fits": FitsAnswer,
+}
 _VERDICTS: Final[dict[Verdict, str]] = {
     "placed": "It would start now; `podSets[].assignment` says where.",
     "waits": "Not now: `reason` and `message` say why.",
@@ -30,8 +36,8 @@ def cli_page() -> str:
         "<!-- Generated from webhook/cli.py by `python -m hack.reference`; do not edit. -->",
         "",
         "`topogate` is in the image; `make setup` installs it as `.venv/bin/topogate`. Exit status 0: done; 1: a "
-        "negative answer; 2: wrong use or bad input, with one line on stderr. A link to it named `kubectl-topogate` "
-        "on the PATH makes it a kubectl plugin: `kubectl topogate ...`.",
+        "negative answer; 2: wrong use or bad input, with one line on stderr. `kubectl-topogate` beside it is the same "
+        "program: with both on the PATH, `kubectl topogate ...` works as a plugin.",
     ]
     settings = {**topogate.context_settings, "terminal_width": HELP_COLUMNS, "max_content_width": HELP_COLUMNS}
     for context in _contexts(click.Context(topogate, info_name="topogate", **settings)):
@@ -51,6 +57,18 @@ def cli_page() -> str:
         "|---|---|",
         *(f"| `{verdict}` | {meaning} |" for verdict, meaning in _VERDICTS.items()),
     ]
+    for command, model in ANSWERS.items():
+        lines += [
+            "",
+            f"## What {command} prints with -o json",
+            "",
+            "Every key is always present; null stands for what is not known. "
+            f"`schemas/{command.replace(' ', '-')}.schema.json` has the same content as a JSON Schema.",
+            "",
+            "| key | meaning |",
+            "|---|---|",
+            *(f"| `{key}` | {meaning} |" for key, meaning in _keys(model, "")),
+        ]
     return "\n".join(lines) + "\n"
 
 

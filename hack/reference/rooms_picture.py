@@ -17,6 +17,8 @@ _WORDS: Final = {
     "webhook.cli": "the command line",
     "webhook.service": "one replica, put together",
     "webhook.simulate": "the simulate command",
+    "webhook.commands": "what asks a live cluster",
+    "webhook.queries": "answers about a snapshot",
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",

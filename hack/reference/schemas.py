@@ -1,9 +1,11 @@
-"""The JSON Schemas under `schemas/`: of the policy, of the entry of a workload kind, and of what `simulate` prints."""
+"""The JSON Schemas under `schemas/`: of the policy, of the entry of a workload kind, and of what commands print."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from engine.api.duration import format_duration
 from engine.kinds.schema import KindEntry
@@ -39,6 +41,12 @@ def simulate_schema() -> dict[str, Any]:
     """Return the JSON Schema of what `topogate simulate -o json` prints."""
     schema = _tidy(Simulation.model_json_schema(by_alias=True, mode="serialization"))
     return {"$schema": _DIALECT, "title": "Topogate simulation", **schema}
+
+
+def answer_schema(model: type[BaseModel], command: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a command that asks a cluster prints with `-o json`."""
+    schema = _tidy(model.model_json_schema(by_alias=True, mode="serialization"))
+    return {"$schema": _DIALECT, "title": f"topogate {command}", **schema}
 
 
 def _tidy(schema: Any) -> Any:

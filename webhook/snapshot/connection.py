@@ -35,6 +35,8 @@ def connect_as_caller(*, kubeconfig: str | None = None, context: str | None = No
     """
     if kubeconfig is not None and not Path(kubeconfig).is_file():
         raise ConnectionProblem(f"{sanitize(kubeconfig, 200)}: no such kubeconfig")
+    # The client's library reads the variable once, when it is imported.
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG") or None
     if kubeconfig is None and context is None and in_cluster():
         namespace = _own_namespace()
     else:
@@ -57,7 +59,7 @@ def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
     # Half a second of imports that no command pays which asks no cluster.
     from kubernetes.config import list_kube_config_contexts
 
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    where = kubeconfig or "~/.kube/config"
     try:
         contexts, active = list_kube_config_contexts(config_file=kubeconfig)
     except Exception as error:  # the loader raises whatever YAML and the file system raise

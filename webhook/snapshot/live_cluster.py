@@ -23,7 +23,6 @@ from engine.cluster.workloads import job, owned, workload_or_stub
 from engine.kinds.read import UnreadableWorkload
 from engine.policy.model import Policy
 from engine.topology.objects import PLURAL
-from engine.topology.topology import left_out
 from webhook.snapshot.cluster import DEVICE, STORES, TOPOLOGIES
 from webhook.snapshot.files import FileObject
 
@@ -60,7 +59,6 @@ def live_cluster(
     notes = bad[:_MOST_NOTES]
     if len(bad) > _MOST_NOTES:
         notes.append(f"{plural(len(bad) - _MOST_NOTES, 'more object')} cannot be read")
-    notes += [f"topology {sanitize(name)}: {why}" for name, one in view.topologies.items() if (why := left_out(one))]
     return view, notes
 
 

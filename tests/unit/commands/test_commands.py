@@ -1,0 +1,256 @@
+"""The commands that ask a cluster, from the words of the command line to output, remarks and exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.fake_api import Answer, FakeApi, Stall
+from tests.support.simulation import pod
+from tests.unit.commands.conftest import Topogate, forbid, put
+from webhook.cli import main
+from webhook.commands import asking
+from webhook.commands.completion import VARIABLE
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_topology_show_prints_the_racks(topogate: Topogate) -> None:
+    done = topogate("topology", "show")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("topology default (block, rack, host): 16 hosts, 128 GPUs: 64 used, 8 reserved, 8 out")
+    assert lines[1].split() == [
+        "BLOCK",
+        "RACK",
+        "HOSTS",
+        "FREE",
+        "GPUS",
+        "GPUS",
+        "FREE",
+        "LARGEST",
+        "GANG",
+        "OUT",
+        "OF",
+        "USE",
+    ]
+    assert lines[-1] == "not in this topology: 1 node: stray (no label block)"
+
+
+def test_topology_show_as_data(topogate: Topogate) -> None:
+    found = json.loads(topogate("topology", "show", "--level", "host", "-o", "json").stdout)
+    assert len(found["topologies"][0]["nodes"]) == 16
+    again = yaml.safe_load(topogate("topology", "show", "--level", "host", "-o", "yaml").stdout)
+    assert again["topologies"] == found["topologies"]
+
+
+def test_gangs_are_those_of_the_contexts_namespace(topogate: Topogate) -> None:
+    assert [line.split()[0] for line in topogate("gangs").stdout.splitlines()[1:]] == [
+        "job/wide",
+        "job/small",
+        "job/huge",
+        "job/train",
+    ]
+    assert "job/later" in topogate("gangs", "--context", "bobs").stdout
+    assert "job/later" in topogate("gangs", "-n", "bob").stdout
+    every = topogate("gangs", "-A", "-n", "bob")
+    assert every.stdout.splitlines()[0].startswith("NAMESPACE")
+    assert len(every.stdout.splitlines()) == 6
+    assert topogate("gangs", "-n", "carol").stdout == "no gangs found\n"
+
+
+def test_fits_ends_with_a_status_for_scripts(topogate: Topogate) -> None:
+    assert topogate("fits", "-n", "2", "--require", "rack").exit_code == 0
+    missed = topogate("fits", "-n", "4", "--require", "rack")
+    assert (missed.exit_code, missed.stderr) == (1, "")
+    assert missed.stdout.splitlines()[0] == "4 pods x 8 GPUs, require rack, topology default: does not fit now"
+    assert json.loads(topogate("fits", "-n", "4", "--require", "rack", "-o", "json").stdout)["fits"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("topology", "show", "--topology", "ib"), 'topogate: no topology "ib"; there are: default\n'),
+        (("topology", "show", "--level", "rak"), 'topogate: no level "rak"; there are: block, rack, host\n'),
+        (("topology", "show", "--gpus", "-1"), "topogate: Invalid value for '--gpus': -1 is not in the range"),
+        (("fits", "--gpus", "8"), "topogate: Missing option '-n' / '--pods'."),
+        (("fits", "-n", "0"), "topogate: Invalid value for '-n' / '--pods': 0 is not in the range"),
+        (("fits", "-n", "many"), "topogate: Invalid value for '-n' / '--pods': 'many' is not a valid integer range"),
+        (("fits", "-n", "4", "--require", "rak"), 'topogate: --require: Unsupported value: "rak": allowed: block'),
+        (("gangs", "-o", "xml"), "topogate: Invalid value for '-o' / '--output': 'xml' is not one of"),
+        (("gangs", "--context", "mins"), 'topogate: no context "mins" in '),
+        (("gangs", "--kubeconfig", "/no/such\nfile"), "topogate: /no/such\\nfile: no such kubeconfig\n"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(topogate: Topogate, words: tuple[str, ...], text: str) -> None:
+    done = topogate(*words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(text), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_tenant_gets_his_gangs_and_is_told_what_is_not_known(server: FakeApi, topogate: Topogate) -> None:
+    """The rights of a namespace alone: own rows, the stored reasons, every missing right in one line; no error."""
+    forbid(server, "nodes", "resourcequotas", "topogate-policy")
+    forbid(server, "pods", "jobs", "placements", except_in="alice")
+    done = topogate("gangs", "-A")
+    assert done.exit_code == 0
+    rows = [line.split()[:3] for line in done.stdout.splitlines()[1:]]
+    assert ["alice", "job/train", "Running"] in rows
+    assert ["alice", "job/wide", "Waiting"] in rows
+    assert all(row[0] == "alice" for row in rows)
+    told = done.stderr.splitlines()
+    assert "topogate: pods of namespaces other than alice cannot be read: free capacity is not known" in told
+    assert "topogate: nodes cannot be read: topologies and free capacity are not known" in told
+    assert any(line.startswith("topogate: configmaps cannot be read (in namespace topogate-system)") for line in told)
+    missed = topogate("fits", "-n", "4")
+    assert (missed.exit_code, missed.stdout) == (2, "")
+    assert "free capacity is not known" in missed.stderr
+
+
+def test_a_cluster_without_topogate_is_told_in_one_line(server: FakeApi, topogate: Topogate) -> None:
+    server.uninstall("topogate.dev/v1alpha1", "placements")
+    for words in (("gangs",), ("topology", "show"), ("fits", "-n", "4")):
+        done = topogate(*words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr == (
+            "topogate: this cluster has no placements.topogate.dev (CustomResourceDefinition): "
+            "Topogate is not installed there\n"
+        )
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(server: FakeApi, topogate: Topogate) -> None:
+    server.fault(Answer(503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "starting"}), times=1000)
+    done = topogate("gangs")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "topogate: the API server cannot be asked: 503 ServiceUnavailable: starting\n"
+
+
+def test_nobody_listens(kubeconfig: Path, topogate: Topogate) -> None:
+    config = json.loads(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
+    kubeconfig.write_text(json.dumps(config))
+    done = topogate("topology", "show")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch(r"topogate: the API server cannot be asked: .*refused\n", done.stderr), done.stderr
+
+
+def test_a_long_reading_is_told_after_two_seconds(
+    server: FakeApi, topogate: Topogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "SILENT_FOR", 0.0)
+    shown = threading.Event()
+    show = asking.Progress._show
+
+    def watched(self: asking.Progress) -> None:
+        show(self)
+        shown.set()
+
+    monkeypatch.setattr(asking.Progress, "_show", watched)
+    server.fault(Stall(shown, then_work=True), when=lambda one: one.path == "/api/v1/nodes")
+    done = topogate("gangs")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("topogate: reading the cluster, ")
+    assert done.stderr.count("\n") == 1
+
+
+class Watching:
+    """A command with --watch in a process of its own."""
+
+    def __init__(self, kubeconfig: Path, *words: str) -> None:
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "webhook.cli", *words, "--watch", "--interval", "1"]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self._lines = iter(self.process.stdout)
+
+    def until(self, text: str) -> None:
+        """Read lines until one contains a text."""
+        for line in self._lines:
+            if text in line:
+                return
+        raise AssertionError(f"ended without {text!r}: {self.process.stderr.read() if self.process.stderr else ''}")
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send a signal; return the exit status and what was printed on standard error."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+
+def test_watch_prints_what_changes_until_ctrl_c(server: FakeApi, kubeconfig: Path) -> None:
+    """A failed reading in between is told and tried again; Ctrl-C is a clean end."""
+    watching = Watching(kubeconfig, "topology", "show", "-o", "json")
+    try:
+        watching.until('"used":64')
+        server.fault(
+            Answer(503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "restart"}),
+            when=lambda one: "configmaps" in one.path,
+        )
+        put(server, pod("more", "b1-r1-h3", namespace="bob"))
+        watching.until('"used":72')
+        status, errors = watching.end(signal.SIGINT)
+    finally:
+        watching.process.kill()
+    assert status == 0
+    assert errors == "topogate: the API server cannot be asked: 503 ServiceUnavailable: restart; trying again\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_the_program(topogate: Topogate, shell: str) -> None:
+    done = topogate("completion", shell)
+    assert done.exit_code == 0
+    assert f"{VARIABLE}={shell}_complete" in done.stdout
+    assert "topogate" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["top"], {"topology"}),
+        (["topology", ""], {"show"}),
+        (["topology", "show", "--le"], {"--level"}),
+        (["gangs", "-o", "w"], {"wide"}),
+    ],
+)
+def test_words_are_completed_for_bash_and_for_kubectl(tmp_path: Path, typed: list[str], expected: set[str]) -> None:
+    """The scripts run as kubectl and bash would: the program under its name on the PATH."""
+    program = tmp_path / "topogate"
+    program.write_text(
+        f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -c \'import sys; sys.argv[0] = "topogate"; '
+        'from webhook.cli import main; main()\' "$@"\n'
+    )
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = subprocess.run(
+        [program, "completion", "kubectl"], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    plugin = tmp_path / "kubectl_complete-topogate"
+    plugin.write_text(script)
+    plugin.chmod(0o755)
+    done = subprocess.run([plugin, *typed], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    *words, directive = done.stdout.split()
+    assert (set(words), directive) == (expected, ":4")
+
+
+def test_the_program_is_a_kubectl_plugin_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-topogate", "gangs", "--help"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: kubectl topogate gangs [OPTIONS]")

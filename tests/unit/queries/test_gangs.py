@@ -1,0 +1,210 @@
+"""Gangs: place, phase, the queue as the leader sees it, the planner's answer now, and when they can start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.support.golden import golden
+from tests.support.simulation import grid, job, pod, priority_class
+from tests.support.snapshots import TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
+from tests.unit.queries.test_topologies import printed
+from webhook.queries.forecast import endings, forecasts
+from webhook.queries.gangs import gangs, waiting_gangs
+from webhook.queries.model import GangAnswer, GangsAnswer
+from webhook.queries.names import place_text
+from webhook.queries.text import gangs_text
+from webhook.snapshot.snapshot import Snapshot, Unread
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "gangs.schema.json").read_text())
+
+
+def by_name(answer: GangsAnswer) -> dict[str, GangAnswer]:
+    return {one.name: one for one in answer.gangs}
+
+
+def test_the_tables() -> None:
+    busy = snapshot(busy_cluster())
+    tenant = replace(busy, unread=(Unread("pods", except_in="alice"),))
+    golden(
+        "gangs",
+        {
+            "of all namespaces": printed(gangs_text(gangs(busy), namespaces=True)),
+            "of all namespaces, wide": printed(gangs_text(gangs(busy), namespaces=True, wide=True)),
+            "of one namespace": printed(gangs_text(gangs(busy, namespace="bob"), namespaces=False)),
+            "pods of other namespaces cannot be read": printed(
+                gangs_text(gangs(tenant, namespace="alice"), namespaces=False, wide=True)
+            ),
+            "none": printed(gangs_text(gangs(busy, namespace="carol"), namespaces=False)),
+        },
+    )
+
+
+def test_waiting_gangs_come_first_in_the_order_of_the_queue() -> None:
+    """By priority, then age; a position counts all namespaces, whichever are shown; who never fits does not queue."""
+    objects = [
+        *busy_cluster(),
+        priority_class("high", 1000),
+        waits("urgent", 4, {"require": "rack"}, minute=28, namespace="bob"),
+    ]
+    objects[-1]["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    found = gangs(snapshot(objects))
+    assert [one.name for one in found.gangs] == ["urgent", "wide", "later", "small", "huge", "train"]
+    assert [(one.position, one.queued) for one in found.gangs[:4]] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert found.gangs[0].priority == 1000
+    assert {(one.name, one.position, one.queued) for one in found.gangs[4:]} == {
+        ("huge", None, None),
+        ("train", None, None),
+    }
+    assert [one.position for one in gangs(snapshot(objects), namespace="alice").gangs] == [2, 4, None, None]
+
+
+def test_the_answer_is_the_planners_and_not_the_stored_message() -> None:
+    """A gang that waits by its status fits now; one whose numbers have changed gets those of this moment."""
+    found = by_name(gangs(snapshot(busy_cluster())))
+    assert (found["wide"].reason, found["wide"].fits_now) == ("Fragmented", False)
+    assert found["wide"].message.startswith("needs 4 hosts in one rack; best is b1-r0 with 2")
+    assert found["small"].fits_now is True
+    assert found["small"].message.endswith("would place 2 pods in b1 / b1-r0 (2 hosts)")
+    assert found["huge"].reason == "GangTooLarge"
+    assert found["wide"].waiting_seconds == 30 * 60 - 605
+    assert found["small"].waiting_seconds == 600  # since it was created: no status yet
+
+
+def test_a_gang_with_slots_tells_where_it_is() -> None:
+    train = by_name(gangs(snapshot(busy_cluster())))["train"]
+    assert (train.phase, train.place, train.gpus) == ("Running", "b0/b0-r0", 24)
+    assert (train.pods.bound, train.pods.wanted) == (2, 3)
+    assert train.hosts == ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2")
+    assert train.domains == (("b0", "b0-r0"),)
+    assert (train.start, train.waiting_seconds, train.fits_now) == (None, None, None)
+
+
+def test_a_start_is_known_where_what_runs_declares_its_end() -> None:
+    """`fill` holds three hosts of rack b0-r1 until 01:00; the first in the queue gets the rack, the second does not."""
+    found = by_name(gangs(snapshot(busy_cluster())))
+    wide, later = found["wide"].start, found["later"].start
+    assert wide is not None
+    assert later is not None
+    assert (wide.by, wide.after) == ("2026-01-01T01:00:00Z", ("others/job/fill",))
+    assert (later.by, later.after) == (None, ())
+    assert found["huge"].start is None
+
+
+def test_gangs_with_deadlines_end_with_all_they_hold() -> None:
+    """A gang's reservations go with it, and one whose deadline is over counts as ending now."""
+    objects = [
+        *grid(1, 1, 2),
+        *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h1": ("b0/b0-r0", 1)}, bound=1),
+        waits("next", 2, {"require": "rack"}),
+    ]
+    objects[2]["spec"]["activeDeadlineSeconds"] = 60
+    found = by_name(gangs(snapshot(objects)))
+    start = found["next"].start
+    assert start is not None
+    assert (start.by, start.after) == ("2026-01-01T00:30:00Z", ("alice/job/train",))
+
+
+def test_what_is_placed_meanwhile_takes_its_room_from_those_behind() -> None:
+    """Two racks come free one after the other: each for the next in the queue."""
+    objects = [
+        *grid(1, 2, 2),
+        *runs("first", ["b0-r0-h0", "b0-r0-h1"], deadline=3600),
+        *runs("second", ["b0-r1-h0", "b0-r1-h1"], deadline=7200),
+        *(waits(f"w{number}", 2, {"require": "rack"}, minute=number) for number in range(3)),
+    ]
+    starts = [one.start.by if one.start else "" for one in gangs(snapshot(objects)).gangs]
+    assert starts == ["2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", None]
+
+
+def test_pods_without_an_owner_end_by_their_own_deadline() -> None:
+    bare = pod("bare", "b0-r0-h0", uid="bare")
+    bare["spec"]["activeDeadlineSeconds"] = 3600
+    bare["status"]["startTime"] = "2026-01-01T00:00:00Z"
+    owned = json.loads(json.dumps(bare)) | {"metadata": {"name": "owned", "namespace": "others", "uid": "owned"}}
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    ]
+    owned["spec"]["nodeName"] = "b0-r0-h1"
+    found = endings(snapshot([*grid(1, 1, 2), bare, owned]))
+    assert [(one.at, one.name) for one in found] == [(TAKEN + 1800, "others/pod/bare")]  # the other is made again
+
+
+def test_a_forecast_leaves_the_state_as_it_was() -> None:
+    found = snapshot(busy_cluster())
+
+    def state(one: Snapshot) -> object:
+        hosts = [host.name for host in one.view.stores.nodes.values()]
+        placements = sorted(item.key for item in one.view.stores.placements.values())
+        return {host: one.view.capacity.free(host) for host in hosts}, placements, one.view.gangs.keys()
+
+    before = state(found)
+    first = gangs(found)
+    assert state(found) == before
+    assert gangs(found) == first
+    assert gangs(snapshot(busy_cluster())) == first
+
+
+def test_the_work_of_a_forecast_is_bounded() -> None:
+    found = snapshot(busy_cluster())
+    waiting = sorted(waiting_gangs(found), key=lambda gang: gang.workload.created)
+    assert len(forecasts(found, waiting, plans=2)) == 2
+    assert forecasts(found, waiting, plans=0) == {}
+
+
+def test_what_a_tenant_may_not_know_is_left_out() -> None:
+    """Without the pods of others no position, no start: the stored reason is all there is."""
+    tenant = replace(snapshot(busy_cluster()), unread=(Unread("pods", except_in="alice"),))
+    wide = by_name(gangs(tenant, namespace="alice"))["wide"]
+    assert (wide.reason, wide.message) == ("Fragmented", "old")
+    assert (wide.position, wide.queued, wide.start, wide.fits_now) == (None, None, None, None)
+
+
+def test_suspended_and_invalid_gangs_wait_and_do_not_queue() -> None:
+    stopped = job("stopped", 2, {"require": "rack"}, suspend=True)
+    stopped["metadata"] |= {"uid": "stopped", "namespace": "alice"}
+    wrong = waits("wrong", 2, {"require": "rak"})
+    found = by_name(gangs(snapshot([*grid(1, 1, 4), stopped, wrong, waits("good", 2, {"require": "rack"})])))
+    assert (found["wrong"].reason, found["wrong"].position) == ("UnknownLevel", None)
+    assert "allowed: block, rack, host" in found["wrong"].message
+    assert found["stopped"].position is None
+    assert (found["good"].position, found["good"].queued) == (1, 1)
+
+
+def test_jobs_that_ask_for_nothing_are_no_gangs() -> None:
+    assert gangs(snapshot([*grid(1, 1, 1), *runs("fill", ["b0-r0-h0"])])).gangs == ()
+
+
+@pytest.mark.parametrize(
+    ("domains", "hosts", "levels", "text"),
+    [
+        ([("b0", "r1")], ["h1", "h2"], ("block", "rack"), "b0/r1"),
+        ([("b0", "r1"), ("b0", "r2")], ["h1", "h2"], ("block", "rack"), "b0 (2 racks)"),
+        ([("b0", "r1"), ("b1", "r1")], ["h1", "h2"], ("block", "rack"), "2 blocks"),
+        ([()], ["h1"], (), "h1"),
+        ([()], ["h1", "h2"], (), "2 hosts"),
+        ([("b0", "r1")], ["h1", "h2"], (), "2 hosts"),  # the topology has gone
+        ([], [], ("block",), ""),
+    ],
+)
+def test_a_place_in_short(domains: list[tuple[str, ...]], hosts: list[str], levels: tuple[str, ...], text: str) -> None:
+    assert place_text(domains, hosts, levels) == text
+
+
+def test_the_output_fits_its_schema() -> None:
+    answer = gangs(snapshot(busy_cluster()))
+    document = json.loads(answer.model_dump_json(by_alias=True))
+    jsonschema.validate(document, SCHEMA)
+    assert GangsAnswer.model_validate(document) == answer
+
+
+def test_garbage_in_a_status_is_no_failure() -> None:
+    objects = [*grid(1, 1, 1), waits("w", 2, {"require": "rack"}), waiting_placement("w")]
+    for status in ({}, {"phase": 7, "reason": ["x"], "message": {}}, {"keptHosts": "b0", "waitingSince": "soon"}):
+        objects[-1]["status"] = status
+        (one,) = gangs(snapshot(objects)).gangs
+        assert (one.name, one.phase) == ("w", "Waiting")

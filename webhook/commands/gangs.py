@@ -1,0 +1,47 @@
+"""`topogate gangs`: where every gang is, or why it waits, its place in the queue, and when it can start."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
+from webhook.commands.options import ClusterOptions, cluster_options, namespace_options, output_options
+
+
+@click.command(short_help="Show where gangs are, or why they wait and how long.")
+@namespace_options
+@output_options
+@cluster_options
+def gangs(
+    *,
+    namespace: str | None,
+    all_namespaces: bool,
+    output: str,
+    watch: bool,
+    interval: float,
+    cluster: ClusterOptions,
+) -> None:
+    """Show gangs: those that wait in the order of the queue, with the planner's answer of this moment, then the others.
+
+    START is when a gang fits if what runs takes all of its activeDeadlineSeconds and nothing new goes first; "unknown"
+    where too little of what runs has a deadline. Without rights in other namespaces QUEUE and START are left out.
+
+    \b
+    Example:
+      topogate gangs
+      topogate gangs -A -o wide
+      topogate gangs -n alice -o json
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook.queries.gangs import gangs as answer
+    from webhook.queries.text import gangs_text
+
+    caller = caller_of(cluster)
+    wanted = None if all_namespaces else namespace or caller.namespace
+    answer_and_print(
+        partial(reading, cluster, caller, namespace=wanted),
+        partial(answer, namespace=wanted),
+        partial(gangs_text, namespaces=wanted is None, wide=output == "wide"),
+        Printed(output, watch, interval),
+    )

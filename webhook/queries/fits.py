@@ -1,0 +1,107 @@
+"""Whether a gang of some size would start now, where, what would fit instead, and when it fits later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.api.duration import timestamp
+from engine.api.names import AUTO, HOST_LEVEL
+from engine.api.text import quote
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import answer_in_view
+from engine.topology.topology import Topology
+from webhook.queries import model as output
+from webhook.queries.forecast import forecasts
+from webhook.queries.gangs import queue_of, waiting_gangs
+from webhook.queries.hosts import holders_of, host_table
+from webhook.queries.probe import ProbeProblem, checked, probe
+from webhook.snapshot.snapshot import Snapshot
+
+_MOST_DOMAINS = 10
+
+
+def fits(
+    snapshot: Snapshot,
+    *,
+    pods: int,
+    gpus: int,
+    topology: str | None = None,
+    require: str | None = None,
+    prefer: str | None = None,
+    namespace: str = "default",
+) -> output.FitsAnswer:
+    """Return whether `pods` pods with `gpus` GPUs each would start now, as the leader would answer a Job of them.
+
+    Raises ProbeProblem for a request that is wrong, and where free capacity is not known.
+    """
+    if not snapshot.capacity_known:
+        raise ProbeProblem("; ".join(snapshot.remarks))
+    view = snapshot.view
+    if topology is not None and topology not in view.topologies:
+        raise ProbeProblem(f"no topology {quote(topology)}; there are: {', '.join(view.topologies)}")
+    ask = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
+    gang = checked(probe(view, require=require, prefer=prefer, **ask))  # type: ignore[arg-type]
+    chosen = view.topologies[gang.request.topology or next(iter(view.topologies))]
+    settled_before = view.settled_before(snapshot.taken)
+    outcome = answer_in_view(view, gang, created=snapshot.taken, settled_before=settled_before)
+    holders = holders_of(view)
+    slots = host_table(snapshot, chosen, holders, gpus=gpus).slots
+    start = None
+    if not isinstance(outcome, Placed) and not outcome.for_hosts:
+        ahead = [one.gang for one in queue_of(snapshot, waiting_gangs(snapshot))]
+        later = forecasts(snapshot, [*ahead, gang]).get(gang.key)
+        by = later.by if later is not None else None
+        start = output.GangStart(
+            by=timestamp(by) if by is not None else None, after=later.after if later is not None else ()
+        )
+    placed = domains_of_placed(outcome) if isinstance(outcome, Placed) else ()
+    return output.FitsAnswer(
+        taken_at=timestamp(snapshot.taken),
+        pods=pods,
+        gpus=gpus,
+        topology=chosen.name,
+        require=require,
+        prefer=prefer,
+        fits=isinstance(outcome, Placed),
+        reason=None if isinstance(outcome, Placed) else outcome.reason,
+        message=outcome.message.replace("placed", "would place", 1) if isinstance(outcome, Placed) else outcome.message,
+        assignment=placed,
+        best=_best(chosen, slots, require or prefer),
+        levels=tuple(_levels(chosen, slots, pods)),
+        start=start,
+        remarks=snapshot.remarks,
+    )
+
+
+def domains_of_placed(placed: Placed) -> tuple[output.FitDomain, ...]:
+    """Return the pods of a plan by the domain above the host."""
+    counts: dict[tuple[str, ...], int] = {}
+    for one in placed.pod_sets:
+        for slot in one.slots:
+            path = slot.domain[:-1] or slot.domain
+            counts[path] = counts.get(path, 0) + slot.count
+    return tuple(output.FitDomain(path=path, pods=count) for path, count in counts.items())
+
+
+def _best(topology: Topology, slots: np.typing.NDArray[np.int64], level: str | None) -> tuple[output.FitDomain, ...]:
+    """Return the domains of a level (None or `auto`: the lowest above the host) with most room."""
+    tree = topology.tree
+    named = topology.level_of(level) if level not in (None, AUTO, HOST_LEVEL) else None
+    index = named if named is not None else max(0, len(topology.levels) - 2)
+    if not tree.hosts:
+        return ()
+    sums = tree.sums(index, slots)
+    order = np.argsort(-sums, kind="stable")[:_MOST_DOMAINS].tolist()
+    return tuple(output.FitDomain(path=tree.path(index, one), pods=int(sums[one])) for one in order if sums[one] > 0)
+
+
+def _levels(topology: Topology, slots: np.typing.NDArray[np.int64], pods: int) -> Sequence[output.FitLevel]:
+    tree = topology.tree
+    found = []
+    for index in reversed(range(len(topology.levels))):
+        largest = int(tree.sums(index, slots).max(initial=0)) if tree.hosts else 0
+        found.append(output.FitLevel(level=topology.levels[index].name, largest_gang=largest, fits=largest >= pods))
+    whole = int(slots.sum())
+    return [*found, output.FitLevel(level=None, largest_gang=whole, fits=whole >= pods)]

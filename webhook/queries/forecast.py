@@ -1,0 +1,206 @@
+"""When waiting gangs can start, as far as declared deadlines of what runs tell: the queue planned forward in time.
+
+Nothing but `activeDeadlineSeconds` says when something ends, and it may end earlier. So this is what happens if
+everything takes its whole time and nothing new goes first: at every known end the gangs that wait are planned again in
+the order of the queue, by the leader's own function, and what is placed keeps its slots.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from engine.api.pod import Pod
+from engine.api.workload import GangKey, Workload
+from engine.cache.state import ClusterState
+from engine.gang.gang import Gang, by_pod_set
+from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.precedence import queued_at
+from engine.scheduler.queue import plan_key
+from engine.scheduler.schedule import answer_in_view, new_placement
+from webhook.queries.names import group_of, label_of, workload_label
+from webhook.snapshot.snapshot import Snapshot
+
+MAX_PLANS: Final = 2_000  # of one forecast: some two seconds on 10,000 hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Something that runs and ends at the latest at a time: a gang, or pods of no gang.
+
+    `whole`: the workload itself ends, not the pods of one gang of it.
+    """
+
+    at: float
+    name: str
+    pods: tuple[Pod, ...]
+    key: GangKey | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The answer for one waiting gang: what the planner says now (None: it was not asked), and when the gang fits.
+
+    `by`: seconds since the epoch, None if that is not known. `after`: what has to end until then on its hosts.
+    """
+
+    now: Outcome | None
+    by: float | None = None
+    after: tuple[str, ...] = ()
+
+
+def endings(snapshot: Snapshot) -> list[Ending]:
+    """Return everything that runs with a known end, the first end first; one that is over counts as now."""
+    view, ends, found = snapshot.view, snapshot.ends, list[Ending]()
+    if not ends:
+        return found
+    of_gangs: set[tuple[str, str]] = set()
+    for key in view.gangs.keys():  # noqa: SIM118 - no mapping
+        if not view.gangs.placed(key) or (gang := view.gangs.get(key)) is None:
+            continue
+        live = tuple(pod for pod in gang.pods if not pod.finished)
+        of_gangs.update(pod.key for pod in live)
+        own = ends.get(gang.workload.uid)
+        of_pods = [_end_of(pod, ends) for pod in live]
+        latest = max((end for end in of_pods if end is not None), default=None) if None not in of_pods else None
+        at = min((end for end in (own, latest) if end is not None), default=None)
+        if at is not None and gang.placement is not None and gang.placement.assignment is not None:
+            name = label_of(gang.workload, group_of(gang.workload, key))
+            found.append(Ending(max(at, snapshot.taken), name, live, key, whole=own == at))
+    others: dict[tuple[float, str], list[Pod]] = {}
+    for pod in view.stores.pods.values():
+        if pod.finished or not pod.spec.node_name or pod.key in of_gangs:
+            continue
+        if (end := _end_of(pod, ends)) is not None:
+            others.setdefault((max(end, snapshot.taken), _owner_label(pod)), []).append(pod)
+    found += [Ending(at, name, tuple(pods)) for (at, name), pods in others.items()]
+    return sorted(found, key=lambda one: (one.at, one.name))
+
+
+def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_PLANS) -> dict[GangKey, Forecast]:
+    """Return the forecast of waiting gangs, given in the order of the queue; `plans` bounds the work.
+
+    The state of the snapshot is changed meanwhile, and afterwards as it was before.
+    """
+    view = snapshot.view
+    found: dict[GangKey, Forecast] = {}
+    left = [gang for gang in waiting if gang.request.asked is not None]
+    order = count()
+    events = [(one.at, next(order), one) for one in endings(snapshot)]
+    ended: list[Ending] = []
+    at = snapshot.taken
+    with _trial(view) as trial:
+        while left and plans > 0:
+            misses: dict[tuple[object, ...], int] = {}
+            for gang in list(left):
+                problem = plan_key(gang.request, gang.shapes, gang.workload.namespace, gang.request.separation)
+                first = gang.key not in found
+                if plans <= 0 or (not first and problem.count >= misses.get(problem.about, problem.count + 1)):
+                    continue
+                plans -= 1
+                outcome = _plan(view, gang, at=at)
+                if not isinstance(outcome, Placed):
+                    misses[problem.about] = min(problem.count, misses.get(problem.about, problem.count))
+                    if first:
+                        found[gang.key] = Forecast(outcome)
+                    if outcome.for_hosts:
+                        left.remove(gang)
+                    continue
+                now = outcome if first else found[gang.key].now
+                found[gang.key] = Forecast(now, at, _after(outcome, ended))
+                left.remove(gang)
+                trial.assume(gang, outcome)
+            if not events:
+                break
+            at = events[0][0]
+            while events and events[0][0] <= at:
+                ending = heapq.heappop(events)[2]
+                trial.end(ending)
+                ended.append(ending)
+    return found
+
+
+def _plan(view: ClusterState, gang: Gang, *, at: float) -> Outcome:
+    created = queued_at(gang.workload, gang.placement)
+    return answer_in_view(view, gang, created=created, settled_before=view.settled_before(at))
+
+
+def _after(placed: Placed, ended: Sequence[Ending]) -> tuple[str, ...]:
+    """Return what has ended on the hosts of a plan."""
+    hosts = {slot.host for one in placed.pod_sets for slot in one.slots}
+    return tuple(dict.fromkeys(one.name for one in ended if any(pod.spec.node_name in hosts for pod in one.pods)))
+
+
+def _end_of(pod: Pod, ends: Any) -> float | None:
+    """Return the end of a pod: its owner's, or its own if nothing makes it again."""
+    end: float | None = ends.get(pod.uid if pod.owner is None else pod.owner.uid)
+    return end
+
+
+def _owner_label(pod: Pod) -> str:
+    kind, name = ("Pod", pod.name) if pod.owner is None else (pod.owner.kind, pod.owner.name)
+    return f"{pod.namespace}/{workload_label(kind, name)}"
+
+
+class _Trial:
+    """Changes of a state that are taken back."""
+
+    def __init__(self, view: ClusterState) -> None:
+        self._view = view
+        self._undo: list[Callable[[], None]] = []
+
+    def end(self, ending: Ending) -> None:
+        """Take away what ends."""
+        stores = self._view.stores
+        for pod in ending.pods:
+            self._take(stores.pods, pod)
+        if ending.key is not None:
+            for placement in stores.placements.get_by(ending.key):
+                self._take(stores.placements, placement)
+            workload = self._view.gangs.workload_of(ending.key)
+            stored = stores.workloads.get(workload.key) if workload is not None else None
+            if ending.whole and isinstance(stored, Workload):
+                self._take(stores.workloads, stored)
+        self._view.refresh()
+
+    def assume(self, gang: Gang, placed: Placed) -> None:
+        """Reserve the slots of a gang."""
+        if self._view.gangs.workload_of(gang.key) is None:
+            return  # a probe: nothing behind it is planned
+        priority = self._view.pod_shapes.priority_of(gang.workload)
+        self._view.assume(gang.key, new_placement(gang, placed, priority=priority, now=0.0))
+        self._undo.append(lambda: self._retract(gang.key))
+
+    def undo(self) -> None:
+        """Take every change back, the last one first."""
+        while self._undo:
+            self._undo.pop()()
+        self._view.refresh()
+
+    def _retract(self, key: GangKey) -> None:
+        with self._view.lock:
+            self._view.retract(key)
+
+    def _take(self, store: Any, record: Any) -> None:
+        store.apply("DELETED", record)
+        self._undo.append(lambda: store.apply("ADDED", record))
+
+
+@contextmanager
+def _trial(view: ClusterState) -> Iterator[_Trial]:
+    trial = _Trial(view)
+    try:
+        yield trial
+    finally:
+        trial.undo()
+
+
+def bound_count(gang: Gang) -> int:
+    """Return how many pods of a gang have a node."""
+    live = [pod for pod in gang.pods if not pod.finished and pod.spec.node_name]
+    return sum(len(pods) for _, pods in by_pod_set(gang.workload, live))

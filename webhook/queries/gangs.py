@@ -1,0 +1,213 @@
+"""The gangs of a cluster: where they are, or why they wait, their place in the queue, and when they can start."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.api.duration import timestamp
+from engine.api.placement import GangRequest, PodSetRequest, kept_hosts, waiting_since
+from engine.api.reasons import REASONS, known_code
+from engine.api.workload import GangKey
+from engine.gang.gang import Gang, over
+from engine.scheduler.fairness import Turn, turn_of, weighted_usage
+from engine.scheduler.outcome import Placed
+from engine.scheduler.precedence import queued_at
+from engine.topology.topology import Topology
+from webhook.queries import model as output
+from webhook.queries.forecast import Forecast, bound_count, forecasts
+from webhook.queries.hosts import gpus_of
+from webhook.queries.names import domains_of, group_of, hosts_of, label_of, place_text
+from webhook.snapshot.snapshot import Snapshot
+
+_NOW = "it fits now: the leader places it in its next pass"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGang:
+    """A gang without slots, with its place in the queue (`turn`) and what the planner says."""
+
+    gang: Gang
+    turn: Turn
+    forecast: Forecast
+
+    @property
+    def queues(self) -> bool:
+        """True if it waits for capacity, so that others may have to wait for it."""
+        outcome = self.forecast.now
+        if self.gang.request.errors or over(self.gang.workload):
+            return False
+        if isinstance(outcome, Placed):
+            return True
+        if outcome is not None:
+            return REASONS[outcome.reason].queued
+        status = self.gang.placement.status if self.gang.placement is not None else {}
+        code = known_code(status.get("reason"))
+        return code == "" or REASONS[code].queued
+
+
+def gangs(snapshot: Snapshot, *, namespace: str | None = None) -> output.GangsAnswer:
+    """Return the gangs of a namespace (None: of all), waiting ones in the order of the queue first."""
+    found = list(_managed(snapshot))
+    waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)])
+    positions = _positions(waiting)
+    queued = Counter(one.gang.request.topology for one in waiting if one.queues)
+    rows = [
+        _waiting_answer(snapshot, one, positions.get(one.gang.key), queued[one.gang.request.topology])
+        for one in waiting
+    ]
+    placed = sorted((gang for gang in found if not _waits(gang)), key=_order)
+    rows += [_answer(snapshot, gang) for gang in placed]
+    return output.GangsAnswer(
+        taken_at=timestamp(snapshot.taken),
+        gangs=tuple(row for row in rows if namespace in (None, row.namespace)),
+        remarks=snapshot.remarks,
+    )
+
+
+def queue_of(snapshot: Snapshot, waiting: list[Gang]) -> list[WaitingGang]:
+    """Return waiting gangs in the order of the queue, with what the planner says about each of them.
+
+    Gangs of a pod group are planned together, and in a cluster that is only partly known none is planned: these have no
+    outcome.
+    """
+    view = snapshot.view
+    usage = weighted_usage(view)
+
+    def turn(gang: Gang) -> Turn:
+        workload = gang.workload
+        known = gang.placement.priority if gang.placement is not None else 0
+        priority = view.pod_shapes.priority_of(workload) if len(view.stores.priority_classes) else known
+        return turn_of(priority, queued_at(workload, gang.placement), f"{workload.namespace}/{workload.name}", usage)
+
+    ordered = sorted(((turn(gang), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
+    asked = [gang for _, gang in ordered if _planned_alone(gang)] if snapshot.capacity_known else []
+    found = forecasts(snapshot, asked)
+    return [WaitingGang(gang, place, found.get(gang.key, Forecast(None))) for place, gang in ordered]
+
+
+def waiting_gangs(snapshot: Snapshot) -> list[Gang]:
+    """Return the managed gangs without slots, in no order."""
+    return [gang for gang in _managed(snapshot) if _waits(gang)]
+
+
+def _managed(snapshot: Snapshot) -> Iterator[Gang]:
+    """Yield the gangs with a Placement or a request of their own."""
+    index = snapshot.view.gangs
+    for key in index.keys():  # noqa: SIM118 - no mapping
+        gang = index.get(key)
+        if gang is None or gang.workload.handling == "through":
+            continue
+        if gang.placement is not None or (gang.request.ignored is None and not gang.workload.finished):
+            yield gang
+
+
+def _waits(gang: Gang) -> bool:
+    unplaced = gang.placement is None or gang.placement.assignment is None
+    return unplaced and not gang.workload.finished
+
+
+def _planned_alone(gang: Gang) -> bool:
+    group = gang.pod_group
+    return not over(gang.workload) and not gang.request.errors and (group is None or group.placed)
+
+
+def _positions(waiting: list[WaitingGang]) -> dict[GangKey, int]:
+    counts: Counter[str | None] = Counter()
+    found: dict[GangKey, int] = {}
+    for one in waiting:
+        if one.queues:
+            counts[one.gang.request.topology] += 1
+            found[one.gang.key] = counts[one.gang.request.topology]
+    return found
+
+
+def _order(gang: Gang) -> tuple[bool, str, str, str]:
+    status = gang.placement.status if gang.placement is not None else {}
+    return (status.get("phase") == "Finished", gang.workload.namespace, gang.workload.name, gang.key)
+
+
+def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, queued: int) -> output.GangAnswer:
+    base, outcome = _answer(snapshot, one.gang), one.forecast.now
+    known = snapshot.capacity_known
+    fits = isinstance(outcome, Placed) if outcome is not None else None
+    reason, message = base.reason, base.message
+    kept = bool(base.kept_hosts) and reason == "RoomKept"
+    if isinstance(outcome, Placed):
+        reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
+    elif outcome is not None and not kept:
+        reason, message = outcome.reason, outcome.message
+    elif one.gang.request.errors:
+        reason, message = one.gang.request.errors[0].reason, one.gang.request.errors[0].message
+    by = one.forecast.by
+    status = one.gang.placement.status if one.gang.placement is not None else {}
+    since = waiting_since(status) or one.gang.workload.created
+    start = output.GangStart(by=timestamp(by) if by is not None else None, after=one.forecast.after)
+    return base.model_copy(
+        update={
+            "phase": "Waiting",
+            "reason": reason,
+            "message": message,
+            "position": position if known else None,
+            "queued": queued if known and position is not None else None,
+            "waiting_seconds": max(0, int(snapshot.taken - since)),
+            "fits_now": fits,
+            "start": start if known and position is not None else None,
+            "priority": -one.turn[0],
+        }
+    )
+
+
+def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
+    workload, placement, request = gang.workload, gang.placement, gang.request
+    status = placement.status if placement is not None else {}
+    assignment = placement.assignment if placement is not None else None
+    topology = placement.topology if placement is not None and assignment is not None else request.topology
+    domains, hosts = domains_of(assignment), hosts_of(assignment)
+    require, prefer = _levels(gang)
+    return output.GangAnswer(
+        namespace=workload.namespace,
+        kind=workload.kind,
+        name=workload.name,
+        group=group_of(workload, gang.key),
+        placement=placement.name if placement is not None else None,
+        phase=str(status.get("phase") or ("Waiting" if assignment is None else "Placed")),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        pods=output.GangPods(bound=bound_count(gang), wanted=workload.slots),
+        gpus=sum(pod_set.slots * gpus_of(gang.shapes[pod_set.name].requests) for pod_set in workload.pod_sets),
+        topology=topology or None,
+        level=require,
+        prefer=prefer,
+        place=place_text(domains, hosts, _above(snapshot.view.topologies.get(topology or ""))),
+        domains=domains,
+        hosts=hosts,
+        priority=placement.priority if placement is not None else 0,
+        position=None,
+        queued=None,
+        created_at=timestamp(workload.created),
+        waiting_seconds=None,
+        fits_now=None,
+        start=None,
+        kept_hosts=kept_hosts(status),
+    )
+
+
+def _levels(gang: Gang) -> tuple[str | None, str | None]:
+    """Return the required and the preferred level, of the whole gang or of its first pod set with one."""
+    placement = gang.placement
+    of_gang = gang.request.gang or (placement.gang if placement is not None else None)
+    sets = gang.request.pod_sets or (placement.pod_sets if placement is not None else ())
+    asks: list[GangRequest | PodSetRequest] = [*([of_gang] if of_gang is not None else []), *sets]
+    require = next((ask.require for ask in asks if ask.require is not None), None)
+    return require, next((ask.prefer for ask in asks if ask.prefer is not None), None)
+
+
+def _above(topology: Topology | None) -> tuple[str, ...]:
+    return tuple(level.name for level in topology.levels[:-1]) if topology is not None else ()
+
+
+def gang_name(gang: Gang) -> str:
+    """Return a gang as `namespace/job/train`."""
+    return label_of(gang.workload, group_of(gang.workload, gang.key))

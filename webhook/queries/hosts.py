@@ -1,0 +1,213 @@
+"""What every host of a topology has, and who holds it: GPUs by state, reasons why it takes no pods, gangs.
+
+GPUs are counted whole: one that is used in part counts as used. Arrays are in the order of the topology's tree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from engine.api.objects import Node
+from engine.api.placement import kept_hosts
+from engine.api.pod import Shape
+from engine.api.resources import Requests
+from engine.api.workload import GangKey
+from engine.cache.state import ClusterState
+from engine.gang.key import is_gang_key
+from engine.planner.tree import Bools, Ints64
+from engine.resources.names import CORE, GPU, NVIDIA, WHOLE, is_gpu, whole_names
+from engine.scheduler.separation import barred_hosts
+from engine.topology.topology import Topology
+from webhook.queries.names import gang_label
+from webhook.queries.probe import DEFAULT_GPUS, probe
+from webhook.snapshot.snapshot import Snapshot
+
+_ONE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The pods of one gang on one host: bound ones, and those still to come."""
+
+    key: GangKey
+    pods: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostTable:
+    """The hosts of one topology. The arrays of GPUs add up: total = used + reserved + kept + out + free.
+
+    `reasons`: why a host takes no pods now, "" where it does. `slots`: pods of the probe's shape that fit now, `empty`:
+    on the host without pods. `kept_for`: the gang that a host is kept for. `holdings`: by host. `others`: bound pods of
+    no gang.
+    """
+
+    topology: Topology
+    total: Ints64
+    used: Ints64
+    reserved: Ints64
+    kept: Ints64
+    out: Ints64
+    free: Ints64
+    reasons: Sequence[str]
+    slots: Ints64
+    empty: Ints64
+    free_hosts: Bools
+    kept_for: Mapping[str, GangKey]
+    holdings: Mapping[str, Sequence[Holding]]
+    others: Mapping[str, int]
+    pod_gpus: int
+
+    def label(self, view: ClusterState, host: str) -> str | None:
+        """Return the gang that a host is kept for, in words; None for no gang."""
+        key = self.kept_for.get(host)
+        return None if key is None else gang_label(view, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Who holds what, by host; the same for all topologies."""
+
+    holdings: Mapping[str, Sequence[Holding]]
+    others: Mapping[str, int]
+    kept_for: Mapping[str, GangKey]
+    reserved_gpus: Mapping[str, int]
+
+
+def holders_of(view: ClusterState) -> Holders:
+    """Return who holds what on each host, by the pods, the reservations and the nominations."""
+    pods: defaultdict[str, Counter[GangKey]] = defaultdict(Counter)
+    reserved: defaultdict[str, Counter[GangKey]] = defaultdict(Counter)
+    others: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    for pod in view.stores.pods.values():
+        if pod.finished or not pod.spec.node_name:
+            continue
+        key = view.gangs.gang_of(pod)
+        if key is not None and view.gangs.placed(key):
+            pods[pod.spec.node_name][key] += 1
+        else:
+            others[pod.spec.node_name] += 1
+    for of, host, found in view.capacity.reservations():
+        gpus[host] += found.count * gpus_of(found.requests)
+        if is_gang_key(of):
+            reserved[host][of] += found.count
+    kept = {host: key for key, _, placement in view.gangs.keeping() for host in kept_hosts(placement.status)}
+    holdings = {
+        host: [Holding(key, pods[host][key], reserved[host][key]) for key in {**pods[host], **reserved[host]}]
+        for host in {**pods, **reserved}
+    }
+    return Holders(holdings, others, kept, gpus)
+
+
+def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus: int | None = None) -> HostTable:
+    """Return the hosts of a topology; slots are of pods with so many GPUs (None: eight, or all of the largest host)."""
+    view, tree = snapshot.view, topology.tree
+    resource = gpu_names(view, topology)
+    total = _total(view, topology, resource)
+    largest = int(total.max()) if len(total) else 0
+    pod_gpus = min(DEFAULT_GPUS, largest) if gpus is None else gpus
+    one = _gang_shape(view, topology, gpus=min(_ONE, largest))
+    whole = _whole_free(view, topology, resource)
+    reasons = view.capacity.reasons(one, topology)
+    counted = view.capacity.count(one, topology)
+    eligible = np.fromiter((not why for why in reasons), dtype=np.bool_, count=len(reasons))
+    faulty = np.minimum(np.where(eligible, np.maximum(counted.built - counted.empty, 0), 0), total)
+    reserved = np.fromiter((holders.reserved_gpus.get(host, 0) for host in tree.hosts), np.int64, len(tree.hosts))
+    whole = np.minimum(whole, total - faulty)
+    reserved = np.minimum(reserved, total - faulty - whole)
+    kept_here = np.fromiter((host in holders.kept_for for host in tree.hosts), np.bool_, len(tree.hosts))
+    out = np.where(eligible, 0, whole) + faulty
+    kept = np.where(eligible & kept_here, whole, 0)
+    free = np.where(eligible & ~kept_here, whole, 0)
+    probed = _gang_shape(view, topology, gpus=pod_gpus)
+    slots, empty = _slots(snapshot, topology, probed, kept=kept_here)
+    return HostTable(
+        topology=topology,
+        total=total,
+        used=total - reserved - kept - out - free,
+        reserved=reserved,
+        kept=kept,
+        out=out,
+        free=free,
+        reasons=reasons,
+        slots=slots,
+        empty=empty,
+        free_hosts=(slots > 0) & (slots == empty),
+        kept_for=holders.kept_for,
+        holdings=holders.holdings,
+        others=holders.others,
+        pod_gpus=pod_gpus,
+    )
+
+
+def gpus_of(requests: Requests) -> int:
+    """Return the GPUs of requests, those used in part as whole ones."""
+    amounts = dict(requests)
+    whole = sum(amount for name, amount in requests if is_gpu(name))
+    return whole or -(-max(amounts.get(CORE, 0), amounts.get(GPU, 0)) // WHOLE)
+
+
+def gpu_names(view: ClusterState, topology: Topology) -> list[str]:
+    """Return for every host the resource that counts its GPUs; "" where it has none."""
+    vendors = whole_names(view.policy.gpu.vendors)
+
+    def name(node: Node | None) -> str:
+        have = node.allocatable if node is not None else {}
+        found = [one for one in have if (one in vendors or is_gpu(one)) and have[one] > 0]
+        if found:
+            return NVIDIA if NVIDIA in found else min(found)
+        return CORE if have.get(CORE, 0) >= WHOLE else ""
+
+    return [name(view.capacity.node(host)) for host in topology.tree.hosts]
+
+
+def _total(view: ClusterState, topology: Topology, names: Sequence[str]) -> Ints64:
+    def count(host: str, name: str) -> int:
+        node = view.capacity.node(host)
+        amount = node.allocatable.get(name, 0) if node is not None and name else 0
+        return amount // WHOLE if name == CORE else amount
+
+    pairs = zip(topology.tree.hosts, names, strict=True)
+    return np.fromiter((count(host, name) for host, name in pairs), np.int64, len(names))
+
+
+def _whole_free(view: ClusterState, topology: Topology, names: Sequence[str]) -> Ints64:
+    """Return the unused whole GPUs of every host, reserved ones not included."""
+    found = np.zeros(len(names), dtype=np.int64)
+    for name in {*names} - {""}:
+        mine = np.fromiter((one == name for one in names), np.bool_, len(names))
+        np.copyto(found, np.maximum(view.capacity.whole_gpus(name, topology), 0), where=mine)
+    return found
+
+
+def _gang_shape(view: ClusterState, topology: Topology, *, gpus: int) -> Shape:
+    gang = probe(view, pods=1, gpus=gpus, topology=topology.name)
+    return gang.shapes[gang.workload.pod_sets[0].name]
+
+
+def _slots(snapshot: Snapshot, topology: Topology, shape: Shape, *, kept: Bools) -> tuple[Ints64, Ints64]:
+    """Return how many pods of a shape fit on each host, now and without any pods.
+
+    Not on hosts that are kept for another gang, have just joined, or are in domains of exclusive gangs.
+    """
+    view = snapshot.view
+    counted = view.capacity.count(shape, topology)
+    closed = kept.copy()
+    late = view.capacity.unsettled(view.settled_before(snapshot.taken))
+    closed[[topology.tree.index[host] for host in late if host in topology.tree.index]] = True
+    for hosts in barred_hosts(view, probe(view, pods=1, gpus=0, topology=topology.name), None, topology).values():
+        closed |= hosts
+    return np.where(closed, 0, counted.free), counted.empty
+
+
+def shares(values: Iterable[int], largest: int) -> float | None:
+    """Return which share of all slots the largest domain has no room for; None without any."""
+    total = sum(values)
+    return None if total == 0 else round(1 - largest / total, 3)

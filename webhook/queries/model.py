@@ -1,0 +1,192 @@
+"""The JSON output of the commands that ask a cluster: a stable contract with its schemas in schemas/.
+
+Every key is always present; null stands for what is not known. `docs/reference/cli.md` explains the meaning.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class GpuCounts(_Part):
+    """Whole GPUs; the parts add up to the total. Null: not known without the pods of all namespaces."""
+
+    total: int = Field(description="GPUs that the nodes report.")
+    used: int | None = Field(description="In use by pods, wholly or in part.")
+    reserved: int | None = Field(description="Reserved for pods of placed gangs that are still to come.")
+    kept: int | None = Field(description="Free, but kept for a gang that has waited longer than the policy's patience.")
+    out: int | None = Field(description="Not in use on hosts that take no pods now (cordoned, not ready), or faulty.")
+    free: int | None = Field(description="Free for new gangs.")
+
+
+class HostGang(_Part):
+    """The pods of one gang on one host."""
+
+    namespace: str = Field(description="Namespace of the gang's workload.")
+    workload: str = Field(description="The workload, as `job/train`.")
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    pods: int = Field(description="Pods that are bound there.")
+    reserved: int = Field(description="Pods still to come.")
+
+
+class HostAnswer(_Part):
+    """One host."""
+
+    name: str = Field(description="Name of the node.")
+    domain: tuple[str, ...] = Field(description="Label values of the levels above the host, coarse to fine.")
+    gpus: GpuCounts
+    out: str | None = Field(description="Why it takes no pods now (`cordoned`, `not ready`, ...); null: it does.")
+    kept_for: str | None = Field(description="The gang that its free capacity is kept for; null if none.")
+    slots: int | None = Field(description="Pods of the asked size that fit now.")
+    gangs: tuple[HostGang, ...] = Field(description="The gangs with pods or reserved slots there.")
+    other_pods: int | None = Field(description="Bound pods of no gang.")
+
+
+class DomainAnswer(_Part):
+    """One domain of a level."""
+
+    level: str = Field(description="Alias of the level.")
+    path: tuple[str, ...] = Field(description="Label values coarse to fine.")
+    hosts: int = Field(description="Number of hosts.")
+    free_hosts: int | None = Field(description="Hosts on which as many pods fit as on an empty one.")
+    gpus: GpuCounts
+    largest_gang: int | None = Field(description="Pods of the asked size that fit now, all in this domain.")
+    out: dict[str, int] = Field(description="Hosts that take no pods now, by reason.")
+    kept_for: tuple[str, ...] = Field(description="The gangs that hosts are kept for.")
+
+
+class LevelAnswer(_Part):
+    """One level of a topology: what fits in one of its domains."""
+
+    level: str = Field(description="Alias of the level.")
+    domains: int = Field(description="Number of domains.")
+    largest_gang: int | None = Field(description="Pods of the asked size that fit now in one domain.")
+    largest_in: tuple[str, ...] | None = Field(description="The path of that domain; null if no pod fits.")
+    fragmentation: float | None = Field(
+        description="Share of all fitting pods that the largest domain has no room for: 0 is none, 1 is most."
+    )
+
+
+class LeftOut(_Part):
+    """A node that is not in the topology."""
+
+    node: str = Field(description="Name of the node.")
+    reason: str = Field(description="Why: `no label rack`, or outside of the topology's nodeSelector.")
+
+
+class TopologyAnswer(_Part):
+    """One topology, with its domains coarse to fine in the order of the tree."""
+
+    name: str = Field(description="Name of the topology.")
+    levels: tuple[LevelAnswer, ...] = Field(description="Coarse to fine, the host level last.")
+    hosts: int = Field(description="Number of hosts.")
+    free_hosts: int | None = Field(description="Hosts on which as many pods fit as on an empty one.")
+    gpus: GpuCounts
+    largest_gang: int | None = Field(description="Pods of the asked size that fit now in all, without a level.")
+    pod_gpus: int = Field(description="GPUs of each pod in `largestGang` and `slots`; 0 where no node has GPUs.")
+    waits: str | None = Field(description="Why the levels are not known now; null: they are.")
+    domains: tuple[DomainAnswer, ...] = Field(description="The domains of the levels that were asked for.")
+    nodes: tuple[HostAnswer, ...] = Field(description="The hosts; empty unless they were asked for.")
+    left_out: tuple[LeftOut, ...] = Field(description="Nodes that are not in the topology.")
+
+
+class TopologiesAnswer(_Part):
+    """The answer of `topogate topology show`."""
+
+    taken_at: str = Field(description="When the cluster was read.")
+    mode: str = Field(description="Mode of the policy in force.")
+    policy: str = Field(description="Hash of the policy in force.")
+    topologies: tuple[TopologyAnswer, ...]
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
+class GangPods(_Part):
+    """The pods of a gang."""
+
+    bound: int = Field(description="Pods with a node.")
+    wanted: int = Field(description="Pods that run at a time when the gang is whole.")
+
+
+class GangStart(_Part):
+    """When a waiting gang can start, as far as that can be computed from declared deadlines."""
+
+    by: str | None = Field(
+        description="It fits by then if what runs takes its whole time and nothing new goes first; null: not known."
+    )
+    after: tuple[str, ...] = Field(description="What has to end until then, as `namespace/kind/name`.")
+
+
+class GangAnswer(_Part):
+    """One gang: a workload, or one replica group of it."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    placement: str | None = Field(description="Name of its Placement; null while there is none.")
+    phase: str = Field(description="Phase of the gang; `Waiting` while there is no Placement.")
+    reason: str = Field(description="Reason code; empty where nothing is wrong.")
+    message: str = Field(description="The state as a sentence: for a waiting gang as the planner answers now.")
+    pods: GangPods
+    gpus: int = Field(description="GPUs of all its pods.")
+    topology: str | None = Field(description="Name of the topology.")
+    level: str | None = Field(description="The required level; null without one.")
+    prefer: str | None = Field(description="The preferred level; null without one.")
+    place: str = Field(description="The domains with slots in short: `block-0/rack-02`, `block-0 (2 racks)`.")
+    domains: tuple[tuple[str, ...], ...] = Field(description="Their paths, hosts left out; empty while it waits.")
+    hosts: tuple[str, ...] = Field(description="Its hosts; empty while it waits.")
+    priority: int = Field(description="Its priority.")
+    position: int | None = Field(description="Place in the queue of its topology, from 1; null: it does not queue.")
+    queued: int | None = Field(description="Number of gangs in that queue; null: not known.")
+    created_at: str = Field(description="When the workload was created.")
+    waiting_seconds: int | None = Field(description="How long it has waited; null: it does not wait.")
+    fits_now: bool | None = Field(description="Whether the planner would place it now; null: not known.")
+    start: GangStart | None = Field(description="Of a waiting gang; null: it does not wait for capacity.")
+    kept_hosts: tuple[str, ...] = Field(description="The hosts that are kept free for it.")
+
+
+class GangsAnswer(_Part):
+    """The answer of `topogate gangs`: waiting gangs in the order of the queue, then the others by name."""
+
+    taken_at: str = Field(description="When the cluster was read.")
+    gangs: tuple[GangAnswer, ...]
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
+class FitDomain(_Part):
+    """A domain, and how many of the asked pods fit into it."""
+
+    path: tuple[str, ...] = Field(description="Label values coarse to fine; empty: the whole topology.")
+    pods: int = Field(description="Pods that fit now.")
+
+
+class FitLevel(_Part):
+    """What fits at one level."""
+
+    level: str | None = Field(description="Alias of the level; null: anywhere in the topology.")
+    largest_gang: int = Field(description="Pods that fit now in one domain of it.")
+    fits: bool = Field(description="Whether the gang would fit now if it required this level.")
+
+
+class FitsAnswer(_Part):
+    """The answer of `topogate fits`."""
+
+    taken_at: str = Field(description="When the cluster was read.")
+    pods: int
+    gpus: int = Field(description="GPUs of each pod.")
+    topology: str = Field(description="Name of the topology.")
+    require: str | None = Field(description="The required level.")
+    prefer: str | None = Field(description="The preferred level.")
+    fits: bool = Field(description="Whether the gang would start now.")
+    reason: str | None = Field(description="Reason code if it would not; null if it would.")
+    message: str = Field(description="The answer as a sentence.")
+    assignment: tuple[FitDomain, ...] = Field(description="Where it would start: the domains above the host.")
+    best: tuple[FitDomain, ...] = Field(description="The domains of the asked level with most room, at most ten.")
+    levels: tuple[FitLevel, ...] = Field(description="What fits at each level, fine to coarse.")
+    start: GangStart | None = Field(description="When it would fit later; null: now, or never on these hosts.")
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
