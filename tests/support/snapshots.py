@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.api import names
-from tests.support.simulation import Json, grid, job, pod
+from tests.support.simulation import BLOCK, RACK, Json, grid, job, node, pod
 from webhook.snapshot.files import read_objects
 from webhook.snapshot.snapshot import Snapshot, snapshot_of_files
 
@@ -125,4 +125,21 @@ def busy_cluster() -> list[Json]:
         waits("later", 4, {"require": "rack"}, minute=15, namespace="bob"),
         waits("small", 2, {"require": "rack"}, minute=20),
         waits("huge", 40, {"require": "rack"}, minute=25),
+    ]
+
+
+def cluster_of_the_pages() -> list[Json]:
+    """The cluster that the pages for people show: two blocks of two racks of four hosts."""
+    nodes = []
+    for number in range(16):
+        block, rack = f"block-{number // 8}", f"rack-{number // 4:02}"
+        nodes.append(node(f"host-{number:03}", {BLOCK: block, RACK: rack}))
+    nodes[14]["spec"]["unschedulable"] = True
+    return [
+        *nodes,
+        *placed("train", {f"host-{one:03}": ("block-0/rack-00", 1) for one in range(4)}, bound=4),
+        *runs("tune", ["host-004", "host-005", "host-006"], deadline=3600, namespace="bob"),
+        *runs("serve", ["host-008", "host-009", "host-012"], namespace="bob"),
+        waits("next", 4, {"require": "rack"}, minute=20),
+        waits("more", 4, {"require": "rack"}, minute=25, namespace="bob"),
     ]

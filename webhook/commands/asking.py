@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from webhook.queries.text import Section
+    from webhook.queries.text import TextPart
     from webhook.snapshot.connection import Caller
     from webhook.snapshot.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ NOT_INSTALLED: Final = (
 )
 
 
-class Progress:
+class ReadingProgress:
     """Tells people that a reading goes on: once after two seconds, on a terminal with a growing count."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Progress:
         self._timer.daemon = True
         self._live = sys.stderr.isatty()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ReadingProgress:
         self._timer.start()
         return self
 
@@ -80,7 +80,7 @@ def reading(cluster: ClusterOptions, caller: Caller, *, namespace: str | None = 
     """Return a snapshot; `namespace`: where to look without rights in the whole cluster. Raises ConnectionProblem."""
     from webhook.snapshot.live import read_cluster
 
-    with Progress() as progress:
+    with ReadingProgress() as progress:
         return read_cluster(
             caller.api,
             namespace=namespace or caller.namespace,
@@ -104,7 +104,7 @@ class Printed:
 def answer_and_print(
     read: Callable[[], Snapshot],
     ask: Callable[[Snapshot], Answer],
-    sections: Callable[[Answer], list[Section]],
+    sections: Callable[[Answer], list[TextPart]],
     printed: Printed,
 ) -> Answer:
     """Read, ask and print; with `watch` again whenever the answer differs. Return the (last) answer.
@@ -143,7 +143,7 @@ def answer_and_print(
 def _print(
     answer: Answer,
     snapshot: Snapshot,
-    sections: Callable[[Answer], list[Section]],
+    sections: Callable[[Answer], list[TextPart]],
     printed: Printed,
     *,
     first: bool,

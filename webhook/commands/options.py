@@ -14,7 +14,7 @@ from engine.api import names
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from webhook.queries.text import Section
+    from webhook.queries.text import TextPart
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> Non
     click.echo(("---\n" if compact else "") + as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
 
 
-def print_sections(sections: Sequence[Section]) -> None:
+def print_sections(sections: Sequence[TextPart]) -> None:
     """Print tables with the lines around them: coloured on a terminal, plain columns in a pipe."""
     from webhook.queries.tables import as_table, as_text, clean
 

@@ -119,9 +119,9 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
                 break
             at = events[0][0]
             while events and events[0][0] <= at:
-                ending = heapq.heappop(events)[2]
-                trial.end(ending)
-                ended.append(ending)
+                ended.append(heapq.heappop(events)[2])
+                trial.end(ended[-1])
+            view.refresh()
     return found
 
 
@@ -155,7 +155,7 @@ class _Trial:
         self._undo: list[Callable[[], None]] = []
 
     def end(self, ending: Ending) -> None:
-        """Take away what ends."""
+        """Take away what ends; the state is refreshed afterwards."""
         stores = self._view.stores
         for pod in ending.pods:
             self._take(stores.pods, pod)
@@ -166,7 +166,6 @@ class _Trial:
             stored = stores.workloads.get(workload.key) if workload is not None else None
             if ending.whole and isinstance(stored, Workload):
                 self._take(stores.workloads, stored)
-        self._view.refresh()
 
     def assume(self, gang: Gang, placed: Placed) -> None:
         """Reserve the slots of a gang."""

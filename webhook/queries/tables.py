@@ -13,7 +13,7 @@ _GAP: Final = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table; `right`: numbers. `folds`: text that is broken on a narrow terminal, never cut.
 
     `optional`: left out where no row has a value.
@@ -30,14 +30,14 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def filled(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
+def filled(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> tuple[list[TableColumn], list[list[str]]]:
     """Return the table without the optional columns that are empty."""
     cells = [[clean(cell) for cell in row] for row in rows]
     kept = [place for place, one in enumerate(columns) if not one.optional or any(row[place] for row in cells)]
     return [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
 
 
-def as_text(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+def as_text(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> str:
     """Return the table in plain columns, without a final newline."""
     columns, found = filled(columns, rows)
     cells = [[column.heading for column in columns], *found]
@@ -50,7 +50,7 @@ def as_text(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(padded(line).rstrip() for line in cells)
 
 
-def as_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, styles: Sequence[str] = ()) -> Table:
+def as_table(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], *, styles: Sequence[str] = ()) -> Table:
     """Return the table for a terminal; `styles`: of each row, "" for none."""
     from rich.table import Table
     from rich.text import Text

@@ -21,34 +21,34 @@ from webhook.queries.model import (
     TopologyAnswer,
 )
 from webhook.queries.names import workload_label
-from webhook.queries.tables import Column, number, span
+from webhook.queries.tables import TableColumn, number, span
 
 _PHASE_STYLES: Final = {"Running": "green", "Waiting": "yellow", "Incomplete": "red", "Finished": "dim"}
 _MOST_AFTER: Final = 3
 _UNKNOWN_START: Final = (
     "too little of what runs declares its end (activeDeadlineSeconds), or gangs ahead in the queue take the room"
 )
-_OUT: Final = Column("OUT OF USE", optional=True)
-_STATES: Final = tuple(Column(name, right=True) for name in ("USED", "RESERVED", "KEPT", "OUT"))
+_OUT: Final = TableColumn("OUT OF USE", optional=True)
+_STATES: Final = tuple(TableColumn(name, right=True) for name in ("USED", "RESERVED", "KEPT", "OUT"))
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class TextPart:
     """A part of what is printed: lines, a table (none without columns), lines after it."""
 
     before: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     styles: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
-def topologies_text(answer: TopologiesAnswer, *, wide: bool = False) -> list[Section]:
+def topologies_text(answer: TopologiesAnswer, *, wide: bool = False) -> list[TextPart]:
     """Return the topologies with a row for every domain; `wide`: with all states of the GPUs and all left-out nodes."""
     return [_topology(one, answer, wide=wide) for one in answer.topologies]
 
 
-def _topology(one: TopologyAnswer, answer: TopologiesAnswer, *, wide: bool) -> Section:
+def _topology(one: TopologyAnswer, answer: TopologiesAnswer, *, wide: bool) -> TextPart:
     levels = [level.level for level in one.levels]
     headline = f"topology {one.name} ({', '.join(levels)}): {plural(one.hosts, 'host')}"
     if one.gpus.total:
@@ -56,7 +56,7 @@ def _topology(one: TopologyAnswer, answer: TopologiesAnswer, *, wide: bool) -> S
     headline += f"; mode {answer.mode}, policy {answer.policy}"
     before = [headline]
     if one.waits is not None:
-        return Section(before=(*before, one.waits))
+        return TextPart(before=(*before, one.waits))
     rows, columns = (
         (_node_rows(one, wide=wide), _node_columns(one, wide=wide)) if one.nodes else _domain_table(one, wide)
     )
@@ -66,7 +66,7 @@ def _topology(one: TopologyAnswer, answer: TopologiesAnswer, *, wide: bool) -> S
         nodes = ", ".join(f"{left.node} ({left.reason})" for left in shown)
         more = f" and {len(one.left_out) - len(shown):,} more (-o wide)" if len(shown) < len(one.left_out) else ""
         after.append(f"not in this topology: {plural(len(one.left_out), 'node')}: {nodes}{more}")
-    return Section(tuple(before), tuple(columns), tuple(rows), after=tuple(after))
+    return TextPart(tuple(before), tuple(columns), tuple(rows), after=tuple(after))
 
 
 def _states(gpus: GpuCounts) -> str:
@@ -81,22 +81,22 @@ def _pod(one: TopologyAnswer) -> str:
     return f"{one.pod_gpus}-GPU pods" if one.pod_gpus else "pods without GPUs"
 
 
-def _domain_table(one: TopologyAnswer, wide: bool) -> tuple[list[tuple[str, ...]], list[Column]]:
+def _domain_table(one: TopologyAnswer, wide: bool) -> tuple[list[tuple[str, ...]], list[TableColumn]]:
     """Return a row for every domain of the lowest level among the answer's, with the names of those above it."""
     if not one.domains:
         return [], []
     lowest = max(len(domain.path) for domain in one.domains)
     shown = [domain for domain in one.domains if len(domain.path) == lowest]
     names = [level.level.upper() for level in one.levels[:lowest]]
-    columns = [Column(name) for name in names]
-    columns += [Column("HOSTS", right=True), Column("FREE", right=True)]
+    columns = [TableColumn(name) for name in names]
+    columns += [TableColumn("HOSTS", right=True), TableColumn("FREE", right=True)]
     if one.gpus.total:
-        columns += [Column("GPUS", right=True), Column("GPUS FREE", right=True)]
+        columns += [TableColumn("GPUS", right=True), TableColumn("GPUS FREE", right=True)]
         columns += _STATES if wide else ()
     columns += [
-        Column("LARGEST GANG", right=True),
-        Column("OUT OF USE", optional=True),
-        Column("KEPT FOR", optional=True),
+        TableColumn("LARGEST GANG", right=True),
+        TableColumn("OUT OF USE", optional=True),
+        TableColumn("KEPT FOR", optional=True),
     ]
     rows: list[tuple[str, ...]] = []
     before: tuple[str, ...] = ()
@@ -127,16 +127,16 @@ def _out(domain: DomainAnswer) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in domain.out.items())
 
 
-def _node_columns(one: TopologyAnswer, *, wide: bool) -> list[Column]:
-    columns = [Column(level.level.upper()) for level in one.levels]
+def _node_columns(one: TopologyAnswer, *, wide: bool) -> list[TableColumn]:
+    columns = [TableColumn(level.level.upper()) for level in one.levels]
     if one.gpus.total:
-        columns += [Column("GPUS", right=True), Column("GPUS FREE", right=True)]
+        columns += [TableColumn("GPUS", right=True), TableColumn("GPUS FREE", right=True)]
         columns += _STATES if wide else ()
     return [
         *columns,
-        Column("PODS FIT", right=True),
-        Column("OUT OF USE", optional=True),
-        Column("GANGS", folds=True, optional=True),
+        TableColumn("PODS FIT", right=True),
+        TableColumn("OUT OF USE", optional=True),
+        TableColumn("GANGS", folds=True, optional=True),
     ]
 
 
@@ -183,17 +183,32 @@ def _summary(one: TopologyAnswer) -> list[str]:
     return [*found, f"fragmentation: {', '.join(scattered)}"] if scattered else found
 
 
-def gangs_text(answer: GangsAnswer, *, namespaces: bool, wide: bool = False) -> list[Section]:
+def gangs_text(answer: GangsAnswer, *, namespaces: bool, wide: bool = False) -> list[TextPart]:
     """Return the gangs with a row each; `namespaces`: with theirs."""
     if not answer.gangs:
-        return [Section(after=("no gangs found",))]
-    columns = [Column("NAMESPACE")] if namespaces else []
-    columns += [Column("GANG"), Column("PHASE"), Column("PODS", right=True), Column("GPUS", right=True)]
-    columns += [Column("PLACE"), Column("QUEUE", right=True), Column("LEVEL"), Column("WAITING", right=True)]
-    columns += [Column("START"), Column("REASON")]
+        return [TextPart(after=("no gangs found",))]
+    columns = [TableColumn("NAMESPACE")] if namespaces else []
+    columns += [
+        TableColumn("GANG"),
+        TableColumn("PHASE"),
+        TableColumn("PODS", right=True),
+        TableColumn("GPUS", right=True),
+    ]
+    columns += [
+        TableColumn("PLACE"),
+        TableColumn("QUEUE", right=True),
+        TableColumn("LEVEL"),
+        TableColumn("WAITING", right=True),
+    ]
+    columns += [TableColumn("START"), TableColumn("REASON")]
     if wide:
-        columns += [Column("PRIORITY", right=True), Column("TOPOLOGY"), Column("PLACEMENT"), Column("AGE", right=True)]
-        columns += [Column("MESSAGE", folds=True)]
+        columns += [
+            TableColumn("PRIORITY", right=True),
+            TableColumn("TOPOLOGY"),
+            TableColumn("PLACEMENT"),
+            TableColumn("AGE", right=True),
+        ]
+        columns += [TableColumn("MESSAGE", folds=True)]
     now = _epoch(answer.taken_at)
     rows = []
     for gang in answer.gangs:
@@ -215,7 +230,7 @@ def gangs_text(answer: GangsAnswer, *, namespaces: bool, wide: bool = False) -> 
             row += [gang.message]
         rows.append(tuple(row))
     styles = tuple(_PHASE_STYLES.get(gang.phase, "") for gang in answer.gangs)
-    return [Section(columns=tuple(columns), rows=tuple(rows), styles=styles)]
+    return [TextPart(columns=tuple(columns), rows=tuple(rows), styles=styles)]
 
 
 def _position(gang: GangAnswer) -> str:
@@ -240,7 +255,7 @@ def start_text(start: GangStart, now: float) -> str:
     return "unknown" if start.by is None else f"within {span(_epoch(start.by) - now)}"
 
 
-def fits_text(answer: FitsAnswer) -> list[Section]:
+def fits_text(answer: FitsAnswer) -> list[TextPart]:
     """Return whether the gang fits now, else the best domains, other levels and when it fits later."""
     asked = (
         f"{plural(answer.pods, 'pod')} x {plural(answer.gpus, 'GPU')}" if answer.gpus else plural(answer.pods, "pod")
@@ -263,8 +278,8 @@ def fits_text(answer: FitsAnswer) -> list[Section]:
     shown = answer.assignment if answer.fits else answer.best
     rows = tuple(("/".join(one.path) or "-", number(one.pods)) for one in shown)
     heading = "PODS" if answer.fits else "PODS FIT"
-    columns = (Column("DOMAIN"), Column(heading, right=True)) if rows else ()
-    return [Section(tuple(lines), columns, rows, after=tuple(after))]
+    columns = (TableColumn("DOMAIN"), TableColumn(heading, right=True)) if rows else ()
+    return [TextPart(tuple(lines), columns, rows, after=tuple(after))]
 
 
 def _as_request(level: str) -> str:

@@ -150,13 +150,13 @@ def test_a_long_reading_is_told_after_two_seconds(
 ) -> None:
     monkeypatch.setattr(asking, "SILENT_FOR", 0.0)
     shown = threading.Event()
-    show = asking.Progress._show
+    show = asking.ReadingProgress._show
 
-    def watched(self: asking.Progress) -> None:
+    def watched(self: asking.ReadingProgress) -> None:
         show(self)
         shown.set()
 
-    monkeypatch.setattr(asking.Progress, "_show", watched)
+    monkeypatch.setattr(asking.ReadingProgress, "_show", watched)
     server.fault(Stall(shown, then_work=True), when=lambda one: one.path == "/api/v1/nodes")
     done = topogate("gangs")
     assert done.exit_code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from tests.support.golden import golden
 from tests.support.simulation import grid, job, pod, priority_class
 from tests.support.snapshots import TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
+from webhook.queries.fits import fits
 from webhook.queries.forecast import endings, forecasts
 from webhook.queries.gangs import gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer
 from webhook.queries.names import place_text
 from webhook.queries.text import gangs_text
+from webhook.queries.topologies import topologies
 from webhook.snapshot.snapshot import Snapshot, Unread
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "gangs.schema.json").read_text())
@@ -200,6 +203,24 @@ def test_the_output_fits_its_schema() -> None:
     document = json.loads(answer.model_dump_json(by_alias=True))
     jsonschema.validate(document, SCHEMA)
     assert GangsAnswer.model_validate(document) == answer
+
+
+def test_ten_thousand_hosts_take_seconds() -> None:
+    """2,000 Jobs with and without deadlines on 10,240 hosts, 100 gangs that wait; most of it is reading the files."""
+    nodes = grid(16, 16, 40)
+    hosts = [one["metadata"]["name"] for one in nodes]
+    objects = list(nodes)
+    for first in range(0, 8_000, 4):
+        objects += runs(f"j{first}", hosts[first : first + 4], deadline=(None, 3600, 7200)[first % 3])
+    objects += [waits(f"w{one}", (4, 16, 64)[one % 3], {"require": "rack"}, minute=one % 60) for one in range(100)]
+    found = snapshot(objects)
+    begun = time.process_time()
+    (topology,) = topologies(found, level="host").topologies
+    assert (topology.hosts, topology.gpus.used) == (10_240, 64_000)
+    rows = gangs(found).gangs
+    assert [one.position for one in rows if one.position] == list(range(1, 1 + sum(1 for one in rows if one.position)))
+    assert fits(found, pods=16, gpus=8, require="rack").levels[1].largest_gang == 40
+    assert time.process_time() - begun < 20  # three on a processor of 2025
 
 
 def test_garbage_in_a_status_is_no_failure() -> None:

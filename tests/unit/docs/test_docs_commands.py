@@ -1,0 +1,41 @@
+"""What the pages show of commands that ask a cluster is what these print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.pages import pages
+from tests.support.snapshots import cluster_of_the_pages, snapshot
+from webhook.cli import main
+from webhook.commands import fits, gangs, topology
+
+COMMANDS = ("topogate topology show", "topogate gangs", "topogate fits")
+SHOWN = [
+    (page.name, block.text.splitlines()[0].removeprefix("$ "), "\n".join(block.text.splitlines()[1:]))
+    for page in pages().values()
+    for block in page.blocks
+    if block.language == "console" and block.text.startswith(tuple(f"$ {command}" for command in COMMANDS))
+]
+
+
+def test_every_command_is_shown() -> None:
+    assert {command for _, line, _ in SHOWN for command in COMMANDS if line.startswith(command)} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("page", "line", "output"), SHOWN, ids=lambda value: str(value)[:60])
+def test_what_a_page_shows_is_printed(page: str, line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the cluster of the pages, half past midnight, in the namespace alice."""
+    modules: tuple[ModuleType, ...] = (fits, gangs, topology)
+    found = snapshot(cluster_of_the_pages())
+    for module in modules:
+        monkeypatch.setattr(module, "caller_of", lambda _cluster: SimpleNamespace(namespace="alice"))
+        monkeypatch.setattr(module, "reading", lambda *_args, **_options: found)
+    done = CliRunner().invoke(main, shlex.split(line)[1:], prog_name="topogate")
+    assert done.exception is None or isinstance(done.exception, SystemExit), page
+    shown = re.sub(r"policy [0-9a-f]{12}", "policy 2f03981f5539", done.stdout)  # any new field changes it
+    assert shown.rstrip("\n") == output
