@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.api.duration import timestamp
+from engine.api.field import FieldError
 from engine.api.placement import GangRequest, PodSetRequest, kept_hosts, waiting_since
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import GangKey
@@ -26,17 +27,21 @@ _NOW = "it fits now: the leader places it in its next pass"
 
 @dataclass(frozen=True, slots=True)
 class WaitingGang:
-    """A gang without slots, with its place in the queue (`turn`) and what the planner says."""
+    """A gang without slots, with its place in the queue (`turn`) and what the planner says.
+
+    `faults`: the errors in its request; none where policy or nodes are not known, as a level may only seem wrong then.
+    """
 
     gang: Gang
     turn: Turn
     forecast: Forecast
+    faults: tuple[FieldError, ...] = ()
 
     @property
     def queues(self) -> bool:
         """True if it waits for capacity, so that others may have to wait for it."""
         outcome = self.forecast.now
-        if self.gang.request.errors or over(self.gang.workload):
+        if self.faults or over(self.gang.workload):
             return False
         if isinstance(outcome, Placed):
             return True
@@ -84,7 +89,15 @@ def queue_of(snapshot: Snapshot, waiting: list[Gang]) -> list[WaitingGang]:
     ordered = sorted(((turn(gang), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
     asked = [gang for _, gang in ordered if _planned_alone(gang)] if snapshot.capacity_known else []
     found = forecasts(snapshot, asked)
-    return [WaitingGang(gang, place, found.get(gang.key, Forecast(None))) for place, gang in ordered]
+    return [
+        WaitingGang(
+            gang,
+            place,
+            found.get(gang.key, Forecast(None)),
+            gang.request.errors if snapshot.levels_known else (),
+        )
+        for place, gang in ordered
+    ]
 
 
 def waiting_gangs(snapshot: Snapshot) -> list[Gang]:
@@ -138,8 +151,8 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
         reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
     elif outcome is not None and not kept:
         reason, message = outcome.reason, outcome.message
-    elif one.gang.request.errors:
-        reason, message = one.gang.request.errors[0].reason, one.gang.request.errors[0].message
+    elif one.faults:
+        reason, message = one.faults[0].reason, one.faults[0].message
     by = one.forecast.by
     status = one.gang.placement.status if one.gang.placement is not None else {}
     since = waiting_since(status) or one.gang.workload.created

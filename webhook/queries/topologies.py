@@ -25,9 +25,11 @@ def topologies(
     """Return the topologies (or the one of that name) with the domains of a level (None: all above the host).
 
     With the host level the hosts too. `gpus`: of each pod of the gangs that are tried. Raises ProbeProblem for an
-    unknown topology or level.
+    unknown topology or level, and where the nodes cannot be read.
     """
     view = snapshot.view
+    if not snapshot.nodes_known:
+        raise ProbeProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
     if name is not None and name not in view.topologies:
         raise ProbeProblem(f"no topology {quote(name)}; there are: {', '.join(view.topologies)}")
     chosen = [one for one in view.topologies.values() if name in (None, one.name)]

@@ -76,6 +76,11 @@ class Snapshot:
         return all(one.collection != "nodes" for one in self.unread)
 
     @property
+    def levels_known(self) -> bool:
+        """True when nodes and policy were read: else a request may name a level that only seems not to exist."""
+        return {"nodes", "configmaps"}.isdisjoint(one.collection for one in self.unread)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Everything to tell beside an answer: what could not be read, then the notes."""
         return (*(one.text for one in self.unread), *self.notes)

@@ -102,12 +102,16 @@ def test_wrong_use_is_one_line_and_status_2(topogate: Topogate, words: tuple[str
 def test_a_tenant_gets_his_gangs_and_is_told_what_is_not_known(server: FakeApi, topogate: Topogate) -> None:
     """The rights of a namespace alone: own rows, the stored reasons, every missing right in one line; no error."""
     forbid(server, "nodes", "resourcequotas", "topogate-policy")
+    shown = topogate("topology", "show")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr == "topogate: nodes cannot be read: topologies and free capacity are not known\n"
     forbid(server, "pods", "jobs", "placements", except_in="alice")
     done = topogate("gangs", "-A")
     assert done.exit_code == 0
     rows = [line.split()[:3] for line in done.stdout.splitlines()[1:]]
     assert ["alice", "job/train", "Running"] in rows
     assert ["alice", "job/wide", "Waiting"] in rows
+    assert "Fragmented" in done.stdout  # as the leader has written it
     assert all(row[0] == "alice" for row in rows)
     told = done.stderr.splitlines()
     assert "topogate: pods of namespaces other than alice cannot be read: free capacity is not known" in told

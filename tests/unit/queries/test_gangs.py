@@ -167,6 +167,16 @@ def test_what_a_tenant_may_not_know_is_left_out() -> None:
     assert (wide.position, wide.queued, wide.start, wide.fits_now) == (None, None, None, None)
 
 
+def test_a_level_that_only_seems_to_be_wrong_is_no_error() -> None:
+    """Without the nodes, or with the default policy in place of the unknown one, no request is called invalid."""
+    objects = [*busy_cluster(), waits("odd", 2, {"require": "zone"}), waiting_placement("odd")]
+    assert by_name(gangs(snapshot(objects)))["odd"].reason == "UnknownLevel"
+    for collection in ("nodes", "configmaps"):
+        seen = [one for one in objects if collection != "nodes" or one["kind"] != "Node"]
+        odd = by_name(gangs(replace(snapshot(seen), unread=(Unread(collection),))))["odd"]
+        assert (odd.reason, odd.message) == ("Fragmented", "old")
+
+
 def test_suspended_and_invalid_gangs_wait_and_do_not_queue() -> None:
     stopped = job("stopped", 2, {"require": "rack"}, suspend=True)
     stopped["metadata"] |= {"uid": "stopped", "namespace": "alice"}

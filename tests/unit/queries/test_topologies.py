@@ -157,7 +157,7 @@ def test_domains_of_an_exclusive_gang_have_no_room_for_others() -> None:
 
 def test_without_the_pods_of_all_namespaces_nothing_free_is_claimed() -> None:
     known = snapshot(busy_cluster())
-    for collection in ("pods", "nodes", names.PLACEMENTS):
+    for collection in ("pods", names.PLACEMENTS):
         partly = replace(known, unread=(Unread(collection),))
         answer = topologies(partly, level="host")
         (one,) = answer.topologies
@@ -165,6 +165,9 @@ def test_without_the_pods_of_all_namespaces_nothing_free_is_claimed() -> None:
         assert {one.largest_gang, one.free_hosts, *(level.largest_gang for level in one.levels)} == {None}
         assert {host.slots for host in one.nodes} == {None}
         assert answer.remarks[0].startswith(f"{collection} cannot be read")
+    with pytest.raises(ProbeProblem) as caught:
+        topologies(replace(known, unread=(Unread("nodes"), Unread("pods"))))
+    assert str(caught.value) == "nodes cannot be read: topologies and free capacity are not known"
     harmless = replace(known, unread=(Unread("resourcequotas"),))
     assert topologies(harmless).topologies[0].gpus.free == 48
 
