@@ -12,7 +12,12 @@ from webhook.commands.options import ClusterOptions, cluster_options, fail, outp
 
 @click.group()
 def topology() -> None:
-    """Look at the topologies of a cluster."""
+    """Look at the topologies of a cluster.
+
+    \b
+    Example:
+      topogate topology show
+    """  # noqa: D301 - click wants the backspace itself
 
 
 @topology.command("show", short_help="Show every domain with its GPUs by state, and what fits now.")

@@ -59,10 +59,10 @@ def test_the_racks_the_gangs_and_what_fits(gangs: Namespace, admin: Path) -> Non
     bound = gangs.all_bound("runs", 2)
     other = next(host for host in hosts if gangs.fleet.rack_of(host) not in gangs.racks(bound))
     gangs.fleet.cordon(other)
-    gangs.submit("next", pods=2, annotations=require("rack"))
-    gangs.waits("next")
-    gangs.submit("after", pods=2, annotations=require("rack"))
-    gangs.waits("after")
+    gangs.submit("wait-1", pods=2, annotations=require("rack"))
+    gangs.waits("wait-1")
+    gangs.submit("wait-2", pods=2, annotations=require("rack"))
+    gangs.waits("wait-2")
 
     def settled() -> dict[str, dict[str, Any]] | None:
         found = rows(gangs, admin)
@@ -72,11 +72,11 @@ def test_the_racks_the_gangs_and_what_fits(gangs: Namespace, admin: Path) -> Non
     assert found["runs"]["pods"] == {"bound": 2, "wanted": 2}
     assert found["runs"]["place"] == "/".join(gangs.fleet.rack_of(bound[0]))
     assert set(found["runs"]["hosts"]) == set(bound.values())
-    assert [(found[name]["position"], found[name]["queued"]) for name in ("next", "after")] == [(1, 2), (2, 2)]
-    assert found["next"]["start"]["after"] == [f"{gangs.name}/job/runs"]
-    assert found["next"]["start"]["by"] > found["runs"]["createdAt"]
-    assert found["after"]["start"]["by"] is None
-    assert found["next"]["fitsNow"] is False
+    assert [(found[name]["position"], found[name]["queued"]) for name in ("wait-1", "wait-2")] == [(1, 2), (2, 2)]
+    assert found["wait-1"]["start"]["after"] == [f"{gangs.name}/job/runs"]
+    assert found["wait-1"]["start"]["by"] > found["runs"]["createdAt"]
+    assert found["wait-2"]["start"]["by"] is None
+    assert found["wait-1"]["fitsNow"] is False
 
     (topology,) = answer(admin, "topology", "show", "--level", "host")["topologies"]
     assert topology["gpus"] == {"total": 32, "used": 16, "reserved": 0, "kept": 0, "out": 8, "free": 8}
