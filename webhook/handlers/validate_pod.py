@@ -21,7 +21,7 @@ from engine.policy.model import Policy
 from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
-from webhook.rules.devices import annotation_errors, device_findings, limit_warnings
+from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.membership import Alone, NotManaged, alone, membership, pod_exemption
 from webhook.rules.warnings import pod_warnings
@@ -51,7 +51,10 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     errors, warnings = _request(pod, found, policy)
     devices, noted = device_findings(document, (), managed=found is not None, view=view, policy=policy)
     errors = [*dict.fromkeys((*forged, *errors, *devices))]
-    warnings += noted if found is None else limit_warnings(document, (), policy=policy)
+    if found is not None:
+        hami = hami_warnings(document, (), reported=view.reported.names)
+        noted = (*limit_warnings(document, (), policy=policy), *hami)
+    warnings += noted
     warned = [f"topogate: {text}" for text in warnings] + warned
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:
         never, lines = forecast_warnings(found.workload, found.request, view, policy, deadline, budget=review.budget)

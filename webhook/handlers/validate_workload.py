@@ -26,7 +26,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
 from webhook.rules.children import Findings, child_requests
 from webhook.rules.defaults import by_default
-from webhook.rules.devices import annotation_errors, device_findings, limit_warnings
+from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
 from webhook.rules.immutable import lost_request, mark_errors, request_errors
@@ -137,7 +137,12 @@ def _devices(
         budget.check()
         wrong, noted = device_findings(document, root, managed=managed, view=view, policy=policy)
         errors += wrong
-        warnings |= dict.fromkeys(limit_warnings(document, root, policy=policy) if managed else noted)
+        if managed:
+            noted = (
+                *limit_warnings(document, root, policy=policy),
+                *hami_warnings(document, root, reported=view.reported.names),
+            )
+        warnings |= dict.fromkeys(noted)
     return tuple(errors), tuple(warnings)
 
 

@@ -21,7 +21,8 @@ from engine.api.text import join_and, quote
 from engine.policy.model import Policy
 from engine.resources.annotations import reapplied, recorded_requests
 from engine.resources.containers import AmountError, PodResources, pod_resources
-from engine.resources.names import WHOLE, device_names, whole_names
+from engine.resources.hami import HAMI, without_hami
+from engine.resources.names import NVIDIA, WHOLE, device_names, whole_names
 from engine.resources.request import device_request
 from engine.resources.translation import Translation, in_scope, translate
 from engine.resources.validation import kind_errors
@@ -112,6 +113,29 @@ def limited_containers(document: Mapping[str, Any], root: Path, *, policy: Polic
         variables = {names.GPU_MEMORY_LIMIT_VARIABLE: memory, names.GPU_CORE_LIMIT_VARIABLE: core}
         found[path] = frozenset(name for name, fits in variables.items() if fits and part.gpus == total.gpus)
     return found
+
+
+def hami_warnings(document: Mapping[str, Any], root: Path, *, reported: Collection[str]) -> tuple[str, ...]:
+    """Return a warning for each container of a gang's pod or template at `root` with names that only HAMi reads.
+
+    `reported` are the names of the nodes: one that a node reports counts like any other.
+    """
+    found: list[str] = []
+    for container in _at(document, root):
+        unread = sorted(HAMI.intersection({*container.requests, *container.limits}) - set(reported))
+        if not unread:
+            continue
+        try:
+            instead = without_hami(container.amounts({*HAMI, NVIDIA}))
+        except AmountError:
+            instead = {}
+        # One prefix for all, as a warning has 120 characters.
+        wanted = ", ".join(f"{name.rpartition('/')[2]}: {amount}" for name, amount in instead.items())
+        told = (
+            f"instead of HAMi's names use koordinator.sh/{wanted}" if wanted else f"only HAMi reads {join_and(unread)}"
+        )
+        found.append(f"container {quote(container.name)}: {told}")
+    return tuple(found)
 
 
 def limit_warnings(document: Mapping[str, Any], root: Path, *, policy: Policy) -> tuple[str, ...]:
