@@ -123,6 +123,10 @@ class HyperNodeForest:
                 outside[one.name] = f"{NO_HYPER_NODE}{tiers[-1]}"
         return HyperNodeDomains((*levels, HOST), domains, outside, self._named_faults(doubles))
 
+    def holds_all(self, root: str) -> bool:
+        """Return whether every HyperNode is in the tree of a root."""
+        return len(self._below(root)) == len(self._known)
+
     def _resolved(self) -> dict[str, list[str]]:
         """Return the existing nodes that are members of each HyperNode itself."""
         exist = {node.name for node in self._nodes}

@@ -16,6 +16,7 @@ MAX_LENGTH: Final = 1_000  # characters of a pattern
 MAX_STATES: Final = 2_000  # of its automaton: a{1000} has a thousand
 MAX_DEPTH: Final = 50  # groups in groups
 MAX_REPEAT: Final = 1_000  # Go's own limit
+_MOST_ANSWERS: Final = 128  # names of one pattern; those of a large rack
 _MOST_SETS: Final = 500  # sets of states that are kept at a time
 
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")  # all characters of a node's name
@@ -65,9 +66,18 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self._states, self._start, self.literal = _Compiler(text).compile()
         self._sets: dict[frozenset[int], dict[str, frozenset[int]]] = {}
+        self._answers: dict[str, bool] = {}  # the same few names are asked for whenever a node comes or goes
 
     def matches(self, name: str, budget: StepBudget) -> bool:
         """Return whether the pattern matches anywhere in the name."""
+        known = self._answers.get(name)
+        if known is None:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            known = self._answers[name] = self._matches(name, budget)
+        return known
+
+    def _matches(self, name: str, budget: StepBudget) -> bool:
         now = self._closed([self._start], budget, begin=True, end=not name)
         if len(self._sets) > _MOST_SETS:
             self._sets.clear()

@@ -260,12 +260,12 @@ def topologies_of(
     if not specs and DEFAULT not in found:
         found[DEFAULT] = _default(nodes)
     if forest is not None:
-        trees = {HYPER_NODES: None, **{root: root for root in forest.roots}}
-        found |= {
-            name: hyper_node_topology(name, forest, nodes, root=root)
-            for name, root in trees.items()
-            if name not in found
-        }
+        whole = hyper_node_topology(HYPER_NODES, forest, nodes)
+        trees = {HYPER_NODES: whole}
+        for root in forest.roots:
+            same = forest.holds_all(root)
+            trees[root] = replace(whole, name=root) if same else hyper_node_topology(root, forest, nodes, root=root)
+        found |= {name: topology for name, topology in trees.items() if name not in found}
     return found
 
 
