@@ -225,6 +225,11 @@ def was_ready(status: Mapping[str, Any]) -> bool:
     return isinstance(status.get("readyAt"), str) or status.get("phase") == "Running"
 
 
+def ready_since(status: Mapping[str, Any]) -> float | None:
+    """Return when all pods of the gang were ready first (seconds since the epoch); None if unknown."""
+    return _time(status.get("readyAt"))
+
+
 def incomplete_since(status: Mapping[str, Any]) -> float | None:
     """Return when the status became Incomplete (seconds since the epoch); None when it is not, or unreadable.
 

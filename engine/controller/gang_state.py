@@ -39,6 +39,8 @@ class Timers:
     unready_since: dict[str, float] = field(default_factory=dict)  # uid of a pod that was ready -> since when it is not
     failed_revision: int = 0  # of the last failed start with hosts that are excluded here
     forgotten_revision: int = 0  # of the last failed start after which the user has intervened
+    restarts: int = 0  # in a row, of a gang that was ready only for a short time before each
+    restarted_revision: int = 0  # the assignment of the last one
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
     last_pause: float = 0.0  # the last of the growing delays
@@ -71,8 +73,19 @@ class Timers:
             for host in hosts:
                 self.exclude(host, max(now, retry_at))
 
+    def restart(self, revision: int, *, lasted: bool) -> int:
+        """Count the restart of a gang that does not recover, once for an assignment; return how many are in a row.
+
+        `lasted`: it had been ready for long before, so that none of them counts any more, and this one neither.
+        """
+        if self.restarted_revision != revision:
+            self.restarted_revision = revision
+            self.restarts = 0 if lasted else self.restarts + 1
+        return self.restarts
+
     def forget_failed_starts(self, starts: FailedStarts) -> None:
         """Let the hosts of failed starts count again; once, as they may be excluded for something else later."""
+        self.restarts = 0
         if self.forgotten_revision != starts.revision:
             self.forgotten_revision = starts.revision
             for host in starts.hosts:

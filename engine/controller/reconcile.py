@@ -20,8 +20,8 @@ from engine.api.workload import Workload
 from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
-from engine.controller.running import HELD_AFTER_STARTS, running, start_pause
-from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, start_timeout, suspended_by_user
+from engine.controller.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
+from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, suspended_by_user
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
@@ -148,7 +148,7 @@ def _after_failed_starts(gang: Gang, *, timers: Timers, policy: Policy, now: flo
         timers.forget_failed_starts(starts)  # its user has corrected the problem
         return None
     if not touched:
-        pause = start_pause(starts.count, start_timeout(gang.request, policy))
+        pause = start_pause(starts.count, pausing_timeout(gang, policy))
         timers.retry_at = max(timers.retry_at, now + starts.at + pause - wall)
         timers.failed_start(starts, now, hosts=starts.hosts, retry_at=timers.retry_at)
     return None

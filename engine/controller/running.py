@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from engine.api.duration import format_duration
-from engine.api.placement import FailedStarts, Placement, failed_starts, incomplete_since, was_ready
+from engine.api.placement import FailedStarts, Placement, failed_starts, incomplete_since, ready_since, was_ready
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
@@ -288,13 +288,14 @@ def _not_ready_in_time(
     bound = [pod for pod in live if pod.spec.node_name]
     said = _not_ready_text(len(bound), unready, hosts)
     if ready_before:
-        end = (now if first is None else first) + recover_timeout(gang.request, policy)
+        since = now if first is None else first
+        end = since + recover_timeout(gang.request, policy)
         if policy.incomplete != "restart" or not can_suspend(gang.workload) or now < end:
             return None, end
         for pod in unready:
             timers.exclude_host(pod, pod.spec.node_name, now)
-        after = f"{format_duration(recover_timeout(gang.request, policy))} later"
-        return Decision(Unplace(suspend=True, reason="PodsNotReady", message=f"{said}; {after} it is restarted")), None
+        unready_at = wall - (now - since)
+        return _restart(gang, unready, said, unready_at=unready_at, timers=timers, policy=policy, wall=wall), None
     if (left := _left_to_start(gang, live, policy, wall)) > 0:
         return None, now + left
     if not can_suspend(gang.workload) or reservation(gang.workload, placement, gang.pods):
@@ -338,6 +339,39 @@ def _failed_start(
     then = HELD_AFTER_STARTS if last else f"it is planned again in {format_duration(pause)}{where}"
     reason: Code = "StartLimitExceeded" if last else "StartTimeout"
     return Decision(Unplace(suspend=True, reason=reason, message=f"{after}: {then}", failed=starts))
+
+
+def _restart(
+    gang: Gang, unready: list[Pod], said: str, *, unready_at: float, timers: Timers, policy: Policy, wall: float
+) -> Decision:
+    """Return the decision to restart a gang that was ready and has not recovered.
+
+    Restarts in a row count like failed starts, with the same pauses and the same limit, unless the gang was ready for
+    longer than it may take to recover.
+    """
+    placement = gang.placement
+    assert placement is not None and placement.assignment is not None
+    timeout, ready = recover_timeout(gang.request, policy), ready_since(placement.status)
+    after, limit = f"{said}; {format_duration(timeout)} later", policy.queue.max_start_attempts
+    revision = placement.assignment.revision
+    count = timers.restart(revision, lasted=ready is not None and unready_at - ready >= timeout)
+    if count <= 1 and count < limit:
+        return Decision(Unplace(suspend=True, reason="PodsNotReady", message=f"{after} it is restarted"))
+    hosts = tuple(sorted({pod.spec.node_name for pod in unready})[:MAX_LEFT_OUT])
+    failed = FailedStarts(count, hosts, wall, revision, fingerprint(gang, suspends=True))
+    times = f"it was not ready for long {plural(count, 'time')} in a row"
+    if count >= limit:
+        message = f"{after} it is suspended: {times}, and {HELD_AFTER_STARTS}"
+        return Decision(Unplace(suspend=True, reason="StartLimitExceeded", message=message, failed=failed))
+    pause = start_pause(count, pausing_timeout(gang, policy))
+    message = f"{after} it is suspended: {times}; it is planned again in {format_duration(pause)}"
+    return Decision(Unplace(suspend=True, reason="PodsNotReady", message=message, failed=failed))
+
+
+def pausing_timeout(gang: Gang, policy: Policy) -> float:
+    """Return the time-out that the pauses between the starts of a gang depend on."""
+    timeout = start_timeout(gang.request, policy)
+    return timeout if timeout < inf else recover_timeout(gang.request, policy)
 
 
 def _growth(gang: Gang) -> ExtensionRequest | None:

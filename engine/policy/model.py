@@ -318,8 +318,9 @@ class Queue(Section):
     )
     max_start_attempts: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=3,
-        description="Maximum number of failed starts in a row (`timeouts.start`). After it a gang stays held, with the "
-        "reason `StartLimitExceeded`, until its user changes or resumes it.",
+        description="Maximum number of failed starts in a row (`timeouts.start`), or of restarts because of "
+        "`timeouts.recover` of a gang that was not ready for longer than that before. After it a gang stays held, with "
+        "the reason `StartLimitExceeded`, until its user changes or resumes it.",
     )
     max_gang_pods: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=GANG_PODS, description="Maximum number of pods in a gang; larger gangs are denied."

@@ -585,3 +585,46 @@ def test_a_crash_loop_is_not_recovered_by_a_moment_in_which_it_runs() -> None:
         leader.settle()
         leader.later(10.0)
     assert leader.hands.of("suspend") == ["train"]
+
+
+def crashes(leader: Leader, *, after: float) -> dict[int, Pod]:
+    """The gang starts, is ready for so long, and then one of its pods does not recover."""
+    pods = start(leader)
+    leader.later(after)
+    assert leader.status() == ("Running", "")
+    turns_unready(leader, pods[3])
+    leader.later(10 * MINUTES)
+    gone(leader, pods)
+    return pods
+
+
+def test_restarts_in_a_row_have_growing_pauses_and_the_limit_of_starts() -> None:
+    """A program that crashes a minute after each start: the second restart waits, and after the third it stays held."""
+    leader = racks(RESTARTS)
+    crashes(leader, after=60.0)
+    assert message(leader).endswith("; 10m later it is restarted") or not leader.workload().suspended
+    leader.later(10.0)
+    assert not leader.workload().suspended
+    crashes(leader, after=60.0)
+    assert leader.status() == ("Waiting", "PodsNotReady")
+    assert message(leader).endswith("not ready for long 2 times in a row; it is planned again in 2m")
+    leader.later(100.0)
+    assert leader.workload().suspended
+    leader.later(30.0)
+    assert not leader.workload().suspended
+    crashes(leader, after=60.0)
+    assert leader.status() == ("Waiting", "StartLimitExceeded")
+    assert message(leader).endswith("3 times in a row, and it stays held until its user changes or resumes it")
+    leader.later(24 * 60 * MINUTES)
+    assert leader.workload().suspended
+    assert leader.hands.of("place") == ["train"] * 3
+
+
+def test_a_gang_that_was_ready_for_long_is_restarted_at_once_each_time() -> None:
+    """A crash an hour is trouble, but no start that failed."""
+    leader = racks(RESTARTS)
+    for number in range(1, 6):
+        crashes(leader, after=60 * MINUTES)
+        leader.later(10.0)
+        assert not leader.workload().suspended
+        assert leader.hands.of("suspend") == ["train"] * number
