@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -96,19 +97,19 @@ def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> Non
 
 def print_sections(sections: Sequence[TextPart]) -> None:
     """Print tables with the lines around them: coloured on a terminal, plain columns in a pipe."""
-    from webhook.queries.tables import as_table, as_text, clean
+    from webhook.queries.tables import as_table, as_text, clean, least_width
 
-    console = None
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(highlight=False)
+    terminal = sys.stdout.isatty()
     for place, section in enumerate(sections):
         if place:
             click.echo()
         for line in section.before:
             click.echo(clean(line))
-        if section.rows and console is not None:
+        if section.rows and terminal:
+            from rich.console import Console
+
+            width = max(shutil.get_terminal_size().columns, least_width(section.columns, section.rows))
+            console = Console(highlight=False, width=width)
             console.print(as_table(section.columns, section.rows, styles=section.styles))
         elif section.rows:
             click.echo(as_text(section.columns, section.rows))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _GAP: Final = "  "
+_FOLDED: Final = 30  # the least width of a column that is broken into lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,15 @@ def as_table(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], *, s
         style = styles[place] if place < len(styles) else ""
         table.add_row(*(Text(cell, style=style) for cell in row))
     return table
+
+
+def least_width(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> int:
+    """Return the width at which nothing is cut: lines may be longer than a terminal's, as kubectl's are."""
+    columns, found = filled(columns, rows)
+    cells = [[column.heading for column in columns], *found]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    least = [min(width, _FOLDED) if one.folds else width for one, width in zip(columns, widths, strict=True)]
+    return sum(least) + len(_GAP) * len(columns)
 
 
 def number(value: int | None) -> str:

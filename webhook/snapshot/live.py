@@ -6,11 +6,13 @@ the answer (`Unread`), never a failure. Only a server that does not answer ends 
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from queue import SimpleQueue
 from typing import Final
 
 import msgspec
@@ -117,9 +119,7 @@ def read_cluster(
         raise ConnectionProblem(_no_answer(fault)) from None
     wanted = [*_BASE, *_discovered(api, policy, unread)]
     reader = _Reader(api, namespace, progress)
-    with ThreadPoolExecutor(max_workers=LISTS_AT_ONCE) as pool:
-        found = list(pool.map(reader.read, wanted))
-    objects = [one for listed in found for one in listed]
+    objects = [one for listed in _side_by_side(reader.read, wanted) for one in listed]
     unread += reader.unread
     view, more = live_cluster(objects, policy=policy, own_namespace=service_namespace)
     return Snapshot(
@@ -130,6 +130,37 @@ def read_cluster(
         notes=(*notes, *more),
         installed=names.PLACEMENTS not in reader.absent,
     )
+
+
+def _side_by_side(read: Callable[[_Listed], list[FileObject]], wanted: Sequence[_Listed]) -> list[list[FileObject]]:
+    """Return what `read` returns for each collection, several at a time.
+
+    In daemon threads, not in a pool: the exit of the program would wait for those of a pool, and with them Ctrl-C for a
+    server that is silent.
+    """
+    left = deque(enumerate(wanted))
+    done: SimpleQueue[tuple[int, list[FileObject] | BaseException]] = SimpleQueue()
+
+    def work() -> None:
+        while left:
+            try:
+                place, one = left.popleft()
+            except IndexError:
+                return
+            try:
+                done.put((place, read(one)))
+            except BaseException as error:  # raised again where the answer is awaited
+                done.put((place, error))
+
+    for number in range(min(LISTS_AT_ONCE, len(wanted))):
+        threading.Thread(target=work, name=f"list {number}", daemon=True).start()
+    found: list[list[FileObject]] = [[] for _ in wanted]
+    for _ in wanted:
+        place, answer = done.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        found[place] = answer
+    return found
 
 
 def _no_answer(fault: ApiFault) -> str:

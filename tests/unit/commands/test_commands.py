@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -17,7 +22,7 @@ import yaml
 from tests.support.fake_api import Answer, FakeApi, Stall
 from tests.support.simulation import pod
 from tests.unit.commands.conftest import Topogate, forbid, put
-from webhook.cli import main
+from webhook.cli import INTERRUPTED, main
 from webhook.commands import asking
 from webhook.commands.completion import VARIABLE
 
@@ -210,6 +215,46 @@ def test_watch_prints_what_changes_until_ctrl_c(server: FakeApi, kubeconfig: Pat
         watching.process.kill()
     assert status == 0
     assert errors == "topogate: the API server cannot be asked: 503 ServiceUnavailable: restart; trying again\n"
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_server(server: FakeApi, kubeconfig: Path) -> None:
+    silent = threading.Event()
+    server.fault(Stall(silent), when=lambda one: one.path == "/api/v1/nodes", times=100)
+    watching = Watching(kubeconfig, "gangs")
+    try:
+        server.wait_for(lambda one: any(request.path == "/api/v1/nodes" for request in one.requests), timeout=60)
+        status, errors = watching.end(signal.SIGINT)
+    finally:
+        silent.set()
+        watching.process.kill()
+    assert status == INTERRUPTED
+    assert errors.splitlines()[-1] == "topogate: interrupted"
+    assert "Traceback" not in errors
+
+
+def test_on_a_terminal_nothing_is_cut(kubeconfig: Path) -> None:
+    """With colours, and lines that are longer than the terminal, as kubectl's are."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color"}
+    for name in ("COLUMNS", "NO_COLOR"):
+        environment.pop(name, None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webhook.cli", "gangs", "-A", "-o", "wide"], cwd=ROOT, env=environment, stdout=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    assert "\x1b[33m" in shown.decode()  # a gang that waits
+    assert "\N{HORIZONTAL ELLIPSIS}" not in plain
+    lines = plain.splitlines()
+    assert lines[0].split()[:4] == ["NAMESPACE", "GANG", "PHASE", "PODS"]
+    assert any("alice" in line and "job/train" in line and "b0/b0-r0" in line for line in lines)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
