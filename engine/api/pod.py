@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from engine.api.device import DeviceRequest
 from engine.api.resources import Requests
@@ -53,6 +54,48 @@ class SelectorTerm:
     fields: tuple[SelectorRequirement, ...]
 
 
+# A label that every namespace has, with its name: the only one that namespace selectors are matched with.
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+# The requirements of a label selector, all of which must hold; None selects nothing, an empty one everything.
+LabelSelector = tuple[SelectorRequirement, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A required term of podAffinity or podAntiAffinity: the pods that a selector matches in some namespaces.
+
+    `namespace_selector` adds namespaces to the named ones, by their labels; None: none. `claimed`: the term keeps equal
+    pods off each other's host, and is counted as a claim of the shape as well.
+    """
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: tuple[str, ...]
+    namespace_selector: LabelSelector = None
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A topology spread constraint with DoNotSchedule; `honor_*`: which nodes have domains that count."""
+
+    topology_key: str
+    max_skew: int
+    selector: LabelSelector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodConstraints:
+    """What a pod requires of the pods near its host: required terms, and spread with DoNotSchedule."""
+
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PreferredTerm:
     """A preferred node affinity term: nodes that match it are worth `weight` (1 to 100) more."""
@@ -86,8 +129,9 @@ class Shape:
 class PodSpec:
     """The part of a pod or pod template that Topogate reads.
 
-    For warnings: `unmodelled` names constraints that the kube-scheduler checks and we do not (pod affinity, spread
-    constraints, resource claims), `preferences` those that have no effect on a pod bound to one host.
+    `constraints`: what it requires of the pods near it, None: nothing; `own_labels`: all of its labels, key and value
+    in turn, for the selectors of others. For warnings: `unmodelled` names constraints that the kube-scheduler checks
+    and we do not (resource claims, too many terms), `preferences` those that have no effect on a pod bound to a host.
     """
 
     shape: Shape
@@ -107,6 +151,8 @@ class PodSpec:
     containers: int = 0  # init containers included
     volume_claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
     volume_classes: tuple[str | None, ...] = ()  # the StorageClasses of its ephemeral volumes; None: the default
+    constraints: PodConstraints | None = None
+    own_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

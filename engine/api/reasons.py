@@ -41,6 +41,7 @@ Code = Literal[
     "LabelsMissing",
     "ExclusiveDomains",
     "SpreadDomains",
+    "PodConstraints",
     "QueuedBehind",
     "RoomKept",
     "SearchLimit",
@@ -84,6 +85,7 @@ Until = Literal[
     "slots",
     "owners",
     "namespace",
+    "nearby pods",
     "members",
     "pods",
     "user",
@@ -101,14 +103,15 @@ UNTIL: Final[Mapping[Until, str]] = {
     "slots": "its pods have new slots",
     "owners": "the quota has room, or the PriorityClass exists",
     "namespace": "other gangs of its namespace start or end, or the policy allows more",
+    "nearby pods": "pods near its hosts start or end, hosts are added, or the constraints of its pods change",
     "members": "its pods exist",
     "pods": "one of its pods is created, or the next attempt starts",
     "user": "the user changes its request, or resumes it",
     "readiness": "its pods are ready",
     "resume": "the user resumes it",
 }
-# A gang that waits for one of these is held up by its own namespace.
-_OWN: Final = frozenset[Until]({"owners", "namespace"})
+# A gang that waits for one of these is held up by its own namespace, or by what its own pods require.
+_OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods"})
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
 _QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
 
@@ -249,6 +252,10 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "SpreadDomains": _wait(
         "namespace", "Capacity is free only in domains of gangs that spread-topology keeps apart from this one."
+    ),
+    "PodConstraints": _wait(
+        "nearby pods",
+        "Capacity is free only where pod (anti-)affinity or topology spread, of its pods or of others, excludes them.",
     ),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
     # its message says where hosts are kept, and has no number that changes all the time

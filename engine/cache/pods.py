@@ -6,7 +6,7 @@ the pods below it are indexed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from engine.api import names
@@ -75,6 +75,10 @@ class PodIndex:
     def find(self, key: Key) -> Link | None:
         """Return the object of a key."""
         return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
+
+    def every(self) -> Collection[Pod]:
+        """Return all pods."""
+        return self._pods.values()
 
     def members(self, key: GangKey) -> tuple[Pod, ...]:
         """Return the pods of a gang."""

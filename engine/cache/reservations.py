@@ -17,6 +17,7 @@ from engine.api.resources import is_claim, largest
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.pod_shapes import PodShapes
 from engine.capacity.capacity import Capacity
+from engine.capacity.nearby_pods import NearbyPods
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import reservations, unreserved_pods
@@ -35,9 +36,17 @@ _MAX_CHANGES: Final = 10_000
 class Reservations:
     """Writes the reservations of gangs into the capacity, by key; not thread-safe."""
 
-    def __init__(self, capacity: Capacity, pod_shapes: PodShapes, *, schedulers: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        capacity: Capacity,
+        nearby: NearbyPods,
+        pod_shapes: PodShapes,
+        *,
+        schedulers: Callable[[], Collection[str]],
+    ) -> None:
         """`schedulers`: the names of the schedulers with pods that we place."""
         self._capacity = capacity
+        self._nearby = nearby
         self._pod_shapes = pod_shapes
         self._schedulers = schedulers
         self._unreserved: set[ReservationKey] = set()
@@ -62,6 +71,7 @@ class Reservations:
         """
         self._unreserved.discard(key)
         shapes: dict[str, Shape] = {}
+        pod_sets = {one.name: one for one in workload.pod_sets} if workload is not None else {}
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
@@ -89,6 +99,8 @@ class Reservations:
                 devices=shape.devices,
                 uses=uses.get(name),
             )
+            namespace = workload.namespace if workload is not None else ""
+            self._nearby.reserve(key, name, hosts.get(name, {}), namespace=namespace, pod_set=pod_sets.get(name))
 
     def _may_land(self, pod: Pod) -> bool:
         """False for a released pod that its host is too small for, or that no scheduler of ours will bind.

@@ -30,6 +30,7 @@ from engine.cache.reservations import Reservations
 from engine.cache.stores import Stores
 from engine.capacity.capacity import Capacity
 from engine.capacity.daemon_sets import ExpectedDaemonPods
+from engine.capacity.nearby_pods import NearbyPods
 from engine.capacity.quota import NamespaceUsage, Usage, usage_of_pods
 from engine.gang import plain_pods
 from engine.gang.gang import host_of, over, released
@@ -90,7 +91,6 @@ class ClusterState:
         self.changed = threading.Event()
         self.capacity = Capacity()
         self.pod_shapes = PodShapes(stores, lambda: self.policy.device_kinds)
-        self._reservations = Reservations(self.capacity, self.pod_shapes, schedulers=lambda: self.policy.schedulers)
         self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by, without_pods=new_daemon_sets)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}
@@ -99,6 +99,10 @@ class ClusterState:
         self._recount_devices = False
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex(self.capacity.gang_hosts)
+        self.nearby = NearbyPods(self._pods.every)
+        self._reservations = Reservations(
+            self.capacity, self.nearby, self.pod_shapes, schedulers=lambda: self.policy.schedulers
+        )
         self._usage = NamespaceUsage()
         self._owners: OwnerResolver | None = None
         self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
@@ -193,6 +197,8 @@ class ClusterState:
                 pod: Pod = new or old
                 self.capacity.set_pod(pod.key, new)
                 self._daemon_pods.set_pod(old, new)
+                if self.nearby.set_pod(old, new):
+                    self._pending.capacity_freed = True
                 self._usage.change(old, new)
                 if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
                     self._grace.arrived(new)

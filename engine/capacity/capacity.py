@@ -20,6 +20,7 @@ from engine.api.resources import Requests, is_claim
 from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey
 from engine.capacity.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.capacity.gang_hosts import GangHosts
+from engine.capacity.nearby_pods import NearbyPods, PodQuery
 from engine.capacity.preferences import NodePreferences
 from engine.capacity.resource_table import ResourceTable
 from engine.devices.allocation import devices_of
@@ -88,6 +89,7 @@ class Capacity:
     def __init__(self) -> None:
         self.gang_hosts = GangHosts()
         self._rows: dict[str, int] = {}
+        self._rows_stamp = 0  # another number whenever a host has got or lost a row
         self._amounts = ResourceTable()
         self._nodes: list[Node | None] = []
         self._eligibility = Eligibility(self._nodes)
@@ -370,6 +372,31 @@ class Capacity:
         verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
+    def label_codes(self, key: str) -> Rows | None:
+        """Return, by row, the number of a node's value of a label (0: none); None when no node has the label."""
+        return self._eligibility.codes(key)
+
+    def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
+        """Return, by row, the nodes that a shape's constraints select, as `Eligibility.selected`."""
+        return self._eligibility.selected(shape, affinity=affinity, taints=taints)
+
+    def rows_of(self, topology: Topology) -> Rows:
+        """Return the rows of the topology's hosts, in tree order; they must not be written to."""
+        return self._rows_of(topology)
+
+    def nearby(self, pods: NearbyPods, query: PodQuery) -> Ints64:
+        """Return, by row, how many pods on a host a query matches; it must not be written to."""
+        return pods.by_row(query, self._rows, size=len(self._nodes), stamp=self._rows_stamp)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self._nodes)
+
+    def row_of(self, host: str) -> int | None:
+        """Return the row of a host."""
+        return self._rows.get(host)
+
     def free_of(self, resource: str, topology: Topology, *, empty: bool = False) -> Ints64:
         """Return the free amount of one resource on every host of the topology, in tree order, at least 0.
 
@@ -473,6 +500,7 @@ class Capacity:
     def _row(self, name: str) -> int:
         row = self._rows.get(name)
         if row is None:
+            self._rows_stamp += 1
             if self._vacant:
                 row = self._rows[name] = self._vacant.pop()
                 self._names[row] = name
@@ -488,6 +516,7 @@ class Capacity:
         """Free the row of a deleted node for the next one, once no pod is or will be there."""
         if self._nodes[row] is None and self._amounts.untouched(row) and self._rows.get(self._names[row]) == row:
             del self._rows[self._names[row]]
+            self._rows_stamp += 1
             self._fresh.discard(self._names[row])
             self._vacant.append(row)
             self._tree_rows.clear()

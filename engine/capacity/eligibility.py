@@ -120,6 +120,19 @@ class Eligibility:
         self._update_columns()
         return self._columns.matching(term)
 
+    def codes(self, key: str) -> Rows | None:
+        """Return the number of each row's value of a label (0: none); None when no node has the label."""
+        self._update_columns()
+        return self._columns.codes(key)
+
+    def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
+        """Return the rows that a shape's nodeSelector and node affinity select (`affinity`), with tolerated `taints`.
+
+        Whether a node is ready or cordoned does not count.
+        """
+        self._update_columns()
+        return self._columns.selected(shape, affinity=affinity, taints=taints)
+
     def _update_columns(self) -> None:
         self._columns.changed(self._changed[self._columns_seen :])
         self._columns_seen = len(self._changed)
@@ -233,6 +246,26 @@ class NodeColumns:
         """Return the mask of rows whose node matches a term; rows without a node never match."""
         self._catch_up()
         mask: Bools = self._term(term) & (self._current(self._name).codes != 0)
+        return mask
+
+    def codes(self, key: str) -> Rows | None:
+        """Return the codes of a label; None when no node has it."""
+        self._catch_up()
+        column = self._label(key)
+        return None if column is None else column.codes
+
+    def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
+        """Return the rows with a node that a shape's constraints select; see `Eligibility.selected`."""
+        self._catch_up()
+        mask: Bools = self._current(self._name).codes != 0
+        if affinity:
+            mask &= self._selected(shape)
+            if shape.affinity is not None:
+                mask &= self._affine(shape.affinity)
+        if taints:
+            state = self._current(self._state)
+            tolerated = [not _closed(shape.tolerations, False, True, one[2]) for one in islice(state.values, 1, None)]  # type: ignore[index]
+            mask &= np.array([False, *tolerated], dtype=np.bool_)[state.codes]
         return mask
 
     @staticmethod

@@ -25,6 +25,7 @@ from engine.api.pod import (
 )
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
+from engine.cluster.pod_constraints import constraints_of, flat_labels
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.resources.request import device_request
 
@@ -114,6 +115,10 @@ def pod_spec(
     requests, limits, devices = _resources(spec, path)
     if claims := claims_of(spec, meta.labels or {}, namespace):
         requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
+    own = meta.labels or {}
+    constraints, left_out = constraints_of(
+        spec, own, namespace, claimed=lambda term: selector_of(term, own, namespace) is not None
+    )
     return PodSpec(
         shape=Shape(
             requests=requests,
@@ -134,11 +139,13 @@ def pod_spec(
         runtime_class=intern(spec.runtime_class_name or ""),
         has_scheduling_group=spec.scheduling_group is not None,
         deadline=spec.active_deadline_seconds is not None,
-        unmodelled=_unmodelled(spec, meta, namespace),
+        unmodelled=(*left_out, "resource claims") if spec.resource_claims else left_out,
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),
         preferences=_preferences(spec),
         volume_claims=_volume_claims(spec.volumes),
         volume_classes=_volume_classes(spec.volumes),
+        constraints=constraints,
+        own_labels=flat_labels(meta.labels),
     )
 
 
@@ -374,21 +381,6 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequir
         )
         for one in raw or ()
     )
-
-
-def _unmodelled(spec: wire.PodSpec, meta: wire.ObjectMeta, namespace: str) -> tuple[str, ...]:
-    found = []
-    affinity = spec.affinity
-    if affinity is not None:
-        if affinity.pod_affinity is not None and affinity.pod_affinity.required:
-            found.append("pod affinity")
-        if not all(selector_of(term, meta.labels or {}, namespace) for term in anti_affinity(spec)):
-            found.append("pod anti-affinity")
-    if any(one.when_unsatisfiable == "DoNotSchedule" for one in spec.topology_spread_constraints or ()):
-        found.append("topology spread constraints")
-    if spec.resource_claims:
-        found.append("resource claims")
-    return tuple(found)
 
 
 def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:

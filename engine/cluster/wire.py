@@ -200,7 +200,7 @@ class PodAffinityTerm(Struct):
     topology_key: str | None = None
     label_selector: LabelSelector | None = None
     namespaces: list[str] | None = None
-    namespace_selector: Present | None = None
+    namespace_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
     mismatch_label_keys: list[str] | None = None
 
@@ -275,6 +275,13 @@ class Spread(Struct):
     """spec.topologySpreadConstraints[*]."""
 
     when_unsatisfiable: str | None = None
+    topology_key: str | None = None
+    max_skew: int | None = None
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class PodSpec(Struct):

@@ -251,7 +251,7 @@ class GangScheduler:
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
-            apart = separation_key(gang)
+            apart = separation_key(view, gang)
             problem = plan_key(gang.request, gang.shapes, excluded, hosts, classes, apart)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own

@@ -32,6 +32,8 @@ KEPT_FOR_OTHERS: Final = "kept for a gang that has waited longer"
 SPREAD_APART: Final = "in domains of gangs to be spread from"
 EXCLUSIVE: Final = "in domains of exclusive gangs"
 SHARED: Final = "in domains with other gangs"
+# Before what the pods require of the pods near them (`engine.capacity.pod_rules`).
+EXCLUDED_BY: Final = "excluded by "
 _PASSING: Final = frozenset(
     {CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS, SPREAD_APART, EXCLUSIVE, SHARED}
 )
@@ -66,7 +68,7 @@ def exclusion(shape: Shape, node: Node) -> str | None:
 
 def repairable(reason: str) -> bool:
     """Return whether the reason why a host is excluded (`exclusion`, or one of the planner's) may pass."""
-    return reason.startswith(TAINT) or reason in _PASSING
+    return reason.startswith((TAINT, EXCLUDED_BY)) or reason in _PASSING
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

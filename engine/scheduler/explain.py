@@ -16,7 +16,7 @@ from engine.api.resources import format_units
 from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
 from engine.resources.names import KOORDINATOR
-from engine.resources.shape import CORDONED, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
+from engine.resources.shape import CORDONED, EXCLUDED_BY, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
 from engine.topology.hyper_nodes import NO_HYPER_NODE, TWO_HYPER_NODES
@@ -356,4 +356,6 @@ def _reason_text(reason: str) -> str:
         return sanitize(f"with {reason}")
     if reason.startswith(NO_LABEL):
         return sanitize(f"without label {reason.removeprefix(NO_LABEL)}")
+    if reason.startswith(EXCLUDED_BY):
+        return reason
     return _IN_WORDS.get(reason) or sanitize(reason)

@@ -17,8 +17,10 @@ from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.capacity.capacity import Capacity
+from engine.capacity.pod_rules import PodRules
 from engine.gang.request import PlacementRequest
 from engine.planner.plan import NoFit, Plan, PlanRequest
+from engine.planner.slices import grains
 from engine.planner.tree import Bools
 from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
@@ -45,6 +47,7 @@ def plan_placement(
     nominated: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
     barred: Mapping[str, Bools] | None = None,
+    rules: PodRules | None = None,
 ) -> Outcome:
     """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
@@ -53,7 +56,8 @@ def plan_placement(
     nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `barred`: words -> hosts of
     the topology, by index, that the gang may not use because of other gangs (`engine.scheduler.separation`). `kept`:
     pod set -> rank -> host of pods that are running or bound already; the others join them, inside the required domain
-    that these use. Never raises for malformed input: the outcome names what is missing.
+    that these use. `rules`: what the pods require of those near them. Never raises for malformed input: the outcome
+    names what is missing.
     """
     assert request.pod_sets, "only a workload that asks is planned"
     plan_with = partial(
@@ -68,6 +72,7 @@ def plan_placement(
         nominated=nominated,
         emptied=emptied,
         barred=barred or {},
+        rules=rules or PodRules(),
     )
     found = plan_with(shapes)
     if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
@@ -148,6 +153,7 @@ def _plan_shapes(
     nominated: frozenset[str],
     emptied: frozenset[str],
     barred: Mapping[str, Bools],
+    rules: PodRules,
     explained: bool = True,
 ) -> Outcome:
     """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
@@ -178,7 +184,8 @@ def _plan_shapes(
             policy=policy,
             profile=profile,
             left_out=left_out,
-            barred=barred,
+            barred={**barred, **rules.barred_for(asks[0].name)},
+            rules=rules,
             emptied=vacated,
             levels=request.levels,
             explained=explained,
@@ -191,6 +198,7 @@ def _plan_shapes(
             topology=topology,
             left_out=frozenset(left_out),
             barred=tuple(barred.values()),
+            rules=rules,
             kept=kept_hosts,
             emptied=vacated,
             levels=request.levels,
@@ -205,7 +213,13 @@ def _plan_shapes(
             scores=capacity.scores(_pods_by_shape(asks, shapes), topology),
             explain=(
                 lambda answer, ask: _no_fit_reason(
-                    answer, ask, shapes[ask.name], topology, capacity=capacity, left_out=left_out, barred=barred
+                    answer,
+                    ask,
+                    shapes[ask.name],
+                    topology,
+                    capacity=capacity,
+                    left_out=left_out,
+                    barred={**barred, **rules.barred_for(ask.name)},
                 )
             )
             if explained
@@ -228,6 +242,7 @@ def _plan_equal_pods(
     profile: str,
     left_out: Mapping[str, str],
     barred: Mapping[str, Bools],
+    rules: PodRules,
     emptied: frozenset[str],
     levels: tuple[str, ...] | None,
     explained: bool,
@@ -251,14 +266,16 @@ def _plan_equal_pods(
     scarce = scarce_of(shape, capacity)
     scores = capacity.scores({shape: 1}, topology) if shape.preferred or capacity.soft_taints else None
     warm = capacity.slots(shape, topology, scarce=scarce)
-    if left_out or emptied or barred:
+    if left_out or emptied or barred or rules.among_own:
         free = warm.slots.copy()
         vacated = [topology.tree.index[host] for host in emptied]
         free[vacated] = capacity.count(shape, topology).empty[vacated] if vacated else 0
         free[[topology.tree.index[host] for host in left_out]] = 0
         for hosts in barred.values():
             np.copyto(free, 0, where=hosts)
-        answer = warm.plan_on_slots(free, request, scores)
+        grain = grains(request.slices, len(topology.levels))
+        ways = rules.ways(ask.name, topology.tree, free, count=ask.count, require=require, grain=grain)
+        answer = _first_plan(warm.plan_on_slots(slots, request, scores) for slots in ways)
     else:
         answer = warm.plan(request, scores)
     require_alias = topology.levels[require].name if require is not None else None
@@ -270,6 +287,17 @@ def _plan_equal_pods(
             return UNEXPLAINED
         case NoFit():
             return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out, barred=barred)
+
+
+def _first_plan(answers: Iterable[Plan | NoFit]) -> Plan | NoFit:
+    """Return the first plan; without any the first answer."""
+    first: NoFit | None = None
+    for answer in answers:
+        if isinstance(answer, Plan):
+            return answer
+        first = first or answer
+    assert first is not None, "there is a way, and be it one without slots"
+    return first
 
 
 def _no_fit_reason(

@@ -7,8 +7,9 @@ for pods that request devices also the slots that the host's devices allow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -20,9 +21,12 @@ from engine.api.rank import join_ranks
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
-from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
+from engine.capacity.domain_caps import capped, clip, limit_of
+from engine.capacity.pod_rules import PodRules
+from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
+from engine.planner.slices import grains
 from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
@@ -31,6 +35,8 @@ from engine.scheduler.explain import placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology
 
+# Ways to choose hosts under the rules among its own pods that are tried.
+_WAYS: Final = 16
 # Hosts where the resources of two pod sets fit together but their devices do not, before the search ends.
 _DEVICE_TRIES: Final = 16
 
@@ -45,7 +51,7 @@ class PlanInput:
 
     `left_out`: hosts that are left out this time, `barred` more of them, by index; `kept`: pod set -> rank -> host of
     the pods that stay where they are; `profile`: how equally good places are ranked; `emptied`: hosts that count as
-    empty. `levels`: those that `auto` may stand for; None: all.
+    empty; `rules`: what its pods require of those near them. `levels`: those that `auto` may stand for; None: all.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -56,6 +62,7 @@ class PlanInput:
     kept: Mapping[str, Mapping[int, str]]
     profile: str
     barred: tuple[Bools, ...] = ()
+    rules: PodRules = field(default_factory=PodRules)
     emptied: frozenset[str] = frozenset()
     levels: tuple[str, ...] | None = None
 
@@ -92,23 +99,109 @@ def plan_pod_sets(
     if inputs.emptied:
         vacated = [tree.index[host] for host in inputs.emptied - inputs.left_out]
         resources.free[vacated] = _free_resources(inputs, capacity, empty=True).free[vacated]
-    for _ in range(_DEVICE_TRIES):
-        try:
-            answer = plan_gang(tree, resources.free, _with_columns(gang, resources), scarce, scores)
-        except ValueError:  # kept pods are not where the request wants them: another program put them there
-            return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
-        match answer:
-            case GangPlan():
-                if (conflict := _device_conflict(inputs, answer, capacity)) is None:
-                    return _placed(inputs, gang, answer)
-                resources.eligible[conflict[0]][conflict[1]] = False
-            case NoFit():
-                return _not_placed(inputs, gang, answer, capacity, explain) if explain is not None else UNEXPLAINED
-            case Undecided():
+    no_fit: NoFit | None = None
+    for way in _ways(inputs, resources):
+        for _ in range(_DEVICE_TRIES):
+            try:
+                answer = plan_gang(tree, way.free, _with_columns(gang, way), scarce, scores)
+            except ValueError:  # kept pods are not where the request wants them: another program put them there
+                return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
+            if not isinstance(answer, GangPlan):
                 break
+            if (conflict := _device_conflict(inputs, answer, capacity)) is not None:
+                way.eligible[conflict[0]][conflict[1]] = False
+            elif inputs.rules.keeps(_new_pods(inputs, answer)):
+                return _placed(inputs, gang, answer)
+            else:
+                answer = NoFit(-1, 1, -1, 0, 0, None, None)
+                break
+        if isinstance(answer, NoFit):
+            no_fit = no_fit or answer
+        elif not inputs.rules.among_own:
+            break
+    if no_fit is not None:
+        return _not_placed(inputs, gang, no_fit, capacity, explain) if explain is not None else UNEXPLAINED
     missing = plural(_count(inputs), "pod")
     limit = f"its limit of {policy.planner.steps:,} steps (policy planner.steps)"
     return Waits("SearchLimit", f"the search for room for {missing} reached {limit}")
+
+
+def _new_pods(inputs: PlanInput, answer: GangPlan) -> dict[str, Ints64]:
+    """Return the new pods of each pod set by host."""
+    tree, found = inputs.topology.tree, {}
+    for ask, assigned in zip(inputs.asks, answer.pod_sets, strict=True):
+        pods = np.zeros(len(tree.hosts), dtype=np.int64)
+        np.add.at(pods, [host for host in assigned.ranks if host >= 0], 1)
+        np.subtract.at(pods, [tree.index[host] for host in inputs.kept.get(ask.name, {}).values()], 1)
+        found[ask.name] = pods
+    return found
+
+
+def _ways(inputs: PlanInput, resources: _FreeResources) -> Iterator[_FreeResources]:
+    """Yield the resources that the pods may use under the rules, one way after the other; a plan on any will do."""
+    rules, tree = inputs.rules, inputs.topology.tree
+    if not rules.among_own:
+        yield resources
+        return
+    counts = {ask.name: ask.count - len(inputs.kept.get(ask.name, ())) for ask in inputs.asks}
+    slots = {ask.name: _slots_alone(resources, number, counts[ask.name]) for number, ask in enumerate(inputs.asks)}
+    for allowed in islice(rules.choices(slots, counts), _WAYS):
+        eligible = tuple(
+            mine & allowed[ask.name] if ask.name in allowed else mine.copy()
+            for ask, mine in zip(inputs.asks, resources.eligible, strict=True)
+        )
+        usable = {ask.name: np.where(mine, slots[ask.name], 0) for ask, mine in zip(inputs.asks, eligible, strict=True)}
+        if len(inputs.asks) == 1:
+            ask = inputs.asks[0]
+            wanted, required = max(counts[ask.name], 1), None if inputs.kept else inputs.topology.level_of(ask.require)
+            for one in (grains(inputs.topology.slices(ask.slices), len(tree.levels)), (1,) * len(tree.levels)):
+                cut = capped(
+                    tree, usable[ask.name], rules.caps_for(ask.name), count=wanted, require=required, grain=one
+                )
+                yield from (_FreeResources(free[:, None], ((1,),), eligible) for free in islice(cut, _WAYS))
+            continue
+        for primary in range(len(inputs.asks) + 1):
+            yield _with_caps(inputs, replace(resources, eligible=eligible), usable, counts, primary)
+
+
+def _with_caps(
+    inputs: PlanInput,
+    resources: _FreeResources,
+    slots: Mapping[str, Ints64],
+    counts: Mapping[str, int],
+    primary: int,
+) -> _FreeResources:
+    """Return the resources with one more for each cap: so many pods of its pod sets as a host may get.
+
+    Which host of a domain gets them is a guess; `primary` is the number of the guess. The first one takes the hosts
+    with room for most pods, the others those with room for one of the pod sets, another one in each domain.
+    """
+    tree, plain = inputs.topology.tree, (1,) * len(inputs.topology.levels)
+    columns, requests = [resources.free], [list(own) for own in resources.requests]
+    for cap in inputs.rules.caps:
+        names = sorted(cap.pod_sets & slots.keys())
+        if not names:
+            continue
+        room = np.sum([slots[name] for name in names], axis=0)
+        if primary:
+            turn = (cap.domains.codes + primary) % len(names)
+            first = np.choose(turn, [slots[name] for name in names]) if len(names) > 1 else slots[names[0]]
+            has = cap.domains.sums(first) > 0
+            room = np.where(has[cap.domains.codes] & (first == 0), 0, room)
+        limit = limit_of(cap, tree, room, sum(counts[name] for name in names), plain)
+        columns.append(clip(tree, room, cap.domains, limit, plain)[:, None])
+        for ask, own in zip(inputs.asks, requests, strict=True):
+            own.append(int(ask.name in cap.pod_sets))
+    return _FreeResources(np.concatenate(columns, axis=1), tuple(map(tuple, requests)), resources.eligible)
+
+
+def _slots_alone(resources: _FreeResources, number: int, most: int) -> Ints64:
+    """Return the slots of one pod set by host, if it had all resources for itself."""
+    slots = np.where(resources.eligible[number], most, 0).astype(np.int64)
+    for column, amount in enumerate(resources.requests[number]):
+        if amount > 0:
+            np.minimum(slots, np.maximum(resources.free[:, column], 0) // amount, out=slots)
+    return slots
 
 
 def _free_resources(
@@ -126,6 +219,7 @@ def _free_resources(
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)
         slots = counted.built if repaired else counted.empty if empty else counted.free
+        out = out | _barred(inputs, inputs.asks[0], empty=empty)
         return _FreeResources(np.where(out, 0, slots)[:, None], ((1,),), (~out,))
     names = sorted({name for shape in shapes for name, amount in shape.requests if amount > 0})
     columns = [capacity.free_of(name, topology, empty=empty) for name in names]
@@ -136,8 +230,18 @@ def _free_resources(
         columns.append(counted.built if repaired else counted.empty if empty else counted.free)
         for other, one in zip(shapes, requests, strict=True):
             one.append(int(other == shape))
-    eligible = tuple(_eligible_hosts(shape, topology, capacity, repaired=repaired) & ~out for shape in shapes)
+    eligible = tuple(
+        _eligible_hosts(shape, topology, capacity, repaired=repaired) & ~(out | _barred(inputs, ask, empty=empty))
+        for ask, shape in zip(inputs.asks, shapes, strict=True)
+    )
     return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
+
+
+def _barred(inputs: PlanInput, ask: PodSetRequest, *, empty: bool) -> Bools:
+    """Return the hosts that the pods of one pod set may not use because of the pods near them."""
+    barred = inputs.rules.barred_for(ask.name)
+    nothing = np.zeros(len(inputs.topology.tree.hosts), dtype=np.bool_)
+    return nothing if empty or not barred else np.logical_or.reduce(list(barred.values()))
 
 
 def _eligible_hosts(shape: Shape, topology: Topology, capacity: Capacity, *, repaired: bool) -> Bools:

@@ -16,6 +16,7 @@ from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
+from engine.capacity.pod_rules import PodRules
 from engine.cluster.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
@@ -27,7 +28,7 @@ from engine.scheduler.limits import too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
-from engine.scheduler.separation import Barred, barred_hosts, separated
+from engine.scheduler.separation import Barred, barred_hosts, constrained, rules_for, separated
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
@@ -141,14 +142,15 @@ def _planned(
     emptied: frozenset[str] = frozenset(),
     limited: bool = True,
 ) -> Outcome:
-    """Return the outcome of a request apart from other gangs and, if `limited`, within its namespace's hosts.
+    """Return the outcome of a request under all rules and, if `limited`, within its namespace's hosts.
 
     `pods`: how many pods a message says that there is no room for.
     """
     topology = view.topologies.get(request.topology or "")
     barred, hosts = barred_hosts(view, gang, separation, topology, emptied=emptied), _hosts(kept)
+    rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
 
-    def plan(out: frozenset[str], barred: Barred = barred) -> Outcome:
+    def plan(out: frozenset[str], barred: Barred = barred, rules: PodRules | None = rules) -> Outcome:
         return plan_placement(
             request,
             gang.shapes,
@@ -161,12 +163,14 @@ def _planned(
             nominated=nominated | out,
             emptied=emptied,
             barred=barred,
+            rules=rules,
         )
 
     free = frozenset[str]()
     outcome = separated(
         plan(free), partial(plan, free), gang, barred, separation=separation, topology=topology, pods=pods
     )
+    outcome = constrained(outcome, partial(plan, free, rules=None), rules, topology=topology, pods=pods)
     return within_host_limit(view, gang, outcome, topology=topology, plan=plan) if limited else outcome
 
 

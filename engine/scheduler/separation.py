@@ -1,7 +1,8 @@
 """Keeps gangs apart: hosts that a gang may not use because of exclusive gangs, or of gangs that it is spread from.
 
-Everything follows from the Placements with slots and from the gangs on each host, so that a new leader keeps the same
-gangs apart. Pods that are not managed, and those of DaemonSets, are of no gang.
+So do the rules of single pods: what they and the pods near them require of each other. Everything follows from the
+Placements with slots and from the gangs and pods on each host, so that a new leader keeps the same gangs apart. Pods
+that are not managed, and those of DaemonSets, are of no gang.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import numpy as np
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.placement import Placement, Separation
 from engine.api.text import plural, quote, sanitize
-from engine.api.workload import GangKey
+from engine.api.workload import GangKey, PodSet
 from engine.cache.reservations import Ranges, ranges_of, spread_name
 from engine.cache.state import ClusterState
+from engine.capacity.nearby_pods import pod_labels
+from engine.capacity.pod_rules import PlannedPods, PodRules, pod_rules
 from engine.gang.gang import Gang
 from engine.planner.tree import Bools
-from engine.resources.shape import EXCLUSIVE, SHARED, SPREAD_APART
+from engine.resources.shape import EXCLUDED_BY, EXCLUSIVE, SHARED, SPREAD_APART
 from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
 from engine.topology.topology import Topology
 
 # Words for excluded hosts -> the hosts of a topology, by index.
 Barred = Mapping[str, Bools]
 
+_MAX_REASONS: Final = 3  # in one message
 # How a message counts the domains with excluded hosts.
 _DOMAINS: Final = {
     SPREAD_APART: "with such gangs",
@@ -34,10 +38,20 @@ _DOMAINS: Final = {
 }
 
 
-def separation_key(gang: Gang) -> tuple[object, ...]:
-    """Return the fields that decide which hosts a gang without slots may not use because of other gangs."""
+def separation_key(view: ClusterState, gang: Gang) -> tuple[object, ...]:
+    """Return the fields that decide which hosts a gang without slots may not use because of gangs and pods there."""
     separation, members = gang.request.separation, gang.pod_group.members if gang.pod_group is not None else ()
-    return separation, spread_name(gang.workload.namespace, gang.workload.uid, separation), members
+    apart = separation, spread_name(gang.workload.namespace, gang.workload.uid, separation), members
+    return *apart, *(_constraints_key(view, gang, pod_set) for pod_set in gang.workload.pod_sets)
+
+
+def _constraints_key(view: ClusterState, gang: Gang, pod_set: PodSet) -> object:
+    """Return what decides the rules for a pod set; its labels only if they matter: most Jobs have some of their own."""
+    constraints, namespace, labels = pod_set.template.constraints, gang.workload.namespace, pod_labels(pod_set)
+    away = (
+        frozenset(term for term, _, _ in view.nearby.keeping_away(namespace, labels)) if view.nearby.keeps_away else ()
+    )
+    return away if constraints is None else (away, constraints, namespace, tuple(labels.items()))
 
 
 def barred_hosts(
@@ -92,6 +106,71 @@ def separated(
     else:
         level, apart = _level(gang), "outside the domains of exclusive gangs"
     return Waits("ExclusiveDomains", f"{needs} {apart}; {_domains(barred, topology, level)}")
+
+
+def rules_for(
+    view: ClusterState,
+    gang: Gang,
+    topology: Topology | None,
+    *,
+    kept: Mapping[str, Mapping[int, str]],
+    emptied: frozenset[str] = frozenset(),
+) -> PodRules | None:
+    """Return what the pods of a gang and the pods near them require of each other; None if nothing.
+
+    `kept`: pod set -> rank -> host of pods that stay. The caller holds the state's lock.
+    """
+    if topology is None or topology.waits:
+        return None
+    return pod_rules(
+        [
+            PlannedPods(
+                name=pod_set.name,
+                namespace=gang.workload.namespace,
+                labels=pod_labels(pod_set),
+                constraints=pod_set.template.constraints,
+                shape=gang.shapes[pod_set.name],
+                kept=tuple(kept.get(pod_set.name, {}).values()),
+            )
+            for pod_set in gang.workload.pod_sets
+            if pod_set.name in gang.shapes
+        ],
+        nearby=view.nearby,
+        capacity=view.capacity,
+        topology=topology,
+        key=gang.key,
+        pods=gang.pods,
+        emptied=emptied,
+    )
+
+
+def constrained(
+    outcome: Outcome,
+    without: Callable[[], Outcome],
+    rules: PodRules | None,
+    *,
+    topology: Topology | None,
+    pods: int,
+) -> Outcome:
+    """Return the outcome of a plan, or that the rules of its pods are the only reason why it did not fit.
+
+    `without` plans the gang without these rules.
+    """
+    if rules is None or topology is None or isinstance(outcome, Placed) or unschedulable_alone(outcome):
+        return outcome
+    if not isinstance(without(), Placed):
+        return outcome
+    counts: dict[str, int] = {}
+    for barred in rules.barred.values():
+        for why, there in barred.items():
+            counts[why] = max(counts.get(why, 0), int(there.sum()))
+    left_out = [f"{plural(count, 'host')} {why}" for why, count in sorted(counts.items(), key=lambda one: -one[1])]
+    among = list(dict.fromkeys(why.removeprefix(EXCLUDED_BY) for why in rules.among))
+    parts = left_out[:_MAX_REASONS]
+    if among:
+        parts.append("its own pods must keep to " + ", ".join(among[:_MAX_REASONS]))
+    hosts = plural(len(topology.tree.hosts), "host")
+    return Waits("PodConstraints", f"needs room for {plural(pods, 'pod')} among {hosts}; {'; '.join(parts)}")
 
 
 def _several(level: str) -> str:

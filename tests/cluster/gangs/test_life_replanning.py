@@ -21,8 +21,10 @@ NOISY = {"example.com/noise": "loud"}
 
 
 def _quiet() -> Json:
-    """Part of a pod spec: never beside a noisy pod on one host, which the planner does not look at."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": NOISY}}
+    """Part of a pod spec: never beside a noisy pod on one host, by a namespaceSelector that the planner cannot read."""
+    anywhere = {"matchExpressions": [{"key": "example.com/none", "operator": "DoesNotExist"}]}
+    about = {"labelSelector": {"matchLabels": NOISY}, "namespaceSelector": anywhere}
+    term = {"topologyKey": "kubernetes.io/hostname", **about}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 

@@ -94,22 +94,28 @@ def test_pods_that_keep_their_like_off_the_host_claim_it(spec: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "unmodelled"),
     [
-        apart(topologyKey="example.com/rack"),
-        apart(labelSelector={"matchLabels": {"app": "serve"}}),
-        apart(labelSelector={"matchExpressions": [{"key": "app", "operator": "Odd"}]}),
-        apart(labelSelector=None),
-        apart(namespaces=["team", "other"]),
-        apart(namespaceSelector={}),
-        apart(matchLabelKeys=["pod-template-hash"]),
+        (apart(topologyKey="example.com/rack"), ()),
+        (apart(labelSelector={"matchLabels": {"app": "serve"}}), ()),
+        (
+            apart(labelSelector={"matchExpressions": [{"key": "app", "operator": "Odd"}]}),
+            ("pod anti-affinity (invalid selector)",),
+        ),
+        (apart(labelSelector=None), ()),
+        (apart(namespaces=["team", "other"]), ()),
+        (apart(namespaceSelector={}), ()),
+        (
+            apart(matchLabelKeys=["pod-template-hash"]),
+            ("pod anti-affinity (matchLabelKeys without such a label)",),
+        ),
     ],
 )
-def test_other_anti_affinity_is_named_in_the_warning(spec: dict[str, Any]) -> None:
-    """What is about other pods, levels or namespaces is left to the scheduler, and said so."""
+def test_other_anti_affinity_is_no_claim(spec: dict[str, Any], unmodelled: tuple[str, ...]) -> None:
+    """What is about other pods, levels or namespaces is a rule for the plan, or is named in the warning."""
     one = a_pod(**spec)
     assert claims(one) == []
-    assert one.spec.unmodelled == ("pod anti-affinity",)
+    assert one.spec.unmodelled == unmodelled
 
 
 def test_a_template_and_its_pods_claim_the_same() -> None:

@@ -108,6 +108,7 @@ def test_who_holds_up_others() -> None:
         "WaitingGangsLimit",
         "ReservedHostsLimit",
         "SpreadDomains",
+        "PodConstraints",
         "ScheduleTimeout",
         "StartLimitExceeded",
         "Suspended",
@@ -116,6 +117,7 @@ def test_who_holds_up_others() -> None:
         "WaitingForMembers",
     }
     own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit", "SpreadDomains"}
+    own |= {"PodConstraints"}
     assert such("unschedulable_alone") == own
     assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}

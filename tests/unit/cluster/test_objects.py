@@ -278,12 +278,18 @@ def test_pods_keep_only_labels_and_annotations_that_concern_us() -> None:
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ()),
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, ()),
         ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}]}, ()),
-        ({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}, ("pod affinity",)),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            ("pod affinity (no topologyKey)",),
+        ),
         (
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            ("pod anti-affinity",),
+            ("pod anti-affinity (no topologyKey)",),
         ),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, ("topology spread constraints",)),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            ("topology spread constraints (invalid)",),
+        ),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
         ({"resourceClaims": [{"name": "gpu"}]}, ("resource claims",)),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, ()),

@@ -1,0 +1,172 @@
+"""Decodes what pods require of the pods near them: pod (anti-)affinity and topology spread constraints.
+
+What cannot be taken into account is returned by name, for a warning: selectors that do not parse, and more terms than
+a plan should be slowed down by. The API server refuses the former in pods, not in every workload's template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from sys import intern
+from typing import Final
+
+from engine.api.pod import NAMESPACE_NAME, LabelSelector, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
+from engine.cluster import wire
+
+# Keys and values of all selectors of a pod, one more for each 256 characters, and the terms themselves.
+MAX_WEIGHT: Final = 1_000
+_LONG_WORD: Final = 256
+MAX_LABELS: Final = 128  # of a pod that selectors are matched with
+_OPERATORS: Final = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # whether it takes values
+_POLICIES: Final = ("Honor", "Ignore", "", None)
+
+AFFINITY: Final = "pod affinity"
+ANTI_AFFINITY: Final = "pod anti-affinity"
+SPREAD: Final = "topology spread constraints"
+
+
+class _NotModelledError(Exception):
+    """A term that cannot be taken into account; the text says why, in few words."""
+
+
+def constraints_of(
+    spec: wire.PodSpec,
+    labels: Mapping[str, str | None],
+    namespace: str,
+    *,
+    claimed: Callable[[wire.PodAffinityTerm], bool],
+) -> tuple[PodConstraints | None, tuple[str, ...]]:
+    """Return what a pod with these labels requires of others, and the names of what is not taken into account.
+
+    `claimed`: whether a term of anti-affinity is a claim of the pod's shape as well.
+    """
+    affinity = spec.affinity
+    near = affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else None
+    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity is not None else None
+    spread = [one for one in spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
+    if not (near or apart or spread):
+        return None, ()
+    read = _Reader(labels, namespace)
+
+    def terms(raw: Iterable[wire.PodAffinityTerm], what: str) -> Iterator[PodTerm]:
+        for one in raw:
+            if (term := read.term(one, what)) is not None:
+                yield replace(term, claimed=True) if what is ANTI_AFFINITY and claimed(one) else term
+
+    found = PodConstraints(
+        tuple(terms(near or (), AFFINITY)),
+        tuple(terms(apart or (), ANTI_AFFINITY)),
+        tuple(one for raw in spread if (one := read.spread(raw)) is not None),
+    )
+    return (_shared(found) if found != PodConstraints() else None), tuple(read.left_out)
+
+
+def flat_labels(raw: Mapping[str, str | None] | None) -> tuple[str, ...]:
+    """Return all labels, key and value in turn, with the strings shared; the first ones of a pod with very many."""
+    if not raw:
+        return ()
+    if len(raw) > MAX_LABELS:
+        raw = dict(list(raw.items())[:MAX_LABELS])
+    return tuple([word for key in raw for word in (intern(key), intern(raw[key] or ""))])
+
+
+# Pods of one template have equal constraints: kept once.
+@lru_cache(maxsize=1024)
+def _shared(constraints: PodConstraints) -> PodConstraints:
+    return constraints
+
+
+class _Reader:
+    """Reads the terms of one pod, up to a weight; `left_out` names what is not taken into account, in order."""
+
+    def __init__(self, labels: Mapping[str, str | None], namespace: str) -> None:
+        self._labels = labels
+        self._namespace = namespace
+        self._left = MAX_WEIGHT
+        self.left_out: dict[str, None] = {}
+
+    def term(self, raw: wire.PodAffinityTerm, what: str) -> PodTerm | None:
+        try:
+            return self._term(raw, what)
+        except _NotModelledError as problem:
+            self.left_out[f"{what} ({problem})"] = None
+            return None
+
+    def spread(self, raw: wire.Spread) -> SpreadConstraint | None:
+        try:
+            return self._spread(raw)
+        except _NotModelledError as problem:
+            self.left_out[f"{SPREAD} ({problem})"] = None
+            return None
+
+    def _take(self, words: list[str]) -> None:
+        self._left -= 1 + len(words) + sum(map(len, words)) // _LONG_WORD
+        if self._left < 0:
+            raise _NotModelledError("too many terms")
+
+    def _term(self, raw: wire.PodAffinityTerm, what: str) -> PodTerm:
+        self._take([raw.topology_key or "", *(raw.namespaces or ())])
+        if not raw.topology_key:
+            raise _NotModelledError("no topologyKey")
+        selector = self._selector(raw.label_selector)
+        if selector is not None:
+            selector += self._own_values(raw.match_label_keys, "In", what)
+            selector += self._own_values(raw.mismatch_label_keys, "NotIn", what)
+        by_labels = self._selector(raw.namespace_selector)
+        if any(one.key != NAMESPACE_NAME for one in by_labels or ()):
+            raise _NotModelledError("namespaceSelector")
+        named = tuple(sorted(map(intern, raw.namespaces or ())))
+        if not named and raw.namespace_selector is None:
+            named = (intern(self._namespace),)
+        return PodTerm(intern(raw.topology_key), selector, named, by_labels)
+
+    def _spread(self, raw: wire.Spread) -> SpreadConstraint:
+        self._take([raw.topology_key or ""])
+        fewest = raw.min_domains if raw.min_domains is not None else 1
+        if not raw.topology_key or raw.max_skew is None or raw.max_skew < 1 or fewest < 1:
+            raise _NotModelledError("invalid")
+        if raw.node_affinity_policy not in _POLICIES or raw.node_taints_policy not in _POLICIES:
+            raise _NotModelledError("invalid")
+        selector = self._selector(raw.label_selector)
+        if selector is not None:
+            selector += self._own_values(raw.match_label_keys, "In", SPREAD)
+        return SpreadConstraint(
+            topology_key=intern(raw.topology_key),
+            max_skew=raw.max_skew,
+            selector=selector,
+            min_domains=fewest,
+            honor_affinity=raw.node_affinity_policy != "Ignore",
+            honor_taints=raw.node_taints_policy == "Honor",
+        )
+
+    def _selector(self, raw: wire.LabelSelector | None) -> LabelSelector:
+        """Return the requirements in an order that does not depend on how they were written."""
+        if raw is None:
+            return None
+        rules: list[tuple[str, str, tuple[str, ...]]] = [
+            (key, "In", (value or "",)) for key, value in (raw.match_labels or {}).items()
+        ]
+        for one in raw.match_expressions or ():
+            values = tuple(sorted(set(one.values or ())))
+            if not one.key or one.operator not in _OPERATORS or bool(values) != _OPERATORS[one.operator]:
+                raise _NotModelledError("invalid selector")
+            rules.append((one.key, one.operator, values))
+        self._take([word for key, _, values in rules for word in (key, *values)])
+        return tuple(
+            SelectorRequirement(intern(key), intern(operator), tuple(map(intern, values)))
+            for key, operator, values in sorted(set(rules))
+        )
+
+    def _own_values(self, keys: Iterable[str] | None, operator: str, what: str) -> tuple[SelectorRequirement, ...]:
+        """Return the requirements that the API server or the scheduler adds for the pod's own values of these keys.
+
+        A key that the pod lacks adds none; a template may lack labels that its controller adds.
+        """
+        wanted = sorted(set(keys or ()))
+        self._take(wanted)
+        if any(key not in self._labels for key in wanted):
+            self.left_out[f"{what} (matchLabelKeys without such a label)"] = None
+        have = [(key, self._labels[key] or "") for key in wanted if key in self._labels]
+        return tuple(SelectorRequirement(intern(key), operator, (intern(value),)) for key, value in have)

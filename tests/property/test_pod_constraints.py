@@ -1,0 +1,236 @@
+"""Plans of gangs with pod (anti-)affinity and topology spread, beside the rules of the scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api import names
+from engine.api.pod import Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
+from engine.cache.state import ClusterState
+from engine.cache.stores import Stores
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import schedule_gang
+from tests.support.cluster_records import job, node, pod, pod_set, shape, spec
+from tests.support.scheduler_oracle import OnNode, binds
+
+BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
+ZONE, ODD = "example.com/zone", "example.com/odd"  # a zone is one block or more; odd goes across all of them
+NESTED = [names.HOSTNAME, RACK, BLOCK, ZONE]
+NAMESPACE = "default"
+APPS = ["a", "b"]
+
+
+def requirement(app: str) -> SelectorRequirement:
+    return SelectorRequirement("app", "In", (app,))
+
+
+selectors = st.sampled_from(
+    [
+        (requirement("a"),),
+        (requirement("a"),),
+        (requirement("b"),),
+        (),
+        None,
+        (SelectorRequirement("app", "NotIn", ("b",)),),
+    ]
+)
+namespaces = st.sampled_from([(NAMESPACE,), (NAMESPACE,), ("other",), ("other", NAMESPACE)])
+
+
+def terms(keys: list[str]) -> st.SearchStrategy[PodTerm]:
+    return st.builds(
+        PodTerm,
+        st.sampled_from(keys),
+        selectors,
+        namespaces,
+        st.sampled_from([None, None, ()]),
+    )
+
+
+def spreads(keys: list[str]) -> st.SearchStrategy[SpreadConstraint]:
+    return st.builds(
+        SpreadConstraint,
+        st.sampled_from(keys),
+        st.integers(1, 2),
+        selectors,
+        st.sampled_from([1, 1, 1, 2, 3]),
+        st.booleans(),
+    )
+
+
+def constraints(keys: list[str]) -> st.SearchStrategy[PodConstraints]:
+    return st.builds(
+        PodConstraints,
+        st.lists(terms(keys), max_size=1).map(tuple),
+        st.lists(terms(keys), max_size=2).map(tuple),
+        st.lists(spreads(keys), max_size=1).map(tuple),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn, keys: list[str]) -> dict[str, Any]:
+    hosts: dict[str, tuple[dict[str, str], int]] = {}
+    for block in range(draw(st.integers(1, 3))):
+        for rack in range(draw(st.integers(1, 2))):
+            for number in range(draw(st.integers(1, 2))):
+                name = f"b{block}-r{rack}-h{number}"
+                labels = {names.HOSTNAME: name, BLOCK: f"b{block}", RACK: f"b{block}-r{rack}"}
+                if draw(st.integers(0, 9)):
+                    labels[ODD] = f"odd{draw(st.integers(0, 1))}"
+                labels[ZONE] = f"z{block // 2}"
+                hosts[name] = labels, draw(st.integers(0, 3))
+    others = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(sorted(hosts)),
+                st.sampled_from(APPS),
+                st.sampled_from([NAMESPACE, "other"]),
+                st.one_of(st.just(()), st.lists(terms(keys), max_size=1).map(tuple)),
+                st.integers(0, 5).map(lambda n: n == 0),
+            ),
+            max_size=4,
+        )
+    )
+    return {
+        "hosts": hosts,
+        "others": others,
+        "require": draw(st.sampled_from([None, None, "block", "rack"])),
+    }
+
+
+def existing(others: list[tuple[Any, ...]]) -> tuple[list[Pod], list[OnNode]]:
+    pods, seen = [], []
+    for number, (host, app, namespace, away, deleting) in enumerate(others):
+        limits = PodConstraints(anti_affinity=away)
+        own = spec(shape=shape(), node_name=host, own_labels=("app", app), constraints=limits if away else None)
+        pods.append(
+            replace(
+                pod(job("other"), None, host=host, name=f"other-{number}"),
+                namespace=namespace,
+                owner=None,
+                spec=own,
+                deleting=deleting,
+            )
+        )
+        seen.append(OnNode(host, namespace, (("app", app),), limits, deleting))
+    return pods, seen
+
+
+def state_of(cluster: Mapping[str, Any], sets: Mapping[str, tuple[int, str, PodConstraints]]) -> ClusterState:
+    pods, _ = existing(cluster["others"])
+    busy = Counter(one.spec.node_name for one in pods)
+    stores = Stores()
+    view = ClusterState(stores)
+    stores.nodes.replace(
+        [
+            node(name, labels=labels, allocatable={"cpu": 1000 * slots, "pods": slots + busy[name], "memory": 1000})
+            for name, (labels, slots) in cluster["hosts"].items()
+        ]
+    )
+    stores.pods.replace(pods)
+    workload = job(require=cluster["require"], count=1)
+    if cluster["require"] is None:
+        workload = replace(workload, annotations={names.UNCONSTRAINED: "true"})
+    workload = replace(
+        workload,
+        namespace=NAMESPACE,
+        pod_sets=tuple(
+            pod_set(
+                name,
+                count=count,
+                template=spec(
+                    shape=shape(cpu=1000),
+                    gates=(names.GATE,),
+                    labels={names.MANAGED: "true"},
+                    own_labels=("app", app),
+                    constraints=limits if limits != PodConstraints() else None,
+                ),
+            )
+            for name, (count, app, limits) in sets.items()
+        ),
+    )
+    stores.workloads.replace([workload])
+    view.refresh()
+    return view
+
+
+def planned(view: ClusterState, cluster: Mapping[str, Any], sets: Mapping[str, tuple[int, str, PodConstraints]]) -> Any:
+    (key,) = view.gangs.keys()
+    gang = view.gangs.get(key)
+    assert gang is not None
+    outcome = schedule_gang(view, gang)
+    if not isinstance(outcome, Placed):
+        return None
+    return [
+        OnNode(slot.host, NAMESPACE, (("app", sets[one.name][1]),), sets[one.name][2])
+        for one in outcome.pod_sets
+        for slot in one.slots
+        for _ in range(slot.count)
+    ]
+
+
+def ways(cluster: Mapping[str, Any], count: int, app: str, limits: PodConstraints) -> Iterator[list[OnNode]]:
+    """All ways to place equal pods, by room and required level."""
+    hosts = cluster["hosts"]
+    level = {"block": BLOCK, "rack": RACK, None: None}[cluster["require"]]
+    for chosen in combinations_with_replacement(sorted(hosts), count):
+        if any(number > hosts[host][1] for host, number in Counter(chosen).items()):
+            continue
+        if level is not None and len({hosts[host][0][level] for host in chosen}) > 1:
+            continue
+        yield [OnNode(host, NAMESPACE, (("app", app),), limits) for host in chosen]
+
+
+def accepted(cluster: Mapping[str, Any], pods: list[OnNode]) -> bool:
+    """In some order, as the user wrote them and as they are pinned."""
+    nodes = {name: labels for name, (labels, _) in cluster["hosts"].items()}
+    _, there = existing(cluster["others"])
+    return binds(nodes, there, pods, pinned=False) and binds(nodes, there, pods, pinned=True)
+
+
+@given(clusters(NESTED), st.integers(1, 5), st.sampled_from(APPS), constraints(NESTED))
+@settings(max_examples=400, deadline=None)
+def test_equal_pods_are_placed_where_and_only_where_the_scheduler_binds_them(
+    cluster: dict[str, Any], count: int, app: str, limits: PodConstraints
+) -> None:
+    """With labels that nest in the tree: a plan exactly when an enumeration of all of them finds one."""
+    sets = {"main": (count, app, limits)}
+    found = planned(state_of(cluster, sets), cluster, sets)
+    if found is not None:
+        assert len(found) == count
+        assert accepted(cluster, found)
+    else:
+        assert not any(accepted(cluster, pods) for pods in ways(cluster, count, app, limits))
+
+
+@given(clusters([*NESTED, ODD]), st.integers(1, 5), st.sampled_from(APPS), constraints([*NESTED, ODD]))
+@settings(max_examples=200, deadline=None)
+def test_a_label_across_the_tree_is_never_violated(
+    cluster: dict[str, Any], count: int, app: str, limits: PodConstraints
+) -> None:
+    """A plan may be missed, but none is wrong."""
+    sets = {"main": (count, app, limits)}
+    found = planned(state_of(cluster, sets), cluster, sets)
+    assert found is None or accepted(cluster, found)
+
+
+@given(
+    clusters([*NESTED, ODD]),
+    st.tuples(st.integers(1, 3), st.sampled_from(APPS), constraints([*NESTED, ODD])),
+    st.tuples(st.integers(1, 3), st.sampled_from(APPS), constraints([*NESTED, ODD])),
+)
+@settings(max_examples=200, deadline=None)
+def test_pod_sets_that_require_something_of_each_other_can_be_bound(
+    cluster: dict[str, Any], first: tuple[int, str, PodConstraints], second: tuple[int, str, PodConstraints]
+) -> None:
+    """Two templates with labels and rules of their own."""
+    sets = {"first": first, "second": second}
+    found = planned(state_of({**cluster, "require": None}, sets), cluster, sets)
+    assert found is None or accepted(cluster, found)

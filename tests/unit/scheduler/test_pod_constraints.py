@@ -1,0 +1,267 @@
+"""What pods near each other require, as part of a plan: messages, kept pods, reservations, and what changes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
+from engine.api.workload import Workload
+from engine.cache.state import ClusterState
+from engine.cache.stores import Stores
+from engine.gang.key import key_of
+from engine.gang.repair import growth_request
+from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
+from engine.scheduler.separation import separation_key
+from tests.support.cluster_records import gpu_nodes, job, node, placement, pod, pod_set, shape, spec
+
+BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
+IS_WEB = (SelectorRequirement("app", "In", ("web",)),)
+APART = PodConstraints(anti_affinity=(PodTerm(RACK, IS_WEB, ("default",)),))
+NEAR = PodConstraints(affinity=(PodTerm(RACK, IS_WEB, ("default",)),))
+
+
+def template(constraints: PodConstraints | None = None, app: str = "web", gpu: int = 1, **more: Any) -> Any:
+    return spec(
+        shape=shape(gpu=gpu),
+        gates=(names.GATE,),
+        labels={names.MANAGED: "true"},
+        own_labels=("app", app),
+        constraints=constraints,
+        **more,
+    )
+
+
+def other(name: str, host: str, *, app: str = "db", constraints: PodConstraints | None = None, **more: Any) -> Pod:
+    own = spec(shape=shape(), node_name=host, own_labels=("app", app), constraints=constraints)
+    return replace(pod(job("x"), None, host=host, name=name), owner=None, spec=own, **more)
+
+
+def gang(name: str = "train", count: int = 2, constraints: PodConstraints | None = None, **more: Any) -> Workload:
+    return job(
+        name,
+        count=count,
+        require=None,
+        annotations={names.UNCONSTRAINED: "true"},
+        template=template(constraints),
+        **more,
+    )
+
+
+class Cluster:
+    """2 blocks of 2 racks of 2 hosts with 8 GPUs, unless told otherwise."""
+
+    def __init__(self, *workloads: Workload, pods: tuple[Pod, ...] = (), nodes: Any = None) -> None:
+        self.stores = Stores()
+        self.view = ClusterState(self.stores)
+        self.stores.nodes.replace(gpu_nodes(2, 2, 2) if nodes is None else nodes)
+        self.stores.pods.replace(list(pods))
+        self.stores.workloads.replace(list(workloads))
+        self.view.refresh()
+
+    def plan(self, workload: Workload) -> Outcome:
+        found = self.view.gangs.get(key_of(workload))
+        assert found is not None
+        return schedule_gang(self.view, found)
+
+    def hosts(self, workload: Workload) -> list[str]:
+        outcome = self.plan(workload)
+        assert isinstance(outcome, Placed), outcome
+        return [slot.host for one in outcome.pod_sets for slot in one.slots for _ in range(slot.count)]
+
+
+def racks(hosts: list[str]) -> list[str]:
+    return sorted(host.rpartition("-")[0] for host in hosts)
+
+
+def test_the_message_names_each_term_with_its_hosts() -> None:
+    """And what the gang's own pods must keep to."""
+    constraints = PodConstraints(anti_affinity=(PodTerm(BLOCK, IS_WEB, ("default",)), *APART.anti_affinity))
+    train = gang(count=3, constraints=constraints)
+    away = PodConstraints(anti_affinity=(PodTerm(BLOCK, IS_WEB, (), ()),))
+    cluster = Cluster(train, pods=(other("db", "b0-r0-h0", constraints=away), other("web", "b0-r0-h1", app="web")))
+    outcome = cluster.plan(train)
+    assert outcome == Waits(
+        "PodConstraints",
+        "needs room for 3 pods among 8 hosts; "
+        f"4 hosts excluded by podAntiAffinity of other pods on {BLOCK}; "
+        f"4 hosts excluded by podAntiAffinity on {BLOCK} with app=web; "
+        f"2 hosts excluded by podAntiAffinity on {RACK} with app=web; "
+        f"its own pods must keep to podAntiAffinity on {BLOCK} with app=web, podAntiAffinity on {RACK} with app=web",
+    )
+
+
+def test_a_full_cluster_counts_the_excluded_hosts_beside_the_others() -> None:
+    """When room is missing as well, the reason is that, and the nodes add up."""
+    train = gang(count=2, constraints=NEAR)
+    full = tuple(
+        replace(other(f"full-{host}", host), spec=spec(shape=shape(gpu=8), node_name=host, own_labels=("app", "db")))
+        for host in (one.name for one in gpu_nodes(2, 2, 2))
+    )
+    outcome = Cluster(train, pods=(*full, other("web", "b0-r0-h0", app="web"))).plan(train)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "InsufficientFreeGPUs"
+    assert f"6 excluded by podAffinity on {RACK} with app=web" in outcome.message
+    assert "2 in use" in outcome.message
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_terminating_pods_count_for_affinity_and_not_for_spread(deleting: bool) -> None:
+    """As in Kubernetes."""
+    web = other("web", "b1-r1-h0", app="web", deleting=deleting)
+    near = gang("near", constraints=NEAR)
+    even = gang("even", count=2, constraints=PodConstraints(spread=(SpreadConstraint(BLOCK, 1, IS_WEB),)))
+    cluster = Cluster(near, even, pods=(web,))
+    assert set(racks(cluster.hosts(near))) == {"b1-r1"}
+    blocks = sorted(host.partition("-")[0] for host in cluster.hosts(even))
+    assert blocks == (["b0", "b1"] if deleting else ["b0", "b0"])
+
+
+def test_reserved_slots_count_like_their_pods() -> None:
+    """A placed gang without pods keeps others away, attracts others, and stops to when it is gone."""
+    first, second = gang("first", count=3, constraints=APART), gang("second", count=1, constraints=APART)
+    near = gang("near")
+    near = replace(near, pod_sets=(replace(near.pod_sets[0], template=template(NEAR, app="near")),))
+    cluster = Cluster(first, second, near)
+    assert isinstance(cluster.plan(near), Waits)
+    placed = cluster.plan(first)
+    assert isinstance(placed, Placed)
+    found = cluster.view.gangs.get(key_of(first))
+    assert found is not None
+    taken = set(racks([slot.host for slot in placed.pod_sets[0].slots]))
+    assert len(taken) == 3
+    cluster.view.assume(key_of(first), new_placement(found, placed, priority=0, now=0.0))
+    assert set(racks(cluster.hosts(second))).isdisjoint(taken)
+    assert set(racks(cluster.hosts(near))) <= taken
+    cluster.view.retract(key_of(first))
+    assert len(set(racks(cluster.hosts(first)))) == 3
+
+
+def test_growth_counts_the_pods_that_stay() -> None:
+    """One pod in each of three racks; the fourth goes to the last one, a fifth does not fit."""
+    train = gang(count=4, constraints=APART)
+    hosts = {"b0-r0-h0": 1, "b0-r1-h0": 1, "b1-r0-h0": 1}
+    known = placement(replace(train, pod_sets=gang(count=3).pod_sets), hosts)
+    running = [
+        replace(one, spec=replace(one.spec, own_labels=("app", "web"), constraints=APART))
+        for rank, host in enumerate(hosts)
+        for one in [pod(train, rank, host=host)]
+    ]
+    for count, fits in ((4, True), (5, False)):
+        grown = replace(train, pod_sets=(replace(train.pod_sets[0], slots=count, total=count, remaining=count),))
+        cluster = Cluster(grown, pods=tuple(running))
+        cluster.stores.placements.replace([known])
+        cluster.view.refresh()
+        found = cluster.view.gangs.get(key_of(grown))
+        assert found is not None and found.placement is not None
+        extension = growth_request(
+            found.workload, found.placement, found.pods, asks=found.request.pod_sets, gang=found.request.gang
+        )
+        assert extension is not None
+        outcome = schedule_extension(cluster.view, found, extension)
+        if fits:
+            assert isinstance(outcome, Placed)
+            assert len(set(racks([slot.host for slot in outcome.pod_sets[0].slots]))) == 4
+        else:
+            assert isinstance(outcome, Waits)
+            assert outcome.reason == "PodConstraints"
+
+
+def test_pod_sets_under_one_rule_share_its_domains() -> None:
+    """A leader and three workers with the same labels: one pod a rack, whichever template it is of."""
+    sets = tuple(pod_set(name, count=count, template=template(APART)) for name, count in (("lead", 1), ("work", 3)))
+    train = replace(gang(), pod_sets=sets)
+    assert len(set(racks(Cluster(train).hosts(train)))) == 4
+    more = replace(train, pod_sets=(sets[0], replace(sets[1], slots=4, total=4, remaining=4)))
+    outcome = Cluster(more).plan(more)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "PodConstraints"
+
+
+def test_workers_go_where_their_leader_goes() -> None:
+    """Affinity to the pods of another template of the gang: all of them in one rack."""
+    sets = (
+        pod_set("lead", count=1, template=template(gpu=8)),
+        pod_set("work", count=6, template=template(NEAR, app="worker")),
+    )
+    train = replace(gang(), pod_sets=sets)
+    assert len(set(racks(Cluster(train).hosts(train)))) == 1
+
+
+def test_a_label_of_no_node_excludes_every_host_or_none() -> None:
+    """Affinity and spread need the label; anti-affinity is satisfied without it."""
+    nowhere = "example.com/nowhere"
+    term = PodTerm(nowhere, IS_WEB, ("default",))
+    for constraints, fits in (
+        (PodConstraints(affinity=(term,)), False),
+        (PodConstraints(anti_affinity=(term,)), True),
+        (PodConstraints(spread=(SpreadConstraint(nowhere, 1, IS_WEB),)), False),
+    ):
+        train = gang(constraints=constraints)
+        assert isinstance(Cluster(train).plan(train), Placed) is fits
+
+
+def test_gangs_share_an_answer_only_under_the_same_rules() -> None:
+    """Their labels count when a selector may see them, and only then."""
+    plain, also = gang("plain"), gang("also")
+    also = replace(also, pod_sets=(replace(also.pod_sets[0], template=template(app="db")),))
+    ruled = gang("ruled", constraints=APART)
+    cluster = Cluster(plain, also, ruled)
+
+    def key(workload: Workload) -> object:
+        found = cluster.view.gangs.get(key_of(workload))
+        assert found is not None
+        return separation_key(cluster.view, found)
+
+    assert key(plain) == key(also) != key(ruled)
+    away = PodConstraints(anti_affinity=(PodTerm(RACK, IS_WEB, ("default",)),))
+    cluster.stores.pods.apply("ADDED", other("away", "b0-r0-h0", constraints=away))
+    cluster.view.refresh()
+    assert key(plain) != key(also)
+
+
+def test_a_pod_that_is_waited_for_wakes_the_queue() -> None:
+    """No capacity is freed when it is bound, but a gang with affinity to it may fit now."""
+    train = gang(
+        constraints=PodConstraints(
+            affinity=(PodTerm(RACK, (SelectorRequirement("app", "In", ("db",)),), ("default",)),)
+        )
+    )
+    cluster = Cluster(train)
+    assert cluster.plan(train) == Waits(
+        "PodConstraints", f"needs room for 2 pods among 8 hosts; 8 hosts excluded by podAffinity on {RACK} with app=db"
+    )
+    cluster.view.take_changes()
+    cluster.stores.pods.apply("ADDED", other("web", "b0-r0-h0", app="web"))
+    assert not cluster.view.take_changes().capacity_freed
+    cluster.stores.pods.apply("ADDED", other("db", "b0-r0-h1"))
+    assert cluster.view.take_changes().capacity_freed
+    assert set(racks(cluster.hosts(train))) == {"b0-r0"}
+
+
+def test_nodes_that_come_and_go_leave_no_trace_in_the_counts() -> None:
+    """A row of the capacity is used again by another host: its counts are those of the new one."""
+    train = gang(count=1, constraints=APART)
+    web = other("web", "old", app="web")
+    cluster = Cluster(train, pods=(web,), nodes=[node("old", labels={RACK: "r0", BLOCK: "b0"})])
+    assert isinstance(cluster.plan(train), Waits)
+    cluster.stores.pods.apply("DELETED", web)
+    cluster.stores.nodes.replace([node("new", labels={RACK: "r0", BLOCK: "b0"})])
+    cluster.view.refresh()
+    assert cluster.hosts(train) == ["new"]
+
+
+def test_owned_pods_of_the_gang_itself_do_not_stand_in_its_way() -> None:
+    """A gang that is planned again: its terminating pods are not others' pods."""
+    train = gang(count=2, constraints=APART, held=True)
+    leaving = replace(
+        pod(train, 0, host="b0-r0-h0", deleting=True),
+        owner=OwnerRef("batch/v1", "Job", train.name, train.uid, True),
+    )
+    leaving = replace(leaving, spec=replace(leaving.spec, own_labels=("app", "web"), constraints=APART))
+    small = [one for one in gpu_nodes(1, 2, 1)]
+    assert racks(Cluster(train, pods=(leaving,), nodes=small).hosts(train)) == ["b0-r0", "b0-r1"]

@@ -1,0 +1,80 @@
+"""`topogate simulate` counts the pods of the cluster's file for (anti-)affinity and spread, and its own plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.simulation import BLOCK, RACK, Json, answer, grid, job
+
+LABELS = {"app": "train"}
+ASKS = {"unconstrained": "true"}
+
+
+def gang(name: str, pods: int, spec: Json) -> Json:
+    body = job(name, pods, ASKS, gpus=1)
+    template = body["spec"]["template"]
+    template["metadata"] = {"labels": LABELS}
+    template["spec"] |= spec
+    return body
+
+
+def running(name: str, host: str, labels: dict[str, str], **spec: Any) -> Json:
+    containers = [{"name": "main", "image": "x"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"nodeName": host, "containers": containers, **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+def term(key: str, labels: dict[str, str]) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+
+
+def required(kind: str, *terms: Json) -> Json:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+def racks(found: Json) -> set[str]:
+    slots = [slot for one in found["placement"]["podSets"] for slot in one["slots"]]
+    return {slot["domain"][1] for slot in slots}
+
+
+def told(cluster: list[Json], *objects: Json) -> list[Json]:
+    found: list[Json] = answer(cluster, list(objects))["workloads"]
+    return found
+
+
+def test_pods_of_the_cluster_count() -> None:
+    """As anchors, as those that keep others away, and for the skew."""
+    cluster = [*grid(2, 2, 2), running("db", "b1-r1-h0", {"app": "db"})]
+    (near,) = told(cluster, gang("near", 2, required("podAffinity", term(RACK, {"app": "db"}))))
+    assert near["verdict"] == "placed"
+    assert "b1-r1" in str(near)
+    away = running("away", "b0-r0-h0", {}, **required("podAntiAffinity", term(BLOCK, LABELS)))
+    (kept_off,) = told([*cluster, away], gang("train", 2, {}))
+    assert "b0-" not in str(kept_off["message"])
+    both = running("also", "b1-r0-h0", {}, **required("podAntiAffinity", term(BLOCK, LABELS)))
+    (waits,) = told([*cluster, away, both], gang("train", 2, {}))
+    assert (waits["verdict"], waits["reason"]) == ("waits", "PodConstraints")
+    assert waits["message"] == (
+        f"needs room for 2 pods among 8 hosts; 8 hosts excluded by podAntiAffinity of other pods on {BLOCK}"
+    )
+
+
+def test_workloads_before_it_count_with_their_slots() -> None:
+    """Three of four racks are taken by the first Job; of the second only one pod would find a rack."""
+    apart = required("podAntiAffinity", term(RACK, LABELS))
+    first, second, third = told(grid(2, 2, 2), gang("a", 3, apart), gang("b", 2, apart), gang("c", 1, apart))
+    assert [one["verdict"] for one in (first, second, third)] == ["placed", "waits", "placed"]
+    assert second["reason"] == "PodConstraints"
+
+
+def test_what_is_not_considered_is_still_named() -> None:
+    """In the warnings of the answer."""
+    selector = {"matchLabels": {"team": "x"}}
+    odd = required("podAntiAffinity", {**term(RACK, LABELS), "namespaceSelector": selector})
+    (found,) = told(grid(1, 1, 2), gang("odd", 1, odd))
+    assert "not considered: pod anti-affinity (namespaceSelector) of the pods" in str(found["warnings"])
