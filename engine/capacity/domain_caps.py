@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.slices import unit_of, whole_slots
-from engine.planner.tree import Bools, Ints64, Tree
+from engine.planner.tree import Bools, Ints64, Tree, runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +107,28 @@ def clip(tree: Tree, slots: Ints64, domains: LabelDomains, limit: Ints64, grain:
     amounts: Ints64 = here.copy()
     amounts[cut] = _largest_first(codes[cut], here[cut], limit[codes[cut]] // unit * unit)
     for below in range(level + 1, last + 1):
-        parent = tree.ancestors(below, below - 1)
-        finer: Ints64 = sums[below].copy()
-        less = np.flatnonzero((amounts < sums[below - 1])[parent])
-        finer[less] = _largest_first(parent[less].astype(np.int64), finer[less], amounts[parent[less]])
-        amounts = finer
+        amounts = _divided(tree, below, sums[below], amounts, fewer=amounts < sums[below - 1])
     return np.where(over[domains.codes], amounts, slots)
+
+
+def _divided(tree: Tree, level: int, sizes: Ints64, amounts: Ints64, *, fewer: Bools) -> Ints64:
+    """Return how much each domain of a level takes of the amounts of those above it, the largest first.
+
+    `fewer`: the domains above that do not take all that is inside them.
+    """
+    parent = tree.ancestors(level, level - 1)
+    largest = np.maximum.reduceat(sizes, tree.offsets[level - 1][:-1])
+    if (amounts <= largest)[fewer].all():
+        # The usual case, without sorting: one domain takes all of it.
+        first = np.flatnonzero((sizes == largest[parent]) & fewer[parent])
+        first = first[runs(parent[first])]
+        taken = np.where(fewer[parent], 0, sizes)
+        taken[first] = amounts[parent[first]]
+        return taken
+    finer: Ints64 = sizes.copy()
+    less = np.flatnonzero(fewer[parent])
+    finer[less] = _largest_first(parent[less].astype(np.int64), finer[less], amounts[parent[less]])
+    return finer
 
 
 def _largest_first(groups: Ints64, sizes: Ints64, most: Ints64) -> Ints64:

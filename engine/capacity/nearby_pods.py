@@ -207,11 +207,17 @@ class NearbyPods:
         counted = self._queries.get(query)
         if counted is None:
             counted = self._queries[query] = _Counted()
+            known: dict[tuple[str, tuple[str, ...]], bool] = {}  # pods of one template have equal labels
             for pod in self._pods():
-                if (seen := _seen(pod)) is not None and query.matches(
-                    pod.namespace, labels_of(pod.spec.own_labels), deleting=pod.deleting
-                ):
-                    counted.hosts[seen[0]] += 1
+                host = pod.spec.node_name or pod.nominated_node
+                if not host or pod.finished or (pod.deleting and query.live):
+                    continue
+                same = pod.namespace, pod.spec.own_labels
+                matches = known.get(same)
+                if matches is None:
+                    matches = known[same] = query.matches(pod.namespace, labels_of(pod.spec.own_labels))
+                if matches:
+                    counted.hosts[host] += 1
             for of_key in self._reserved.values():
                 for one in of_key.values():
                     if query.matches(one.namespace, one.labels):
