@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hypothesis import settings
@@ -58,8 +58,9 @@ class GangLife(RuleBasedStateMachine):
         broken: set[str],
         suspendable: bool,
         asked: tuple[Mapping[str, str], ...] = ({}, {}),
+        nodes: Sequence[Node] = (),
     ) -> None:
-        self.leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + policy)
+        self.leader = Leader(nodes=list(nodes or gpu_nodes(1, 2, 4)), policy=POLICY + policy)
         self.broken = set(broken)  # hosts on which no container starts
         self.edited: set[str] = set()  # gangs whose user has changed them, which gives them all their starts again
         self.serial = 0
@@ -325,3 +326,36 @@ test_gangs_live_through_losses_and_growth = GangLife.TestCase
 
 SeparatedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
 test_gangs_are_kept_apart_through_losses_and_growth = SeparatedLife.TestCase
+
+
+class GroupedLife(GangLife):
+    """The same, with both gangs in one pod group."""
+
+    @initialize(
+        level=st.sampled_from(["rack", "block"]),
+        counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+        fewer=st.integers(0, 2),
+        policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+        full=st.sets(st.sampled_from(HOSTS)),
+    )
+    def begin(  # type: ignore[override]
+        self, level: str, counts: tuple[int, int], fewer: int, policy: str, full: set[str]
+    ) -> None:
+        self.least = max(1, sum(counts) - fewer)
+        self.begun = False
+        asked = {names.POD_GROUP: "mesh", names.MIN_AVAILABLE: str(self.least)}
+        cordoned = [replace(node, unschedulable=node.name in full) for node in gpu_nodes(1, 2, 4)]
+        self._begin(level, counts, policy, broken=set(), suspendable=True, asked=(asked, asked), nodes=cordoned)
+
+    @invariant()
+    def the_group_starts_together_or_not_at_all(self) -> None:
+        """When its first pod is let go, as many have slots as must start together."""
+        if not hasattr(self, "leader") or self.begun:
+            return
+        self.begun = any(names.GATE not in one.spec.gates for name in NAMES for one in self._live(name))
+        if self.begun:
+            assert sum(len(ranks_of(self.leader.placed(name))) for name in NAMES) >= self.least
+
+
+GroupedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+test_pod_groups_live_through_losses_and_growth = GroupedLife.TestCase
