@@ -15,14 +15,13 @@ from engine.api.duration import format_duration
 from engine.api.placement import GangRequest, Placement, PodSetRequest, requeues, waiting_since
 from engine.api.reasons import known_code, reason_of
 from engine.api.text import join_and, sanitize
-from engine.gang.request import PlacementRequest
+from engine.gang.request import LONGEST_REQUEUE, PlacementRequest, longest_wait
 from engine.policy.model import Policy
 
 Relaxed = tuple[str | None, tuple[tuple[str, str | None], ...]]
 
 _NOTHING: Relaxed = (None, ())
 
-LONGEST_REQUEUE: Final = 3600.0  # seconds; a longer schedule-timeout never doubles
 _MAX_DOUBLINGS: Final = 12  # of 10 s, the shortest one: far beyond the longest
 
 
@@ -77,8 +76,8 @@ def relaxing_text(request: PlacementRequest, policy: Policy) -> str:
 def relaxing_forecast(request: PlacementRequest, policy: Policy) -> str:
     """Return the notice for submit time: `after 10m rack is preferred, not required`; "" if that never happens."""
     levels = _required(request)
-    after = relax_after(request, policy)
-    if after is None or not any(levels):
+    after, longest = relax_after(request, policy), longest_wait(request.schedule_timeout, policy)
+    if after is None or not any(levels) or (longest is not None and longest <= after):
         return ""
     return f"after {format_duration(after)} {_named(levels)} is preferred, not required"
 

@@ -47,6 +47,7 @@ from engine.topology.topology import Topology
 
 _POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
+LONGEST_REQUEUE = 3600.0  # seconds; a longer schedule-timeout never doubles
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
 _SEPARATION = frozenset({names.EXCLUSIVE, names.SPREAD, names.SPREAD_GROUP})
 _ABOUT_DEVICES = (names.DEVICE_SCOPE, names.GPU_STRATEGY, names.DEVICE_SELECTOR)
@@ -203,6 +204,7 @@ def parse_request(
         group=group.minimum if group is not None else None,
         levels=levels,
         dialects=policy.annotations.dialects,
+        longest_wait=longest_wait(_seconds(of_all, names.SCHEDULE_TIMEOUT), policy),
     )
     return PlacementRequest(
         pod_sets=asks,
@@ -218,6 +220,16 @@ def parse_request(
         pod_group=group,
         separation=_separation(of_all),
     )
+
+
+def longest_wait(schedule_timeout: float | None, policy: Policy) -> float | None:
+    """Return how long a gang with this time-out can wait at a time (seconds); None: for ever.
+
+    A requeue begins a new wait, which lasts twice as long, up to an hour.
+    """
+    if schedule_timeout is None or policy.queue.on_timeout == "giveUp":
+        return schedule_timeout
+    return max(schedule_timeout, LONGEST_REQUEUE)
 
 
 def of_group(request: PlacementRequest, *, timeout: float | None = None) -> PlacementRequest:

@@ -76,14 +76,17 @@ def request_warnings(
     group: int | None,
     levels: LevelNames,
     dialects: Collection[str],
+    longest_wait: float | None,
 ) -> Iterator[str]:
     """Yield the warnings about a request that has no errors.
 
     `asks` and `gang` were parsed from `scopes`; `gang_wide`: what was said of the gang as a whole, by key;
     `keeps_incomplete`: the policy never restarts an incomplete gang; `group`: the minimum of its pod group, if it is in
-    one.
+    one; `longest_wait`: how long its schedule-timeout lets it wait at a time (seconds).
     """
     yield from _slices(asks)
+    if longest_wait is not None and longest_wait <= float(gang_wide.get(names.RELAX_AFTER, "-inf")):
+        yield "relax-after has no effect: the schedule-timeout ends the wait before"
     if (
         names.RELAX_AFTER in gang_wide
         and not any(ask.require for ask in asks)

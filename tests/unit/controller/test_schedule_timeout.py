@@ -93,6 +93,19 @@ def test_each_requeue_lasts_twice_as_long_up_to_an_hour() -> None:
     )
 
 
+@pytest.mark.parametrize(("policy", "relaxes"), [(POLICY, True), (GIVE_UP, False)])
+def test_a_gang_is_relaxed_in_the_first_wait_that_is_long_enough(policy: str, relaxes: bool) -> None:
+    """Requeued after 10 and 20 seconds it waits for 40, longer than its relax-after of 30; given up it never is."""
+    leader = full(policy)
+    gang = impatient()
+    asked = {names.SCHEDULE_TIMEOUT: "10s", names.RELAX_AFTER: "30s"}
+    leader.has(replace(gang, annotations={**gang.annotations, **asked}))
+    leader.settle()
+    for _ in range(7):
+        leader.later(10)
+    assert leader.hands.of("relax") == (["train"] if relaxes else [])
+
+
 def test_a_time_out_above_an_hour_stays_as_it_is() -> None:
     leader = full()
     gang = impatient()

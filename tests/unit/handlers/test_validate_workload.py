@@ -277,6 +277,31 @@ def test_a_gang_that_the_policys_relax_after_would_place_is_not_refused() -> Non
     assert check(stored(rack_job()), FakeView(outcome=never_unless_preferred(PLACED), policy=policy)).allowed
 
 
+@pytest.mark.parametrize(
+    ("timeout", "relax", "on_timeout", "allowed"),
+    [
+        ("5m", "10m", "giveUp", False),
+        ("10m", "10m", "giveUp", False),
+        ("11m", "10m", "giveUp", True),
+        ("5m", "10m", "requeue", True),  # it waits for ten minutes at a time in the end
+        ("5m", "1h", "requeue", False),
+        ("2h", "1h", "requeue", True),
+        ("2h", "2h", "requeue", False),
+    ],
+)
+def test_a_gang_that_is_given_up_before_it_is_relaxed_is_refused(
+    timeout: str, relax: str, on_timeout: str, allowed: bool
+) -> None:
+    """`neverFits: deny`: its level would never become a preferred one; the warning says so also without `deny`."""
+    asked = {names.REQUIRE: "rack", names.RELAX_AFTER: relax, names.SCHEDULE_TIMEOUT: timeout}
+    policy = parse_policy(f"neverFits: deny\nqueue: {{onTimeout: {on_timeout}}}")
+    view = FakeView(outcome=never_unless_preferred(PLACED), policy=policy)
+    assert check(stored(raw_job(asked)), view).allowed is allowed
+    lenient = FakeView(outcome=PLACED, policy=parse_policy(f"queue: {{onTimeout: {on_timeout}}}"))
+    told = "topogate: relax-after has no effect: the schedule-timeout ends the wait before"
+    assert (told in check(stored(raw_job(asked)), lenient).warnings) is not allowed
+
+
 def test_a_gang_that_fits_nowhere_preferred_either_is_refused() -> None:
     view = FakeView(outcome=NEVER, policy=with_policy(never_fits="deny"))
     assert check(stored(raw_job({names.REQUIRE: "rack", names.RELAX_AFTER: "10m"})), view).code == 422
