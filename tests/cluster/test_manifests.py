@@ -445,6 +445,7 @@ MAY = [
     ("get list watch", "scheduling.koordinator.sh", "devices", "", "", ""),
     ("get list watch", "kueue.x-k8s.io", "topologies", "", "", ""),
     ("get list watch", "kai.scheduler", "topologies", "", "", ""),
+    ("get list watch", "topology.volcano.sh", "hypernodes", "", "", ""),
     ("get list watch", "scheduling.x-k8s.io", "podgroups", "", "", ""),
     ("patch delete", "", "pods", "", "", NAMESPACE),
     ("create", "", "pods", "eviction", "", NAMESPACE),
