@@ -33,6 +33,9 @@ POD_GROUP: Final = "topogate.dev/pod-group"
 DEVICE_SCOPE: Final = "topogate.dev/device-scope"
 GPU_STRATEGY: Final = "topogate.dev/gpu-strategy"
 DEVICE_SELECTOR: Final = "topogate.dev/device-selector"
+RDMA_SELECTOR: Final = "topogate.dev/rdma-selector"
+VF_SELECTOR: Final = "topogate.dev/vf-selector"
+RDMA_SCOPE: Final = "topogate.dev/rdma-scope"
 
 REQUEST_KEYS: Final = frozenset(
     {
@@ -59,6 +62,9 @@ REQUEST_KEYS: Final = frozenset(
         DEVICE_SCOPE,
         GPU_STRATEGY,
         DEVICE_SELECTOR,
+        RDMA_SELECTOR,
+        VF_SELECTOR,
+        RDMA_SCOPE,
     }
 )
 
@@ -138,8 +144,12 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
 ALIASES_BESIDE: Final[dict[str, tuple[str, str]]] = {
     "kai.scheduler/segment-size": ("kai.scheduler/segment-topology-required-placement", SLICE_SIZE),
 }
+# Koordinator's annotations in JSON that mean one or several of ours (`engine.resources.hints`), beside a request.
+DEVICE_ALLOCATE_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
+DEVICE_JOINT_ALLOCATE: Final = "scheduling.koordinator.sh/device-joint-allocate"
+DEVICE_HINTS: Final = (DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE)
 # Foreign annotations that are not supported: their user gets a warning, no more. Under our own dialect are those of
-# tools without a dialect.
+# tools without a dialect; the hints are among them, as they ask for nothing by themselves.
 UNREAD: Final[dict[str, frozenset[str]]] = {
     "topogate": frozenset(
         {
@@ -154,8 +164,7 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
             "gang.scheduling.koordinator.sh/network-topology-spec",
             "gang.scheduling.koordinator.sh/network-topology-index",
             "scheduling.koordinator.sh/network-topology-selector",
-            "scheduling.koordinator.sh/device-allocate-hint",
-            "scheduling.koordinator.sh/device-joint-allocate",
+            *DEVICE_HINTS,
             "scheduling.koordinator.sh/gpu-partition-spec",
             "scheduling.koordinator.sh/numa-topology-spec",
             "scheduling.koordinator.sh/reservation-affinity",
@@ -205,6 +214,8 @@ EXCLUSIVE_TOPOLOGY: Final = frozenset(
 
 # Koordinator's: which devices a pod has (engine.devices).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
+# A label that every device with a moduleID has, for selectors.
+MODULE_ID: Final = "topogate.dev/module-id"
 # On a Device object: which devices the kubelet gave to pods by itself; the design has both keys.
 DEVICE_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints")
 

@@ -57,7 +57,8 @@ class PodSetRequest:
     with the same `colocate` share one domain of the required level. `relaxed`: the level that was required before the
     gang had waited for `relax-after`. `device_scope`: what the whole GPUs of each pod must share, one of `SCOPES` in
     `engine.api.device`; `gpu_strategy`: which of equally near GPUs they get, one of `STRATEGIES` there; None: as the
-    policy says; `device_selector`: labels that their GPUs must have, `key=value` separated by commas.
+    policy says; `device_selector`: labels that their GPUs must have, `key=value` separated by commas. `rdma_selector`,
+    `vf_selector` (label selectors as text) and `rdma_scope` (one of `RDMA_SCOPES` there): as in DeviceRequest.
     """
 
     name: str
@@ -74,6 +75,9 @@ class PodSetRequest:
     device_scope: str | None = None
     gpu_strategy: str | None = None
     device_selector: str | None = None
+    rdma_selector: str | None = None
+    vf_selector: str | None = None
+    rdma_scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
 from engine.policy.model import Policy
-from engine.resources.shape import on_gpus_with, spread_over_gpus, within_scope
+from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
 
 # Members of a pod group: each event of one is an event of all, and they are planned in one hold of the state's lock.
 MAX_MEMBERS: Final = 64
@@ -175,6 +175,9 @@ class GangIndex:
                 shapes[ask.name] = within_scope(shapes[ask.name], ask.device_scope)
             if ask.device_selector is not None:
                 shapes[ask.name] = on_gpus_with(shapes[ask.name], ask.device_selector)
+            if (cards := (ask.rdma_selector, ask.vf_selector, ask.rdma_scope)) != (None, None, None):
+                devices, functions, scope = cards
+                shapes[ask.name] = with_cards(shapes[ask.name], devices=devices, functions=functions, scope=scope)
             if (ask.gpu_strategy or default) == "spread":
                 shapes[ask.name] = spread_over_gpus(shapes[ask.name])
         return shapes

@@ -43,6 +43,7 @@ MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
 RECOUNT = 16
 _NO_COLUMN = -1  # the column of a resource that nothing names
+_NO_DEVICES = DeviceRequest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,6 +573,9 @@ def _holding_of_pod(pod: Pod, kinds: DeviceKinds) -> DeviceHolding | None:
     shape = pod.spec.shape
     devices = kinds.extended(shape.devices, shape.requests)
     if devices is None:
+        if any("/" in name and not is_claim(name) for name, _ in shape.requests):
+            # Its host may report that the kubelet gave it a virtual function under another plugin's name.
+            return DeviceHolding(_NO_DEVICES, count=0, uid=pod.uid)
         return None
     uses = devices_of(pod, kinds)
     by_name = by_vendor_name(shape.requests)

@@ -1,8 +1,8 @@
 """Encodes and decodes the Placement object. Its shape: manifests/base/crd.yaml, docs/concepts/gangs.md.
 
-A pod's devices are [{type, minor, core, memoryRatio, memory}] for GPUs, [{type, minor, share}] for the others; fields
-that are 0 or not known are left out. The id of a device is not included: a card that was exchanged keeps its number,
-and the id is looked up when the pod gets its devices.
+A pod's devices are [{type, minor, core, memoryRatio, memory}] for GPUs, [{type, minor, share, vfs: [{minor, busID}]}]
+for the others; fields that are 0 or not known are left out. The id of a device is not included: a card that was
+exchanged keeps its number, and the id is looked up when the pod gets its devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine.api import names
-from engine.api.device import SCOPES, STRATEGIES, DeviceUse
+from engine.api.device import RDMA_SCOPES, SCOPES, STRATEGIES, DeviceUse, VirtualFunction
 from engine.api.duration import epoch
 from engine.api.placement import (
     Assignment,
@@ -112,6 +112,9 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
                 **({} if pod_set.device_scope is None else {"deviceScope": pod_set.device_scope}),
                 **({} if pod_set.gpu_strategy is None else {"gpuStrategy": pod_set.gpu_strategy}),
                 **({} if pod_set.device_selector is None else {"deviceSelector": pod_set.device_selector}),
+                **({} if pod_set.rdma_selector is None else {"rdmaSelector": pod_set.rdma_selector}),
+                **({} if pod_set.vf_selector is None else {"vfSelector": pod_set.vf_selector}),
+                **({} if pod_set.rdma_scope is None else {"rdmaScope": pod_set.rdma_scope}),
                 "ranked": pod_set.ranked,
                 "shapeHash": pod_set.shape_hash,
                 **_relaxed(pod_set),
@@ -181,6 +184,7 @@ def _body(use: DeviceUse) -> dict[str, Any]:
         "memoryRatio": use.ratio,
         "memory": format_bytes(use.memory) if use.memory else 0,
         "share": use.share,
+        "vfs": [{"minor": function.minor, "busID": function.bus} for function in use.functions],
     }
     return {"type": use.kind, "minor": use.minor, **{key: value for key, value in amounts.items() if value}}
 
@@ -204,6 +208,7 @@ def _use(raw: wire.PlacementDevice, where: str) -> DeviceUse:
         ratio=raw.memory_ratio or 0,
         memory=memory,
         share=raw.share or 0,
+        functions=tuple({one.bus: VirtualFunction(one.minor, one.bus) for one in raw.vfs or ()}.values()),
     )
 
 
@@ -240,6 +245,9 @@ def _request(pod_set: wire.PlacementPodSet) -> PodSetRequest:
         device_scope=pod_set.device_scope if pod_set.device_scope in SCOPES else None,
         gpu_strategy=pod_set.gpu_strategy if pod_set.gpu_strategy in STRATEGIES else None,
         device_selector=pod_set.device_selector,
+        rdma_selector=pod_set.rdma_selector,
+        vf_selector=pod_set.vf_selector,
+        rdma_scope=pod_set.rdma_scope if pod_set.rdma_scope in RDMA_SCOPES else None,
     )
 
 

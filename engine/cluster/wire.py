@@ -611,6 +611,9 @@ class PlacementPodSet(Struct):
     device_scope: str | None = None
     gpu_strategy: str | None = None
     device_selector: str | None = None
+    rdma_selector: str | None = None
+    vf_selector: str | None = None
+    rdma_scope: str | None = None
     relaxed: str | None = None
     ranked: bool | None = None
     shape_hash: str | None = None
@@ -625,6 +628,13 @@ class PlacementGang(Struct):
     relaxed: str | None = None
 
 
+class PlacementFunction(Struct):
+    """One virtual function of a device of a pod of a slot."""
+
+    minor: Count
+    bus: Annotated[str, msgspec.Meta(min_length=1, max_length=63)] = msgspec.field(name="busID")
+
+
 class PlacementDevice(Struct):
     """One device of a pod of a slot."""
 
@@ -634,6 +644,7 @@ class PlacementDevice(Struct):
     memory_ratio: Count | None = None
     memory: Quantity | None = None
     share: Count | None = None
+    vfs: list[PlacementFunction] | None = None
 
 
 class PlacementSlot(Struct):

@@ -43,7 +43,8 @@ def stale(gang: Gang) -> bool:
 def request_of(pod_set: PodSetRequest) -> tuple[object, ...]:
     """Return the parts of a pod set's request that decide its plan."""
     levels = (pod_set.require, pod_set.prefer, pod_set.unconstrained, pod_set.slices, pod_set.colocate)
-    devices = (pod_set.device_scope, pod_set.device_selector, pod_set.gpu_strategy)
+    gpus = (pod_set.device_scope, pod_set.device_selector, pod_set.gpu_strategy)
+    devices = (*gpus, pod_set.rdma_selector, pod_set.vf_selector, pod_set.rdma_scope)
     return (pod_set.name, pod_set.count, pod_set.min_available, *levels, *devices, pod_set.shape_hash, pod_set.ranked)
 
 

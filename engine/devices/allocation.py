@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from engine.api import names
-from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices, VirtualFunction
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.resources import QuantityError, format_bytes
@@ -25,8 +25,10 @@ from engine.resources.names import (
     CORE,
     FPGA,
     KINDS,
+    MAX_BUS,
     MAX_BYTES,
     MAX_DEVICES,
+    MAX_FUNCTIONS,
     MEMORY,
     RATIO,
     RDMA,
@@ -63,6 +65,13 @@ def format_allocated(uses: Iterable[DeviceUse], kinds: DeviceKinds = NO_KINDS) -
         }
         if use.id:
             entry["id"] = use.id
+        if use.functions:
+            # Koordinator leaves out a minor of 0.
+            functions = [
+                {**({"minor": function.minor} if function.minor else {}), "busID": function.bus}
+                for function in use.functions
+            ]
+            entry["extension"] = {"vfs": functions}
         found.setdefault(use.kind, []).append(entry)
     return _json(dict(sorted(found.items())))
 
@@ -132,7 +141,30 @@ def _use(kind: str, entry: object, path: str) -> DeviceUse:
         for name, field in _FIELDS.get(kind, {}).items()
         if name in resources
     }
-    return DeviceUse(kind, minor, device_id, **amounts)
+    return DeviceUse(kind, minor, device_id, **amounts, functions=_functions(entry.get("extension"), path))
+
+
+def _functions(extension: object, path: str) -> tuple[VirtualFunction, ...]:
+    if extension is None:
+        return ()
+    if not isinstance(extension, dict):
+        raise _Unreadable(f"{path}.extension: not an object")
+    listed = extension.get("vfs")
+    if listed is None:
+        return ()
+    path = f"{path}.extension.vfs"
+    if not isinstance(listed, list) or len(listed) > MAX_FUNCTIONS:
+        raise _Unreadable(f"{path}: not a list of {MAX_FUNCTIONS} at most")
+    found: dict[str, VirtualFunction] = {}
+    for position, one in enumerate(listed):
+        minor, bus = (one.get("minor", 0), one.get("busID", "")) if isinstance(one, dict) else (None, None)
+        if not isinstance(minor, int) or isinstance(minor, bool) or not 0 <= minor <= _MAX_MINOR:
+            raise _Unreadable(f"{path}[{position}].minor: not a number from 0")
+        if not isinstance(bus, str) or len(bus) > MAX_BUS or not bus.isprintable():
+            raise _Unreadable(f"{path}[{position}].busID: not a plain text of {MAX_BUS} characters at most")
+        if bus:
+            found[bus] = VirtualFunction(minor, bus)
+    return tuple(found.values())
 
 
 def _amount(name: str, quantity: Any, path: str) -> int:
@@ -182,19 +214,27 @@ def _parsed_uses(text: str, request: DeviceRequest, others: bool) -> Uses | None
 def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest, *, others: bool = False) -> Uses | None:
     """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts.
 
+    A pod with GPUs may have an RDMA device for each of them (Koordinator's joint allocation). Further RDMA devices keep
+    their virtual functions alone: these are never given twice, whatever the pod requests.
     `others`: also those of kinds that are not built in, whatever it requests.
     """
     parts = {
         "gpu": (request.gpus, DeviceUse("gpu", 0, core=request.core, ratio=request.ratio, memory=request.memory)),
-        "rdma": _shares("rdma", request.rdma),
-        "fpga": _shares("fpga", request.fpga),
+        "rdma": (max(request.cards[0], request.gpus if request.rdma else 0), _share("rdma", request.rdma)),
+        "fpga": (-(-request.fpga // WHOLE), _share("fpga", request.fpga)),
     }
     for kind, asked in request.others:
         parts[kind] = (asked.gpus, DeviceUse(kind, 0, core=asked.core, ratio=asked.ratio, memory=asked.memory))
     found: list[DeviceUse] = []
     for kind, (most, part) in parts.items():
-        of_kind = [use for use in reported if use.kind == kind][:most]
-        found += [DeviceUse(kind, use.minor, use.id, part.core, part.ratio, part.memory, part.share) for use in of_kind]
+        of_kind = [use for use in reported if use.kind == kind]
+        found += [
+            DeviceUse(kind, use.minor, use.id, part.core, part.ratio, part.memory, part.share, use.functions)
+            for use in of_kind[:most]
+        ]
+        found += [
+            DeviceUse(kind, use.minor, use.id, functions=use.functions) for use in of_kind[most:] if use.functions
+        ]
     if others:
         found += [use for use in reported if use.kind not in parts]
     return tuple(found) or None
@@ -203,8 +243,8 @@ def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest, *, o
 _cached_uses = lru_cache(maxsize=4096)(_parsed_uses)
 
 
-def _shares(kind: str, percent: int) -> tuple[int, DeviceUse]:
-    return -(-percent // WHOLE), DeviceUse(kind, 0, share=min(percent, WHOLE))
+def _share(kind: str, percent: int) -> DeviceUse:
+    return DeviceUse(kind, 0, share=min(percent, WHOLE))
 
 
 def declared_uses(uses: Uses, kinds: DeviceKinds) -> Uses:
@@ -215,7 +255,7 @@ def declared_uses(uses: Uses, kinds: DeviceKinds) -> Uses:
 def allocation(uses: Uses, devices: NodeDevices | None, kinds: DeviceKinds = NO_KINDS) -> str | None:
     """Return the annotation of a pod that gets these devices of a host, with their current ids.
 
-    None when the host no longer reports one of them, or reports it unhealthy.
+    None when the host no longer reports one of them or of their virtual functions, or reports it unhealthy.
     """
     known = {(one.kind, one.minor): one for one in devices.devices} if devices is not None else {}
     whole: list[DeviceUse] = []
@@ -223,7 +263,11 @@ def allocation(uses: Uses, devices: NodeDevices | None, kinds: DeviceKinds = NO_
         device = known.get((use.kind, use.minor))
         if device is None or not device.healthy:
             return None
-        whole.append(DeviceUse(use.kind, use.minor, device.id, use.core, use.ratio, use.memory, use.share))
+        current = {function.bus: VirtualFunction(function.minor, function.bus) for function in device.functions}
+        if not all(function.bus in current for function in use.functions):
+            return None
+        functions = tuple(current[function.bus] for function in use.functions)
+        whole.append(replace(use, id=device.id, functions=functions))
     return format_allocated(whole, kinds)
 
 
@@ -265,11 +309,11 @@ def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
 
 def spare_devices(slot: Slot, pods: Iterable[Pod]) -> list[Uses]:
     """Return the devices of a slot that none of these pods has, in order; () for a pod with unknown devices."""
-    held = Counter(_minors(uses) for pod in pods if (uses := devices_of(pod)) is not None)
+    held = Counter(_which(uses) for pod in pods if (uses := devices_of(pod)) is not None)
     spare: list[Uses] = []
     for uses in slot.devices or ():
-        if uses and held[_minors(uses)] > 0:
-            held[_minors(uses)] -= 1
+        if uses and held[_which(uses)] > 0:
+            held[_which(uses)] -= 1
         else:
             spare.append(uses)
     return spare
@@ -296,8 +340,8 @@ def without_ranks_from(slot: Slot, limit: int) -> Slot | None:
     return replace(slot, count=count, ranks=_lowest(slot.ranks, count), devices=devices) if count else None
 
 
-def _minors(uses: Uses) -> frozenset[tuple[str, int]]:
-    return frozenset((use.kind, use.minor) for use in uses)
+def _which(uses: Uses) -> frozenset[tuple[str, int, tuple[str, ...]]]:
+    return frozenset(use.identity for use in uses)
 
 
 def _lowest(ranks: tuple[tuple[int, int], ...] | None, count: int) -> tuple[tuple[int, int], ...] | None:

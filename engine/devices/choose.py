@@ -1,30 +1,24 @@
-"""Chooses the devices of a pod: whole ones by the tightest shared scope, shares by best fit.
+"""Chooses the devices of a pod, and counts the pods that fit: GPUs first, RDMA devices and FPGAs near them.
 
-Whole GPUs: a set from the table of NVLink partitions, the one that breaks fewest larger sets; else one PCIe scope, one
-NUMA node, the node; among scopes of a level the one with the fewest free devices that is enough, so that large free
-scopes stay whole. Shares: the fullest device that still takes them. To spread, it is the scope with most free devices,
-and the device that is used least. RDMA and FPGA devices come after the GPUs, from their PCIe scopes where there are
-some. Nothing depends on the order of devices or of calls.
+RDMA and FPGA devices come from the PCIe scopes of the pod's GPUs in turn where there are some. With each RDMA device
+comes a virtual function if the pod wants one: the first free one by PCI address. If the RDMA devices have to share the
+PCIe scopes of the GPUs (`rdma_scope` pcie), GPUs count only where there are RDMA devices for them, and the pods are
+chosen one after the other. Nothing depends on the order of devices or of calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from engine.api.device import SCOPES, Device, DeviceRequest, DeviceUse
-from engine.devices.fit import slots, times
-from engine.devices.free import FreeDevice, devices_asked, gpu_use, share_use
-from engine.devices.scopes import (
-    Minors,
-    Partitions,
-    Scope,
-    disjoint_sets,
-    linked_sets,
-    numa_scope,
-    pcie_scope,
-    within_one,
-)
+from engine.api.device import Device, DeviceRequest, DeviceUse
+from engine.devices import fit
+from engine.devices.free import FreeDevice, card_times, card_use, devices_asked, gpu_use, share_use
+from engine.devices.gpus import choose_alike, choose_gpus, tightest_fit
+from engine.devices.scopes import Partitions, linked_sets, scope_of
 from engine.resources.names import WHOLE
+
+Cards = Mapping[str, Sequence[FreeDevice]]  # RDMA devices that take the request, by PCIe scope
 
 
 def choose_devices(
@@ -32,168 +26,115 @@ def choose_devices(
 ) -> tuple[tuple[DeviceUse, ...], ...]:
     """Return the devices of each of `count` pods, fewer when no more fit: GPUs, RDMA, FPGA, others, each by minor."""
     left = sorted((one.copy() for one in devices), key=lambda one: (one.device.kind, one.device.minor))
-    fitting = min(count, slots(left, request, partitions=partitions))
+    fitting = min(count, fit.slots(left, request, partitions=partitions))
     if fitting <= 0:
         return ()
-    if not request.scope:
-        request = _nearest_scope(left, request, fitting, partitions)
-    gpus = [one for one in left if one.device.kind == "gpu" and request.accepts(one.device)]
-    chosen = _gpus(gpus, request, fitting, partitions)
+    others = list(_others(left, request, fitting))
+    if request.joint:
+        pods_of = zip(_joint_pods(left, request, fitting, partitions), others, strict=False)
+        return tuple((*uses, *further) for uses, further in pods_of)
+    chosen = choose_gpus(left, request, fitting, partitions=partitions)
+    pods = [(gpus, _nearest_cards(left, request, [one.device for one in gpus])) for gpus in chosen]
+    if request.rdma_scope:
+        for gpus, cards in pods:
+            cards.extend(_further_cards(left, request, [one.device for one in gpus], tuple(cards)))
+    return tuple(
+        (*_uses(left, request, gpus, cards), *further) for (gpus, cards), further in zip(pods, others, strict=True)
+    )
+
+
+def _others(left: Sequence[FreeDevice], request: DeviceRequest, count: int) -> Iterator[list[DeviceUse]]:
+    """Take and yield the devices of the policy's kinds of each of `count` pods, which fit, where the host lists any."""
     present = {one.device.kind for one in left}
-    listed = [(kind, part) for kind, part in request.others if kind in present]
-    others = [_gpus([one for one in left if one.device.kind == kind], part, fitting, {}) for kind, part in listed]
-    answer: list[tuple[DeviceUse, ...]] = []
-    for pod, pod_gpus in enumerate(chosen):
-        uses = [gpu_use(request, one.device) for one in pod_gpus]
-        for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
-            if percent > 0:
-                nearest = _nearest_devices(
-                    [one for one in left if one.device.kind == kind], percent, [one.device for one in pod_gpus]
-                )
-                uses.extend(_taken(one, share_use(percent, one.device)) for one in nearest)
-        for (_, part), of_pods in zip(listed, others, strict=True):
-            uses.extend(gpu_use(part, one.device) for one in of_pods[pod])
-        answer.append(tuple(uses))
-    return tuple(answer)
-
-
-def tightest_fit(devices: Sequence[Device], wanted: int, *, partitions: Partitions) -> list[Device]:
-    """Return `wanted` of these free devices (sorted by minor, at least as many) that share the deepest scope."""
-    best = _linked({one.minor for one in devices}, wanted, partitions)
-    return [one for one in devices if one.minor in best] if best else _by_topology(list(devices), wanted)
-
-
-def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tuple[FreeDevice, int]]:
-    """Return the GPUs that take a share, and how many times each, with the fullest one first.
-
-    Empty devices come last: the smallest first, then those in scopes that are broken already.
-    """
-    empty = [one.device for one in devices if one.empty]
-    in_pcie, in_numa = _sizes(empty, pcie_scope), _sizes(empty, numa_scope)
-
-    def key(one: FreeDevice) -> tuple[int, ...]:
-        device = one.device
-        asked = (one.memory, one.ratio) if request.memory > 0 else (one.ratio, one.memory)
-        scopes = (in_pcie.get(pcie_scope(device), 0), in_numa.get(numa_scope(device), 0)) if one.empty else (0, 0)
-        return (int(one.empty), asked[0], one.core, asked[1], *scopes, device.minor)
-
-    often = [(one, times(request, one.core, one.ratio, one.memory, one.device.memory)) for one in devices]
-    return sorted((pair for pair in often if pair[1]), key=lambda pair: key(pair[0]))
-
-
-def _gpus(gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions) -> list[list[FreeDevice]]:
-    if request.gpus <= 0:
-        return [[] for _ in range(count)]
-    if request.whole:
-        return _whole_gpus(gpus, request, count, partitions)
-    if request.spread:
-        return [_least_used(gpus, request) for _ in range(count)]
-    # Fill the fullest device first, no device more often than there are pods; dealing the places out in turn then
-    # never gives a pod the same device twice.
-    places: list[FreeDevice] = []
-    for one, often in best_fit(gpus, request):
-        places.extend([one] * min(often, count, count * request.gpus - len(places)))
-    dealt = [sorted(places[pod::count], key=lambda one: one.device.minor) for pod in range(count)]
-    for one in places:
-        one.take(gpu_use(request, one.device))
-    return dealt
-
-
-def _least_used(gpus: list[FreeDevice], request: DeviceRequest) -> list[FreeDevice]:
-    """Return the GPUs of one pod with shares: those that take the request most often, of different scopes if possible.
-
-    Taking them lets as many pods follow as any other choice would, also if each needs several GPUs.
-    """
-    empty = [one.device for one in gpus if one.empty]
-    in_pcie, in_numa = _sizes(empty, pcie_scope), _sizes(empty, numa_scope)
-
-    def key(pair: tuple[FreeDevice, int]) -> tuple[int, ...]:
-        one, often = pair
-        scopes = (in_numa.get(numa_scope(one.device), 0), in_pcie.get(pcie_scope(one.device), 0))
-        return (-often, -one.ratio, -one.core, -one.memory, *(-size for size in scopes), one.device.minor)
-
-    chosen = [one for one, _ in sorted(best_fit(gpus, request), key=key)[: request.gpus]]
-    for one in chosen:
-        one.take(gpu_use(request, one.device))
-    return sorted(chosen, key=lambda one: one.device.minor)
-
-
-def _nearest_scope(
-    devices: Sequence[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions
-) -> DeviceRequest:
-    """Return the request with the nearest scope that every one of `count` pods can keep to, if there is one."""
-    for scope in SCOPES:
-        within = request.within(scope)
-        if within.scope and slots(devices, within, partitions=partitions) >= count:
-            return within
-    return request
-
-
-def _whole_gpus(
-    gpus: list[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions
-) -> list[list[FreeDevice]]:
-    """Return the GPUs of each of `count` pods, which fit: chosen for all pods together.
-
-    Linked sets first, as many as possible. Of the rest each pod takes one PCIe scope, else one NUMA node, while there
-    is one with enough devices: that lowers the pods which fit into such scopes by one, so no order gives more.
-    """
-    free = {
-        one.device.minor: one
-        for one in gpus
-        if one.empty and times(request, one.core, one.ratio, one.memory, one.device.memory)
-    }
-    if request.scope in ("pcie", "numa"):
-        partitions = within_one([one.device for one in free.values()], request.scope, partitions)
-    chosen: list[list[FreeDevice]] = []
-    linked = _linked_sets(set(free), request.gpus, count, partitions)
-    for number in range(count):
-        devices = [one.device for one in free.values()]
-        minors = linked[number] if number < len(linked) else ()
-        picked = [one for one in devices if one.minor in minors] or _by_topology(
-            devices, request.gpus, spread=request.spread
-        )
-        chosen.append([free.pop(device.minor) for device in picked])
-        for one in chosen[-1]:
-            one.take(gpu_use(request, one.device))
-    return chosen
-
-
-def _linked_sets(minors: set[int], wanted: int, count: int, partitions: Partitions) -> list[Minors]:
-    """Return disjoint linked sets for at most `count` pods; as many as there can be, even if sets overlap."""
-    most = disjoint_sets(linked_sets(minors, wanted, partitions))[:count]
-    left, found = set(minors), list[Minors]()
-    while len(found) < len(most) and (best := _linked(left, wanted, partitions)):
-        found.append(best)
-        left -= set(best)
-    return found if len(found) == len(most) else list(most)
-
-
-def _linked(minors: set[int], wanted: int, partitions: Partitions) -> Minors:
-    """Return the free set of so many linked GPUs that breaks fewest larger ones; none: ()."""
-    linked = linked_sets(minors, wanted, partitions)
-    larger = [
-        [one for one in partitions[size] if minors.issuperset(one)]
-        for size in sorted(partitions, reverse=True)
-        if size > wanted and linked
+    listed = [
+        (part, choose_alike([one for one in left if one.device.kind == kind], part, count))
+        for kind, part in request.others
+        if kind in present
     ]
-    # The table is in order of preference, and min() keeps the first of equals.
-    return min(linked, key=lambda one: _broken(set(one), larger), default=())
+    for pod in range(count):
+        yield [gpu_use(part, one.device) for part, of_pods in listed for one in of_pods[pod]]
 
 
-def _nearest_devices(devices: list[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
-    """Return the RDMA or FPGA devices of one pod: from the PCIe scopes of its GPUs in turn, then from their NUMA."""
+def slots(devices: Sequence[FreeDevice], request: DeviceRequest, *, partitions: Partitions) -> int:
+    """Return how many such pods fit on the free part of a host's devices: as many as `choose_devices` can serve."""
+    most = fit.slots(devices, request, partitions=partitions)
+    if not request.joint or most <= 0:
+        return most
+    if request.gpus > 1:
+        return len(choose_devices(devices, request, most, partitions=partitions))
+    cards = _cards_by_scope(devices, request)
+    gpus: dict[str, list[FreeDevice]] = {}
+    for one in _fitting_gpus(devices, request):
+        gpus.setdefault(one.device.pcie, []).append(one)
+    found = sum(
+        min(fit.gpu_slots([(one.empty, _times(request, one)) for one in near], request), fit.card_slots(of, request))
+        for scope, of in cards.items()
+        if (near := gpus.get(scope))
+    )
+    return min(most, found)
+
+
+def _uses(
+    left: Sequence[FreeDevice], request: DeviceRequest, gpus: Sequence[FreeDevice], cards: list[DeviceUse]
+) -> tuple[DeviceUse, ...]:
+    """Return the uses of one pod, with its FPGAs."""
+    uses = [*(gpu_use(request, one.device) for one in gpus), *sorted(cards, key=lambda one: one.minor)]
+    if request.fpga > 0:
+        percent = request.fpga
+        usable = [one for one in left if one.device.kind == "fpga" and _fits_share(one, percent)]
+        for one in _nearest_devices(usable, percent, [one.device for one in gpus]):
+            uses.append(_taken(one, share_use(percent, one.device)))
+    return tuple(uses)
+
+
+def _fits_share(one: FreeDevice, percent: int) -> bool:
+    return one.share >= percent if percent < WHOLE else one.empty and one.share >= WHOLE
+
+
+def _nearest_cards(left: Sequence[FreeDevice], request: DeviceRequest, gpus: list[Device]) -> list[DeviceUse]:
+    """Take and return the RDMA devices of one pod, as many as it asks for."""
+    if request.rdma <= 0:
+        return []
+    usable = [one for one in left if one.device.kind == "rdma" and card_times(request, one)]
+    return [_taken(one, card_use(request, one)) for one in _nearest_devices(usable, request.rdma, gpus)]
+
+
+def _further_cards(
+    left: Sequence[FreeDevice], request: DeviceRequest, gpus: list[Device], cards: Sequence[DeviceUse]
+) -> Iterator[DeviceUse]:
+    """Take and yield an RDMA device of each PCIe scope of a pod's GPUs in which it has none yet, where one is left.
+
+    The number of its RDMA devices is at most that of these scopes.
+    """
+    scopes = dict.fromkeys(one.pcie for one in gpus if one.pcie)
+    of = {one.device.minor: one.device.pcie for one in left if one.device.kind == "rdma"}
+    served = {of[card.minor] for card in cards}
+    by_scope = _cards_by_scope(left, request)
+    missing = [scope for scope in scopes if scope not in served and scope in by_scope]
+    for scope in missing[: max(0, len(scopes) - len(cards))]:
+        best = min(by_scope[scope], key=_fullest)
+        yield _taken(best, card_use(request, best))
+
+
+def _nearest_devices(usable: Sequence[FreeDevice], percent: int, gpus: list[Device]) -> list[FreeDevice]:
+    """Return the RDMA or FPGA devices of one pod: from the PCIe scopes of its GPUs in turn, then from their NUMA nodes.
+
+    `usable`: those that take a pod, enough for one.
+    """
     scopes = [one.pcie for one in gpus if one.pcie]
     nodes = {one.numa for one in gpus if one.numa is not None}
+    sockets = {one.socket for one in gpus if one.socket is not None}
 
     def distance(device: Device) -> int:
         if device.pcie and device.pcie in scopes:
             return 0
-        return 1 if device.numa is not None and device.numa in nodes else 2
+        if device.numa is not None and device.numa in nodes:
+            return 1
+        return 2 if device.socket is not None and device.socket in sockets else 3
 
     if percent < WHOLE:
-        fitting = [one for one in devices if one.share >= percent]
-        return [min(fitting, key=lambda one: (distance(one.device), one.empty, one.share, one.device.minor))]
-    free = {one.device.minor: one for one in devices if one.empty and one.share >= WHOLE}
+        return [min(usable, key=lambda one: (distance(one.device), *_fullest(one)))]
+    free = {one.device.minor: one for one in usable}
     wanted = devices_asked(percent)
     if not gpus:
         return [free[one.minor] for one in tightest_fit([one.device for one in free.values()], wanted, partitions={})]
@@ -208,58 +149,130 @@ def _nearest_devices(devices: list[FreeDevice], percent: int, gpus: list[Device]
     return [free[minor] for minor in sorted(nearest)]
 
 
+def _fullest(one: FreeDevice) -> tuple[int, ...]:
+    return one.empty, one.share, len(one.functions), one.device.minor
+
+
 def _taken(one: FreeDevice, use: DeviceUse) -> DeviceUse:
     one.take(use)
     return use
 
 
-def _broken(minors: set[int], larger: Sequence[Sequence[tuple[int, ...]]]) -> tuple[int, ...]:
-    """Return how many of the free partitions of each size a choice breaks, the largest size first."""
-    return tuple(sum(1 for one in free if not minors.isdisjoint(one)) for free in larger)
+# -- RDMA devices in the PCIe scopes of the GPUs ---------------------------------------------------------------------
 
 
-def _by_topology(devices: list[Device], wanted: int, *, spread: bool = False) -> list[Device]:
-    """Return devices of one scope if possible: of those with enough the smallest, to `spread` the largest."""
-    if wanted >= len(devices):
-        return devices
-    if not any(one.pcie or one.numa is not None for one in devices):
-        return devices[:wanted]  # what follows comes to the same, in ten times the time; most hosts report no topology
-    around = _sizes(devices, numa_scope)
-    enough = [one for one in _scopes(devices, pcie_scope) if len(one) >= wanted]
-    if enough:
-        sign = -1 if spread else 1
-        best = min(enough, key=lambda one: (sign * len(one), sign * around[numa_scope(one[0])], one[0].minor))
-        return best[:wanted]
-    enough = [one for one in _scopes(devices, numa_scope) if len(one) >= wanted]
-    if enough:
-        best = min(enough, key=lambda one: (-len(one) if spread else len(one), one[0].minor))
-        return _over(best, wanted, pcie_scope)
-    return _over(devices, wanted, numa_scope)
+def _joint_pods(
+    left: Sequence[FreeDevice], request: DeviceRequest, count: int, partitions: Partitions
+) -> Iterator[tuple[DeviceUse, ...]]:
+    for _ in range(count):
+        cards = _cards_by_scope(left, request)
+        gpus = _joint_gpus(left, request, cards, partitions)
+        if not gpus:
+            return
+        for one in gpus:
+            one.take(gpu_use(request, one.device))
+        chosen = _cards_of_scopes(request, cards, [one.device for one in gpus])
+        yield _uses(left, request, gpus, [_taken(one, card_use(request, one)) for one in chosen])
 
 
-def _over(devices: list[Device], wanted: int, scope: Scope) -> list[Device]:
-    """Return devices of several scopes: the largest scopes whole, the rest from the scope that fits tightest."""
-    scopes = sorted(_scopes(devices, scope), key=lambda one: (-len(one), one[0].minor))
-    chosen: list[Device] = []
-    while len(chosen) < wanted:
-        missing = wanted - len(chosen)
-        enough = [one for one in scopes if len(one) >= missing]
-        if enough:
-            chosen += _by_topology(min(enough, key=lambda one: (len(one), one[0].minor)), missing)
-        else:
-            chosen += scopes.pop(0)
-    return sorted(chosen, key=lambda one: one.minor)
-
-
-def _scopes(devices: Sequence[Device], scope: Scope) -> list[list[Device]]:
-    groups: dict[Hashable, list[Device]] = {}
+def _cards_by_scope(devices: Sequence[FreeDevice], request: DeviceRequest) -> dict[str, list[FreeDevice]]:
+    found: dict[str, list[FreeDevice]] = {}
     for one in devices:
-        groups.setdefault(scope(one), []).append(one)
-    return list(groups.values())
+        if one.device.kind == "rdma" and one.device.pcie and card_times(request, one):
+            found.setdefault(one.device.pcie, []).append(one)
+    return found
 
 
-def _sizes(devices: Sequence[Device], scope: Scope) -> dict[Hashable, int]:
-    sizes: dict[Hashable, int] = {}
-    for one in devices:
-        sizes[scope(one)] = sizes.get(scope(one), 0) + 1
-    return sizes
+def _cards_of_scopes(request: DeviceRequest, cards: Cards, gpus: Sequence[Device]) -> list[FreeDevice]:
+    """Return the RDMA devices of one pod: one of each PCIe scope of its GPUs, then further ones of these in turn."""
+    scopes = dict.fromkeys(one.pcie for one in gpus)
+    in_turn = sorted(
+        (turn, place, one.device.minor, one)
+        for place, scope in enumerate(scopes)
+        for turn, one in enumerate(sorted(cards[scope], key=_fullest))
+    )
+    return [one for *_, one in in_turn[: max(request.cards[0], len(scopes))]]
+
+
+def _joint_gpus(
+    left: Sequence[FreeDevice], request: DeviceRequest, cards: Cards, partitions: Partitions
+) -> list[FreeDevice]:
+    """Return GPUs of one pod whose PCIe scopes have the RDMA devices that it needs; none if there are none.
+
+    The nearest ones: of one PCIe scope, else as they would be chosen without RDMA devices, else of the PCIe scopes
+    with most RDMA devices, which finds some whenever there are any.
+    """
+    gpus = [one for one in _fitting_gpus(left, request) if one.device.pcie in cards]
+    wanted = request.cards[0]
+    for group in _groups(gpus, request, partitions):
+        by_scope: dict[str, list[FreeDevice]] = {}
+        for one in group:
+            by_scope.setdefault(one.device.pcie, []).append(one)
+        tries = [(group, request)]
+        if request.scope != "nvlink":
+            enough = [s for s, of in by_scope.items() if len(of) >= request.gpus and len(cards[s]) >= wanted]
+            tries = [([one for s in enough for one in by_scope[s]], request.within("pcie")), *tries]
+        for usable, narrowed in tries:
+            chosen = _chosen(usable, narrowed, partitions)
+            if chosen and sum(len(cards[scope]) for scope in {one.device.pcie for one in chosen}) >= wanted:
+                return chosen
+        most = sorted(by_scope, key=lambda s: (-len(cards[s]), -len(by_scope[s]), by_scope[s][0].device.minor))
+        for number in range(1, min(request.gpus, len(most)) + 1):
+            some = most[:number]
+            gpus_there, cards_there = (sum(len(of[scope]) for scope in some) for of in (by_scope, cards))
+            if gpus_there >= request.gpus and cards_there >= wanted:
+                return _spanning(request.gpus, [by_scope[scope] for scope in some])
+    return []
+
+
+def _spanning(wanted: int, scopes: Sequence[Sequence[FreeDevice]]) -> list[FreeDevice]:
+    """Return GPUs of all these PCIe scopes, one of each at least."""
+    chosen = [of[0] for of in scopes]
+    rest = [one for of in scopes for one in of[1:]]
+    return sorted([*chosen, *rest[: wanted - len(chosen)]], key=lambda one: one.device.minor)
+
+
+def _groups(
+    gpus: Sequence[FreeDevice], request: DeviceRequest, partitions: Partitions
+) -> Iterator[Sequence[FreeDevice]]:
+    """Yield the groups of GPUs of which a pod's must be one's, by the scope that they have to share."""
+    if not request.scope:
+        yield gpus
+    elif request.scope == "nvlink":
+        by_minor = {one.device.minor: one for one in gpus}
+        for minors in linked_sets(set(by_minor), request.gpus, partitions):
+            yield [by_minor[minor] for minor in sorted(minors)]
+    else:
+        of = scope_of(request.scope)
+        groups: dict[object, list[FreeDevice]] = {}
+        for one in gpus:
+            groups.setdefault(of(one.device), []).append(one)
+        yield from sorted(groups.values(), key=lambda group: (len(group), group[0].device.minor))
+
+
+def _chosen(usable: Sequence[FreeDevice], request: DeviceRequest, partitions: Partitions) -> list[FreeDevice]:
+    """Return the GPUs of one pod, without taking them; none if they do not fit."""
+    copies = [one.copy() for one in usable]
+    fitting = fit.gpu_slots([(one.empty, _times(request, one)) for one in copies], request)
+    if request.scope:
+        fitting = fit.slots(copies, replace(request, rdma=0, fpga=0, others=()), partitions=partitions)
+    if fitting <= 0:
+        return []
+    (chosen,) = choose_gpus(copies, request, 1, partitions=partitions)
+    of = {one.device.minor: one for one in usable}
+    return [of[one.device.minor] for one in chosen]
+
+
+def _fitting_gpus(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[FreeDevice]:
+    return [
+        one
+        for one in devices
+        if one.device.kind == "gpu"
+        and request.accepts(one.device)
+        and _times(request, one)
+        and (one.empty or not request.whole)
+    ]
+
+
+def _times(request: DeviceRequest, one: FreeDevice) -> int:
+    return fit.times(request, one.core, one.ratio, one.memory, one.device.memory)

@@ -4,7 +4,7 @@ With t(i) = how often device i could take the request, the number of pods on g d
 min over j < g of floor(sum of t without its j largest / (g - j)): of any g devices, at least g - j are not among the j
 largest; and filling the devices one after the other, pods in turn, reaches the bound. Whole requests need empty
 devices: a half-used one takes none, and four free halves are not two free GPUs. Kinds do not compete, so the slots of
-a host are the least of its kinds'.
+a host are the least of its kinds', unless RDMA devices must share the PCIe scopes of GPUs (`engine.devices.choose`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.api.device import Device, DeviceRequest
-from engine.devices.free import FreeDevice, devices_asked, gpu_part
+from engine.devices.free import FreeDevice, card_times, devices_asked, gpu_part
 from engine.devices.scopes import Partitions, pods_in_scope
 from engine.planner.tree import Bools, Ints64
 from engine.resources.names import MAX_BYTES, WHOLE
@@ -28,7 +28,7 @@ UNLIMITED: Final = 2**31 - 1
 
 
 def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: Partitions) -> int:
-    """Return how many such pods fit on the free part of a host's devices."""
+    """Return how many such pods fit on the free part of a host's devices, wherever their RDMA devices are."""
     gpus: list[tuple[bool, int]] = []
     takers: list[Device] = []
     others: dict[str, list[FreeDevice]] = {"rdma": [], "fpga": []}
@@ -47,9 +47,10 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
         fit = gpu_slots(gpus, request)
     if request.scope:
         fit = pods_in_scope(takers, request.gpus, request.scope, partitions)
-    for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
-        if percent > 0:
-            fit = min(fit, share_slots([(one.empty, one.share) for one in others[kind]], percent))
+    if request.rdma > 0:
+        fit = min(fit, card_slots(others["rdma"], request))
+    if request.fpga > 0:
+        fit = min(fit, share_slots([(one.empty, one.share) for one in others["fpga"]], request.fpga))
     for kind, part in request.others:
         if listed := others.get(kind):  # of a kind that the object does not list the number alone counts
             often_each = [
@@ -57,6 +58,11 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
             ]
             fit = min(fit, gpu_slots(often_each, part))
     return fit
+
+
+def card_slots(cards: Iterable[FreeDevice], request: DeviceRequest) -> int:
+    """Return how many pods fit on RDMA devices."""
+    return pods([card_times(request, one) for one in cards], request.cards[0])
 
 
 def gpu_slots(devices: Sequence[tuple[bool, int]], request: DeviceRequest) -> int:

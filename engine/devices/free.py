@@ -8,10 +8,11 @@ What a device does not report counts as zero, not as plenty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.api.device import Device, DeviceRequest, DeviceUse
+from engine.api.device import Device, DeviceRequest, DeviceUse, Labels, VirtualFunction
 from engine.resources.names import WHOLE
 
 # More than any device has: the memory part of a request on a device that does not report its memory.
@@ -20,7 +21,10 @@ _NEVER: Final = WHOLE + 1
 
 @dataclass(slots=True)
 class FreeDevice:
-    """One device and its free amounts: never below 0, all 0 on an unhealthy one. `holders` counts pods."""
+    """One device and its free amounts: never below 0, all 0 on an unhealthy one. `holders` counts pods.
+
+    `functions`: its free virtual functions, in the order of the device.
+    """
 
     device: Device
     core: int
@@ -28,6 +32,7 @@ class FreeDevice:
     memory: int
     share: int
     holders: int = 0
+    functions: tuple[VirtualFunction, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -46,17 +51,25 @@ class FreeDevice:
         self.memory = max(0, self.memory - use.memory)
         self.share = max(0, self.share - use.share)
         self.holders += 1
+        if use.functions:
+            self.withdraw({function.bus for function in use.functions})
+
+    def withdraw(self, buses: Collection[str]) -> None:
+        """Take virtual functions, given by their PCI addresses."""
+        self.functions = tuple(function for function in self.functions if function.bus not in buses)
 
     def copy(self) -> FreeDevice:
         """Return an independent copy."""
-        return FreeDevice(self.device, self.core, self.ratio, self.memory, self.share, self.holders)
+        return FreeDevice(self.device, self.core, self.ratio, self.memory, self.share, self.holders, self.functions)
 
 
 def unused(device: Device) -> FreeDevice:
     """Return a device without holders."""
     if not device.healthy:
         return FreeDevice(device, 0, 0, 0, 0)
-    return FreeDevice(device, device.core, device.ratio, offered_memory(device), device.share)
+    return FreeDevice(
+        device, device.core, device.ratio, offered_memory(device), device.share, functions=device.functions
+    )
 
 
 def offered_memory(device: Device) -> int:
@@ -88,6 +101,33 @@ def share_use(percent: int, device: Device) -> DeviceUse:
     return DeviceUse(device.kind, device.minor, device.id, share=min(percent, WHOLE))
 
 
+def card_use(request: DeviceRequest, one: FreeDevice) -> DeviceUse:
+    """Return a pod's part of one RDMA device, with the first free virtual function of those that the pod wants."""
+    use = share_use(request.cards[1], one.device)
+    function = next(filter(request.accepts_function, one.functions), None)
+    return use if function is None else replace(use, functions=(VirtualFunction(function.minor, function.bus),))
+
+
+def card_times(request: DeviceRequest, one: FreeDevice) -> int:
+    """Return how many times the request's part of one RDMA device fits on this one."""
+    percent = request.cards[1]
+    if not one.share >= percent > 0 or not request.accepts_card(one.device):
+        return 0
+    often = int(one.empty) if percent >= WHOLE else one.share // percent
+    if request.vf_selector is None or not often:
+        return often
+    if not request.vf_selector:
+        return min(often, len(one.functions))
+    groups: dict[Labels, bool] = {}  # the functions of a group have the same labels
+    found = 0
+    for function in one.functions:
+        wanted = groups.get(function.labels)
+        if wanted is None:
+            wanted = groups[function.labels] = request.accepts_function(function)
+        found += wanted
+    return min(often, found)
+
+
 def completed(use: DeviceUse, device: Device) -> DeviceUse:
     """Return a use with its missing memory dimension computed from the size of this device."""
     ratio, memory = use.ratio, use.memory
@@ -95,7 +135,7 @@ def completed(use: DeviceUse, device: Device) -> DeviceUse:
         ratio = min(-(-memory * WHOLE // device.memory), WHOLE)
     elif ratio and not memory:
         memory = device.memory * ratio // WHOLE
-    return DeviceUse(device.kind, device.minor, device.id, use.core, ratio, memory, use.share)
+    return DeviceUse(device.kind, device.minor, device.id, use.core, ratio, memory, use.share, use.functions)
 
 
 def devices_asked(percent: int) -> int:

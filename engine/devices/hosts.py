@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
+from engine.api.device import DeviceRequest, DeviceUse, NodeDevices, VirtualFunction
 from engine.api.objects import Node
 from engine.api.resources import Requests
 from engine.api.text import sanitize
 from engine.devices.allocation import limit_to_request
 from engine.devices.choose import choose_devices
-from engine.devices.fit import slots as slots_on
+from engine.devices.choose import slots as slots_on
 from engine.devices.free import FreeDevice, completed
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Rows, Summary
@@ -62,7 +62,7 @@ class HostDevices:
         self._ledger = DeviceLedger(self._holdings)
         self._counted: Bools = np.zeros(64, dtype=np.bool_)
         self._rows: set[int] = set()
-        self._given: dict[int, Mapping[str, tuple[tuple[str, int], ...]]] = {}  # NodeDevices.given, by row
+        self._given: dict[int, Mapping[str, Uses]] = {}  # NodeDevices.given, by row
         self._problems: dict[int, str] = {}
         self._scopes: dict[int, frozenset[str]] = {}  # the scopes that a host reports, where it reports any
         self._reporting: Counter[str] = Counter()  # hosts by scope
@@ -285,7 +285,7 @@ class HostDevices:
             node.allocatable, reported, kinds=self._kinds, overcommit=self._overcommit, labels=node.labels
         )
         changed = self._ledger.set_host(row, devices)
-        if (reported is not None and reported.given) or row in self._given:
+        if (reported is not None and (reported.given or reported.given_functions)) or row in self._given:
             changed |= self._apply_given(row, reported)
         self._set_scopes(row, reported_scopes(devices.devices, devices.partitions))
         if problem := _problem(devices, reported, self._kinds):
@@ -311,7 +311,7 @@ class HostDevices:
 
     def _apply_given(self, row: int, reported: NodeDevices | None) -> bool:
         """Count pods on the devices that their host reports for them; return whether the report changed."""
-        given = reported.given if reported is not None else {}
+        given = _given(reported) if reported is not None else {}
         before = self._given.pop(row, {})
         if given:
             self._given[row] = given
@@ -332,7 +332,7 @@ class HostDevices:
         if not holding.uid:
             return holding
         given = self._given.get(row, {}).get(holding.uid, ())
-        uses = limit_to_request([DeviceUse(kind, minor) for kind, minor in given], holding.request)
+        uses = limit_to_request(given, holding.request)
         return replace(holding, uses=() if uses is None else (uses,))
 
 
@@ -355,6 +355,18 @@ def _problem(devices: Inventory, reported: NodeDevices | None, kinds: DeviceKind
     return DISAGREEING if devices.notes else ""
 
 
+def _given(reported: NodeDevices) -> dict[str, Uses]:
+    """Return the devices that a host reports for pods, by uid; virtual functions with their device."""
+    found: dict[str, Uses] = {}
+    for uid in reported.given.keys() | reported.given_functions.keys():
+        uses = {pair: DeviceUse(*pair) for pair in reported.given.get(uid, ())}
+        for minor, bus in reported.given_functions.get(uid, ()):
+            use = uses.setdefault(("rdma", minor), DeviceUse("rdma", minor))
+            uses["rdma", minor] = replace(use, functions=(*use.functions, VirtualFunction(0, bus)))
+        found[uid] = tuple(uses[pair] for pair in sorted(uses))
+    return found
+
+
 def _fits(left: Iterable[FreeDevice], uses: Uses, request: DeviceRequest) -> bool:
     """Return whether every one of a pod's devices is healthy and has enough left for it."""
     by_minor = {(one.device.kind, one.device.minor): one for one in left}
@@ -365,6 +377,8 @@ def _fits(left: Iterable[FreeDevice], uses: Uses, request: DeviceRequest) -> boo
         whole = request.whole if use.kind == "gpu" else use.share >= WHOLE
         whole |= any(kind == use.kind and other.whole for kind, other in request.others)
         if whole and not one.empty:
+            return False
+        if not {function.bus for function in use.functions}.issubset({function.bus for function in one.functions}):
             return False
         part = completed(use, one.device)
         if part.core > one.core or part.ratio > one.ratio or part.memory > one.memory or part.share > one.share:

@@ -9,7 +9,7 @@ with about as many devices share a table, so that one host with very many does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from engine.api.device import DeviceRequest
 from engine.devices import fit
+from engine.devices.choose import slots
 from engine.devices.free import FreeDevice, offered_memory, unused
 from engine.devices.inventory import Inventory
-from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers
+from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers, socket_scope
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Ints64
 from engine.resources.names import WHOLE
@@ -162,10 +163,13 @@ _GPU_AMOUNTS = {
     "healthy": np.bool_,
     "pcie": np.int16,
     "numa": np.int16,
+    "socket": np.int16,
 }
 # The amounts that decide how often a GPU takes a request: what is free of them, and what is there without holders.
 _FREE_AMOUNTS = ("empty", "core", "ratio", "memory", "size")
 _ALL_AMOUNTS = ("healthy", "all_core", "all_ratio", "all_memory", "size")
+_MAX_COUNTED = 64  # particular requests for which slots are kept
+_MAX_STATES = 16_384  # kept at a time; as many hosts as differ in the labels or the free parts of their devices
 _SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
 
 
@@ -194,6 +198,10 @@ class DeviceLedger:
         self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
         self._others: dict[str, DeviceTables] = {}  # by the policy's kinds
         self._stale: set[int] = set()
+        # For particular requests: states of hosts as numbers, and the slots of a request by state.
+        self._numbers: dict[Hashable, int] = {}
+        self._states: dict[tuple[int, bool], int] = {}  # by row; also as if it had no holders
+        self._counts: dict[DeviceRequest, dict[int, int]] = {}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -221,6 +229,8 @@ class DeviceLedger:
         self._refresh()
         rows = np.asarray(rows, dtype=np.intp)
         result: Ints64 = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
+        if request.particular:
+            return np.array([self._particular(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
         if request.selector:
             result = np.array([self._selected(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
         elif request.scope == "nvlink":
@@ -239,6 +249,8 @@ class DeviceLedger:
     def slots_of(self, row: int, request: DeviceRequest) -> int:
         """Return how many such pods fit on the devices of one host."""
         self._refresh_row(row)
+        if request.particular:
+            return self._particular(row, request, empty=False)
         result = fit.UNLIMITED
         if request.selector:
             result = self._selected(row, request, empty=False)
@@ -319,6 +331,41 @@ class DeviceLedger:
         devices = [unused(one) for one in inventory.devices] if empty else self.left(row)
         return fit.slots(devices, replace(request, rdma=0, fpga=0), partitions=inventory.partitions)
 
+    def _particular(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
+        """Return how many pods fit on one host where not every RDMA device will do; kept until the host changes."""
+        state = self._states.get((row, empty))
+        known = self._counts.get(request)
+        if state is None or known is None or state not in known:
+            return self._count_particular(row, request, empty=empty)
+        return known[state]
+
+    def _count_particular(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
+        inventory = self.inventory(row)
+        empty = empty or row not in self._holdings
+        devices = [unused(one) for one in inventory.devices] if empty else self.left(row)
+        state = self._state_of(row, inventory, devices, empty=empty)
+        known = self._counts.get(request)
+        if known is None:
+            while len(self._counts) >= _MAX_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            known = self._counts[request] = {}
+        if state not in known:
+            reports = any(one.kind == "rdma" for one in inventory.devices)
+            known[state] = slots(devices, request, partitions=inventory.partitions) if reports else 0
+        return known[state]
+
+    def _state_of(self, row: int, inventory: Inventory, devices: list[FreeDevice], *, empty: bool) -> int:
+        """Return the number of a host's state: hosts that have the same devices left have the same number."""
+        if len(self._numbers) >= _MAX_STATES:
+            self._numbers.clear()
+            self._states.clear()
+            self._counts.clear()
+        state = self._numbers.setdefault(_state(inventory, devices), len(self._numbers))
+        self._states[row, empty] = state
+        if empty and row not in self._holdings:
+            self._states[row, False] = self._states[row, True] = state
+        return state
+
     def _linked(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
         if request.gpus not in self.inventory(row).partitions:
             return 0
@@ -326,6 +373,7 @@ class DeviceLedger:
 
     def _set_up(self, row: int, inventory: Inventory) -> None:
         """Write the amounts of the devices without holders."""
+        self._states.pop((row, True), None)
         for kind in {one.kind for one in inventory.devices} - self._others.keys() - {"gpu", *self._shares}:
             self._others[kind] = DeviceTables(_GPU_AMOUNTS)
         for kind, tables in (("gpu", self._gpus), *self._others.items()):
@@ -341,6 +389,7 @@ class DeviceLedger:
                     "healthy": [one.healthy for one in gpus],
                     "pcie": scope_numbers(gpus, pcie_scope),
                     "numa": scope_numbers(gpus, numa_scope),
+                    "socket": scope_numbers(gpus, socket_scope),
                 },
             )
         for kind, tables in self._shares.items():
@@ -355,6 +404,7 @@ class DeviceLedger:
             )
 
     def _recompute(self, row: int) -> None:
+        self._states.pop((row, False), None)
         left = self.left(row)
         counted = 0
         for kind, tables in (("gpu", self._gpus), *self._others.items()):
@@ -377,6 +427,21 @@ class DeviceLedger:
             tables.put(
                 row, len(others), {"share": [one.share for one in others], "empty": [one.empty for one in others]}
             )
+
+
+def _state(inventory: Inventory, left: Sequence[FreeDevice]) -> Hashable:
+    """Return all that decides how many pods fit on a host: names and addresses do not."""
+    return tuple(
+        (
+            (device := one.device).kind,
+            device.minor,
+            (one.core, one.ratio, one.memory, one.share, one.empty, device.memory),
+            (device.socket, device.numa, device.pcie),
+            device.labels,
+            tuple(function.labels for function in one.functions),
+        )
+        for one in left
+    ), tuple(inventory.partitions.items())
 
 
 def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints64:

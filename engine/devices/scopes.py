@@ -1,7 +1,8 @@
-"""The scopes that GPUs of a host share: sets of the table of NVLink partitions, PCIe scopes, NUMA nodes.
+"""The scopes that GPUs of a host share: sets of the table of NVLink partitions, PCIe scopes, NUMA nodes, CPU sockets.
 
-PCIe scopes and NUMA nodes are disjoint, so the pods that fit are a sum. The sets of a table may overlap: the largest
-number of disjoint ones is searched, in a limited number of steps that no table of real hosts needs.
+PCIe scopes are within NUMA nodes, and these within sockets; each kind is disjoint, so the pods that fit are a sum. The
+sets of a table may overlap: the largest number of disjoint ones is searched, in a limited number of steps that no table
+of real hosts needs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ _STEPS: Final = 2_000
 
 def numa_scope(device: Device) -> Hashable:
     """Return the NUMA scope; a device with an unknown NUMA node shares none but that of its PCIe scope."""
-    return device.numa if device.numa is not None else pcie_scope(device)
+    return (device.socket, device.numa) if device.numa is not None else pcie_scope(device)
+
+
+def socket_scope(device: Device) -> Hashable:
+    """Return the scope of a CPU socket; a device with an unknown socket shares none but that of its NUMA scope."""
+    return ("socket", device.socket) if device.socket is not None else numa_scope(device)
 
 
 def pcie_scope(device: Device) -> Hashable:
     """Return the PCIe scope; a device with an unknown one is alone in it."""
-    return (device.numa, device.pcie) if device.pcie else ("alone", device.minor)
+    return (device.socket, device.numa, device.pcie) if device.pcie else ("alone", device.minor)
 
 
 def scope_numbers(devices: Sequence[Device], scope: Scope) -> list[int]:
@@ -43,6 +49,8 @@ def reported_scopes(devices: Sequence[Device], partitions: Partitions) -> frozen
         found |= {"pcie", "numa"}
     if any(one.numa is not None for one in gpus):
         found.add("numa")
+    if any(one.socket is not None for one in gpus):
+        found.add("socket")
     return frozenset(found)
 
 
@@ -63,12 +71,17 @@ def linked_sets(minors: set[int], gpus: int, partitions: Partitions) -> tuple[Mi
 
 
 def within_one(devices: Sequence[Device], scope: str, partitions: Partitions) -> Partitions:
-    """Return the table with the sets that are in one PCIe scope or NUMA node alone."""
+    """Return the table with the sets that are in one PCIe scope, NUMA node or socket alone."""
     of = {one.minor: _SCOPE_OF[scope](one) for one in devices}
     return {
         size: tuple(one for one in sets if len({of.get(minor) for minor in one}) == 1)
         for size, sets in partitions.items()
     }
+
+
+def scope_of(scope: str) -> Scope:
+    """Return the function from a device to its scope of this name; not for nvlink."""
+    return _SCOPE_OF[scope]
 
 
 @lru_cache(maxsize=1024)
@@ -93,4 +106,4 @@ def disjoint_sets(sets: tuple[Minors, ...]) -> tuple[Minors, ...]:
     return best
 
 
-_SCOPE_OF: Final[Mapping[str, Scope]] = {"pcie": pcie_scope, "numa": numa_scope}
+_SCOPE_OF: Final[Mapping[str, Scope]] = {"pcie": pcie_scope, "numa": numa_scope, "socket": socket_scope}

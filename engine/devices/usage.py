@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api.device import DeviceRequest, DeviceUse
-from engine.devices.choose import best_fit, tightest_fit
-from engine.devices.free import FreeDevice, completed, devices_asked, gpu_use, share_use, unused
+from engine.devices.free import FreeDevice, card_times, card_use, completed, devices_asked, gpu_use, share_use, unused
+from engine.devices.gpus import best_fit, tightest_fit
 from engine.devices.inventory import Inventory
 from engine.devices.scopes import Partitions
 from engine.resources.names import WHOLE
@@ -59,12 +59,13 @@ def free_devices(inventory: Inventory, holdings: Mapping[Holder, DeviceHolding])
 
 
 class _Finder:
-    """Finds the device of a use: by id where the host knows it, else by minor."""
+    """Finds the device of a use: by the address of its virtual function or by its id, else by its minor."""
 
     def __init__(self, left: Sequence[FreeDevice]) -> None:
         self._left = left
         self._ids: dict[tuple[str, str], FreeDevice] | None = None
         self._minors: dict[tuple[str, int], FreeDevice] = {}
+        self._buses: dict[str, FreeDevice] = {}
 
     def take(self, uses: Sequence[DeviceUse], request: DeviceRequest) -> DeviceRequest | None:
         """Take one pod's uses; return the rest of its request, held on unknown devices.
@@ -74,9 +75,13 @@ class _Finder:
         if self._ids is None:
             self._ids = {(one.device.kind, one.device.id): one for one in self._left if one.device.id}
             self._minors = {(one.device.kind, one.device.minor): one for one in self._left}
+            self._buses = {function.bus: one for one in self._left for function in one.device.functions}
         gpus, shares = 0, {"rdma": 0, "fpga": 0}
         for use in uses:
             one = self._ids.get((use.kind, use.id)) or self._minors.get((use.kind, use.minor))
+            for function in use.functions:
+                # Its address is unique on the host, also where the device has another number by now.
+                one = self._buses.get(function.bus, one)
             if one is None:
                 continue
             one.take(completed(use, one.device))
@@ -116,9 +121,12 @@ def _assign(left: Sequence[FreeDevice], request: DeviceRequest, inventory: Inven
     for kind, percent in (("rdma", request.rdma), ("fpga", request.fpga)):
         if percent > 0:
             others = [one for one in left if one.device.kind == kind]
+            if kind == "rdma" and request.particular:
+                fitting = [one for one in others if card_times(request, one)]
+                others = fitting if len(fitting) >= request.cards[0] else others
             for one in _others(others, percent):
                 changed |= one.holders == 0 or one.share > 0
-                one.take(share_use(percent, one.device))
+                one.take(card_use(request, one) if kind == "rdma" else share_use(percent, one.device))
     return changed
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from engine.api import names
-from engine.api.device import SCOPES, STRATEGIES
+from engine.api.device import RDMA_SCOPES, SCOPES, STRATEGIES
 from engine.api.duration import DurationError, format_duration, parse_duration
 from engine.api.field import FieldError, unsupported
 from engine.api.pod import Pod
@@ -20,6 +20,8 @@ from engine.api.reasons import Code
 from engine.api.text import join_and, join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.planner.plan import PROFILES
+from engine.resources.hints import read_hint
+from engine.resources.selectors import SelectorError, format_selector, parse_selector
 from engine.topology.choice import LevelNames
 from engine.topology.levels import MAX_LEVELS
 
@@ -117,6 +119,22 @@ def read_annotations(
         for key, value in source.annotations.items()
         if key in known
     )
+    return tuple(sorted(found, key=lambda said: said.field))
+
+
+def read_with_hints(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> tuple[RequestAnnotation, ...]:
+    """Return all request annotations of the sources, and what Koordinator's hints beside them mean; ordered by path.
+
+    A hint that cannot be read stands for one annotation, in which the error is found.
+    """
+    sources = tuple(sources)
+    found = list(read_annotations(sources, dialects=dialects))
+    for source in sources if NATIVE_DIALECT in dialects else ():
+        for key in names.DEVICE_HINTS:
+            if (text := source.annotations.get(key)) is not None:
+                hint = read_hint(key, text)
+                for about in hint.meanings if hint.error is None else (names.VF_SELECTOR,):
+                    found.append(RequestAnnotation(f"{source.path}.annotations[{key}]", key, about, text))
     return tuple(sorted(found, key=lambda said: said.field))
 
 
@@ -374,6 +392,31 @@ def _device_selector(said: RequestAnnotation, _: LevelNames, __: Collection[str]
     return ",".join(sorted(f"{key}={value}" for key, _, value in pairs))
 
 
+def _label_selector(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if said.key in names.DEVICE_HINTS:
+        return _hinted(said)
+    try:
+        return format_selector(parse_selector(said.value))
+    except SelectorError as error:
+        return invalid(said, str(error))
+
+
+def _rdma_scope(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if said.key in names.DEVICE_HINTS:
+        return _hinted(said)
+    if said.value in RDMA_SCOPES:
+        return said.value
+    return unsupported(said.field, said.value, RDMA_SCOPES, reason="InvalidValue")
+
+
+def _hinted(said: RequestAnnotation) -> str | FieldError:
+    hint = read_hint(said.key, said.value)
+    if hint.error is None:
+        return hint.meanings[said.about]
+    path = f"{hint.error.path}: " if hint.error.path else ""
+    return invalid(said, f"{path}{hint.error.message}")
+
+
 def _number(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
     if _POSITIVE.fullmatch(said.value):
         return said.value
@@ -440,4 +483,7 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.DEVICE_SCOPE: _device_scope,
     names.GPU_STRATEGY: _gpu_strategy,
     names.DEVICE_SELECTOR: _device_selector,
+    names.RDMA_SELECTOR: _label_selector,
+    names.VF_SELECTOR: _label_selector,
+    names.RDMA_SCOPE: _rdma_scope,
 }

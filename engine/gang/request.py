@@ -19,6 +19,7 @@ from engine.gang.annotations import (
     own_source,
     pod_group_of,
     read_annotations,
+    read_with_hints,
     slices_of,
     unknown_keys,
 )
@@ -50,7 +51,14 @@ LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLIC
 LONGEST_REQUEUE = 3600.0  # seconds; a longer schedule-timeout never doubles
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})
 _SEPARATION = frozenset({names.EXCLUSIVE, names.SPREAD, names.SPREAD_GROUP})
-_ABOUT_DEVICES = (names.DEVICE_SCOPE, names.GPU_STRATEGY, names.DEVICE_SELECTOR)
+_ABOUT_DEVICES = (
+    names.DEVICE_SCOPE,
+    names.GPU_STRATEGY,
+    names.DEVICE_SELECTOR,
+    names.RDMA_SELECTOR,
+    names.VF_SELECTOR,
+    names.RDMA_SCOPE,
+)
 _NEEDS_LEVEL = (
     frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, *_ABOUT_DEVICES})
     | _TIMEOUTS
@@ -135,7 +143,7 @@ def parse_request(
     sources = _sources(workload)
     said = read_annotations(sources, dialects=policy.annotations.dialects)
     unknown = tuple(unknown_keys(sources, short=policy.annotations.unknown != "deny"))
-    warnings = tuple(unread(sources, dialects=policy.annotations.dialects))
+    warnings = tuple(unread(sources, dialects=policy.annotations.dialects, asks=bool(said)))
     if not said and not unknown:
         if pod_group_of(sources, dialects=policy.annotations.dialects):
             warnings = (_POD_GROUP_ONLY, *warnings)
@@ -292,7 +300,7 @@ def request_path(workload: Workload, about: str, *, policy: Policy, pod_set: Pod
     """
     own = own_source(workload)
     sources = _sources(workload) if pod_set is None else (own, _source(pod_set))
-    said = [one for one in read_annotations(sources, dialects=policy.annotations.dialects) if one.about == about]
+    said = [one for one in read_with_hints(sources, dialects=policy.annotations.dialects) if one.about == about]
     if pod_set is not None and len(workload.pod_sets) > 1:
         said = [one for one in said if not one.field.startswith("metadata.")] or said
         missing = f"{_source(pod_set).path}.annotations[{about}]"
@@ -325,7 +333,7 @@ def _scopes(
     scopes: list[RequestScope] = []
     errors: list[FieldError] = []
     for pod_set, sources in wanted:
-        said = read_annotations(sources, dialects=policy.annotations.dialects)
+        said = read_with_hints(sources, dialects=policy.annotations.dialects)
         meanings, found = _fold(said, levels=levels, topologies=topologies)
         scopes.append(RequestScope(pod_set, workload.slots if pod_set is None else pod_set.slots, said, meanings))
         errors += found
@@ -406,6 +414,9 @@ def _asks(
                 gpu_strategy=meanings.get(names.GPU_STRATEGY) or whole.meanings.get(names.GPU_STRATEGY),
                 device_selector=meanings.get(names.DEVICE_SELECTOR) or whole.meanings.get(names.DEVICE_SELECTOR),
                 device_scope=meanings.get(names.DEVICE_SCOPE) or whole.meanings.get(names.DEVICE_SCOPE),
+                rdma_selector=meanings.get(names.RDMA_SELECTOR) or whole.meanings.get(names.RDMA_SELECTOR),
+                vf_selector=meanings.get(names.VF_SELECTOR) or whole.meanings.get(names.VF_SELECTOR),
+                rdma_scope=meanings.get(names.RDMA_SCOPE) or whole.meanings.get(names.RDMA_SCOPE),
             )
         )
     return tuple(asks)

@@ -17,6 +17,7 @@ from engine.gang.annotations import RequestAnnotation, RequestScope, divisors, i
 from engine.gang.key import MAX_GROUPS
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
+from engine.resources.names import RDMA
 from engine.topology.choice import LevelNames
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
@@ -78,13 +79,22 @@ def pod_group_errors(
 
 
 def device_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
-    """Yield errors for a scope where no pod requests whole GPUs, and for a strategy or labels where none has GPUs."""
+    """Yield errors for annotations about devices that no pod of the scope requests.
+
+    Koordinator's hints are left out: they may name devices that a pod does not request.
+    """
     templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
     requests = [one.shape.devices for one in templates]
     gpus = any(request is not None and request.gpus for request in requests)
     for key in () if gpus else (names.GPU_STRATEGY, names.DEVICE_SELECTOR):
         if (about := scope.annotation_for(key)) is not None:
             yield conflict(about, "is for pods with GPUs, and the pods request no GPU; remove it")
+    rdma = any(request is not None and request.rdma for request in requests)
+    for key in () if rdma else (names.RDMA_SELECTOR, names.VF_SELECTOR, names.RDMA_SCOPE):
+        if (about := _own_annotation(scope, key)) is not None:
+            yield conflict(about, f"is for pods with RDMA devices, and the pods request no {RDMA}; remove it")
+    if rdma and not gpus and (about := _own_annotation(scope, names.RDMA_SCOPE)) is not None:
+        yield conflict(about, "is for pods with GPUs, and the pods request no GPU; remove it")
     said = scope.annotation_for(names.DEVICE_SCOPE)
     if said is None or names.DEVICE_SCOPE not in scope.meanings:
         return
@@ -92,6 +102,10 @@ def device_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldErro
         return
     part = "a part of a GPU is always in one scope" if gpus else "the pods request no GPU"
     yield conflict(said, f"is for pods with whole GPUs, and {part}; remove it")
+
+
+def _own_annotation(scope: RequestScope, key: str) -> RequestAnnotation | None:
+    return next((one for one in scope.said if one.key == one.about == key), None)
 
 
 def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
+from engine.resources.hints import read_hint
 from engine.topology.choice import LevelNames
 
 _PREFIX: Final = names.API_GROUP.partition(".")[0]
@@ -33,7 +34,8 @@ HELP: Final[Mapping[str, str]] = {
     "volcano.sh/network-topology-highest-tier": "is ignored: use topology: hypernodes with require-topology",
     "gang.scheduling.koordinator.sh/network-topology-spec": "is ignored: use require- or prefer-topology",
     "scheduling.koordinator.sh/network-topology-selector": f"is ignored: use {names.GANG_NAME}",
-    "scheduling.koordinator.sh/device-allocate-hint": "is ignored: use device-scope or gpu-strategy",
+    names.DEVICE_ALLOCATE_HINT: "is ignored without a request for a topology",
+    names.DEVICE_JOINT_ALLOCATE: "is ignored without a request for a topology",
     "scheduling.koordinator.sh/gpu-partition-spec": "is ignored: use device-scope",
     "volcano.sh/numa-topology-policy": "is ignored: use device-scope",
     "volcano.sh/task-topology-affinity": "is ignored: use colocate",
@@ -46,7 +48,6 @@ HELP: Final[Mapping[str, str]] = {
     "gang.scheduling.koordinator.sh/mode": "is ignored: a gang starts together or not at all",
     "gang.scheduling.koordinator.sh/match-policy": "is ignored: pods that run or have ended count",
     "pod-group.scheduling.sigs.k8s.io/match-policy": "is ignored: pods that run or have ended count",
-    "scheduling.koordinator.sh/device-joint-allocate": "is ignored: other cards are near the GPUs if possible",
     "scheduling.koordinator.sh/numa-topology-spec": "is ignored: use device-scope",
     "scheduling.koordinator.sh/reservation-affinity": "is ignored: Koordinator's reservations are unknown here",
     "kueue.x-k8s.io/pod-index-offset": "is ignored: ranks follow the index of the kind",
@@ -198,11 +199,20 @@ def _suggestion(key: str, dialects: Collection[str]) -> str | None:
     return f"{names.PREFIX}{near}" if near is not None else None
 
 
-def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str]) -> Iterator[str]:
-    """Yield a warning for each key of these dialects on the sources that we do not read, each key once."""
+def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str], asks: bool = False) -> Iterator[str]:
+    """Yield a warning for each key of these dialects on the sources that we do not read, each key once.
+
+    `asks`: there is a request, beside which the hints about devices are read; only parts of them are not.
+    """
     known = {key for dialect, keys in names.UNREAD.items() if dialect in dialects for key in keys}
     sources = tuple(sources)
     for key in sorted({key for source in sources for key in source.annotations.keys() & known}):
+        if asks and key in names.DEVICE_HINTS:
+            texts = dict.fromkeys(source.annotations[key] for source in sources if key in source.annotations)
+            yield from islice(
+                (f"{key}: {part}" for text in texts for part in read_hint(key, text).ignored), _MAX_WARNINGS
+            )
+            continue
         beside = names.ALIASES_BESIDE.get(key)
         if beside is None or not any(beside[0] in source.annotations for source in sources):
             yield f"{key} {HELP[key]}"

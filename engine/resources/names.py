@@ -48,6 +48,8 @@ MAX_REQUESTED: Final = 4096
 # Devices of one kind on one host, and in one Device object. The densest hosts have 16 GPUs, which time slicing
 # multiplies; beyond it is a mistake.
 MAX_DEVICES: Final = 256
+MAX_FUNCTIONS: Final = 256  # virtual functions of a device, the most that PCI's numbers of one bus allow
+MAX_BUS: Final = 63  # characters of a PCI address, which has 12
 
 
 def amount(name: str, quantity: Quantity) -> int:

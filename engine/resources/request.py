@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.api.device import DeviceRequest
 from engine.api.resources import format_bytes
-from engine.api.text import join_and, plural
+from engine.api.text import join_and, plural, sanitize
 from engine.resources.names import (
     CORE,
     DIMENSIONS,
@@ -27,11 +27,13 @@ from engine.resources.names import (
     WHOLE,
     whole_names,
 )
+from engine.resources.selectors import format_selector
 
 SCOPES_IN_WORDS: Final = {
     "nvlink": "in one NVLink partition",
     "pcie": "in one PCIe scope",
     "numa": "in one NUMA node",
+    "socket": "on one CPU socket",
 }
 
 
@@ -46,11 +48,21 @@ def asked_in_words(request: DeviceRequest) -> str:
         if percent:
             article = "an" if noun[0] in "RF" else "a"
             share = percent < WHOLE
-            parts.append(f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun))
+            asked = f"{percent}% of {article} {noun}" if share else plural(percent // WHOLE, noun)
+            parts.append(asked + (_particulars(request) if noun != "FPGA" else ""))
     for kind, part in request.others:
         noun = f"{kind} device"
         parts.append(plural(part.gpus, noun) if part.whole else _part(part, noun))
-    return join_and(parts)
+    return " and ".join(parts) if len(parts) <= 2 else ", ".join(parts[:-1]) + f" and {parts[-1]}"  # noqa: PLR2004
+
+
+def _particulars(request: DeviceRequest) -> str:
+    """Return which RDMA devices a pod wants: ` (type=a) with a virtual function (pool=b) beside its GPUs`."""
+    text = f" ({sanitize(format_selector(request.rdma_selector))})" if request.rdma_selector else ""
+    if request.vf_selector is not None:
+        text += " with a virtual function" + (" each" if request.cards[0] > 1 else "")
+        text += f" ({sanitize(format_selector(request.vf_selector))})" if request.vf_selector else ""
+    return text + (" in the PCIe scope of its GPUs" if request.joint else "")
 
 
 def _part(request: DeviceRequest, noun: str = "GPU") -> str:

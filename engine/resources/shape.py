@@ -16,6 +16,7 @@ from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import Requests, add, is_claim
 from engine.resources.request import device_request
+from engine.resources.selectors import parse_selector
 
 # Why a host is not eligible. `engine.scheduler.explain` counts the hosts by these words, and shows most of them.
 CORDONED: Final = "cordoned"
@@ -144,6 +145,23 @@ def on_gpus_with(shape: Shape, labels: str) -> Shape:
         return shape
     pairs = (pair.partition("=") for pair in labels.split(","))
     return replace(shape, devices=replace(shape.devices, selector=tuple((key, value) for key, _, value in pairs)))
+
+
+def with_cards(shape: Shape, *, devices: str | None, functions: str | None, scope: str | None) -> Shape:
+    """Return the shape of pods that need RDMA devices with labels, virtual functions, or a scope shared with GPUs.
+
+    `devices` and `functions` are label selectors as text. Pods without RDMA devices stay as they are.
+    """
+    request = shape.devices
+    if request is None or not request.rdma:
+        return shape
+    wanted = replace(
+        request,
+        rdma_selector=parse_selector(devices) if devices is not None else (),
+        vf_selector=parse_selector(functions) if functions is not None else None,
+        rdma_scope=scope or "" if request.gpus else "",
+    )
+    return replace(shape, devices=wanted)
 
 
 def _expressions(expressions: Iterable[SelectorRequirement]) -> list[tuple[str, str, tuple[str, ...]]]:

@@ -123,9 +123,9 @@ def _ranks(slot: Slot) -> list[int | None]:
 
 def _remove_match(held: list[Uses], uses: Uses) -> bool:
     """Remove the entry with the same devices from `held`; return False if there is none."""
-    which = {(use.kind, use.minor) for use in uses}
+    which = {use.identity for use in uses}
     for one in held:
-        if {(use.kind, use.minor) for use in one} == which:
+        if {use.identity for use in one} == which:
             held.remove(one)
             return True
     return False

@@ -15,7 +15,7 @@ from engine.api.reasons import Code
 from engine.api.resources import format_units
 from engine.api.text import MAX_WARNING, join_and, plural, sanitize, truncate_bytes
 from engine.devices.hosts import DISAGREEING, NOT_UNDERSTOOD, UNHEALTHY
-from engine.resources.names import KOORDINATOR
+from engine.resources.names import KOORDINATOR, RDMA
 from engine.resources.shape import CORDONED, EXCLUDED_BY, NODE_AFFINITY, NODE_SELECTOR, NOT_READY, TAINT, VOLUMES
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.shortfall import TOO_SMALL, WHOLE_TOPOLOGY, DeviceShortfall, Shortfall
@@ -258,6 +258,8 @@ def _host_too_small(short: Shortfall) -> str:
     if short.devices is not None and short.devices.selected == 0:
         asks = f"one pod asks for {short.devices.asked} ({names.DEVICE_SELECTOR})"
         return f"{asks}, and no host's Device object reports so many with these labels; change or remove the annotation"
+    if short.devices is not None and (short.devices.cards == 0 or (short.devices.cards and short.limiting == RDMA)):
+        return _no_cards(short.devices)
     if short.devices is not None and short.devices.in_scope < short.devices.gpus and short.devices.scope:
         return _scope_too_small(short.devices)
     if short.devices is not None and not short.gpus_per_pod and (short.limiting or "") in KOORDINATOR:
@@ -267,6 +269,13 @@ def _host_too_small(short: Shortfall) -> str:
         has = f"no host has more than {format_units(name, most)}" if most else "no host has any"
         return f"one pod asks for {sanitize(name)} {format_units(name, asked)} and {has}; ask for less per pod"
     return "no host has all that one pod asks for; ask for less per pod"
+
+
+def _no_cards(devices: DeviceShortfall) -> str:
+    asks = f"one pod asks for {devices.asked} ({join_and(devices.wanted)})"
+    if devices.cards:
+        return f"{asks}, and no host has these devices together; ask for less per pod, or change the annotation"
+    return f"{asks}, and no host's Device object reports such devices; change or remove the annotation"
 
 
 def _scope_too_small(devices: DeviceShortfall) -> str:

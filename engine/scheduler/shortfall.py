@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from engine.api import names
 from engine.api.device import DeviceRequest
 from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
@@ -17,7 +18,7 @@ from engine.capacity.capacity import Capacity, SlotCounts
 from engine.planner.plan import NoFit, domain_slots
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64
-from engine.resources.names import KOORDINATOR, WHOLE, whole_names
+from engine.resources.names import KOORDINATOR, RDMA, WHOLE, whole_names
 from engine.resources.request import asked_in_words
 from engine.resources.shape import TAINT, repairable
 from engine.topology.topology import Topology
@@ -27,6 +28,8 @@ IN_USE: Final = "in use"
 IN_PART: Final = "with GPUs used in part"
 APART: Final = "with too few free GPUs in one scope"
 UNSUITABLE: Final = "with too few free GPUs of these labels"
+NO_FUNCTIONS: Final = "with too few free virtual functions"
+NO_CARDS: Final = "with too few free RDMA devices of this kind"
 TOO_SMALL: Final = "too small"
 
 
@@ -45,6 +48,9 @@ class DeviceShortfall:
     in_scope    most GPUs that share such a scope on any host, in use or not; 0: no host reports such scopes
     selected    pods that fit on all GPUs with the labels that they want, wherever these are, in use or not; None: any
                 GPU will do
+    cards       pods that fit on all RDMA devices and virtual functions that they want, in use or not, wherever their
+                GPUs are; None: any RDMA device will do
+    wanted      the annotations about those devices
     """
 
     asked: str
@@ -57,11 +63,13 @@ class DeviceShortfall:
     scope: str = ""
     in_scope: int = 0
     selected: int | None = None
+    cards: int | None = None
+    wanted: tuple[str, ...] = ()
 
     @property
     def reported_only(self) -> bool:
-        """True if only GPUs of a Device object will do."""
-        return bool(self.scope) or self.selected is not None
+        """True if only devices of a Device object will do."""
+        return bool(self.scope) or self.selected is not None or self.cards is not None
 
 
 def device_shortfall(
@@ -90,7 +98,32 @@ def device_shortfall(
         scope=request.scope,
         in_scope=_most_in_scope(shape, request, topology, capacity),
         selected=_selected(shape, request, topology, capacity),
+        cards=_cards(shape, request, topology, capacity),
+        wanted=tuple(
+            name
+            for name, is_wanted in (
+                (names.RDMA_SELECTOR, request.rdma_selector),
+                (names.VF_SELECTOR, request.vf_selector is not None),
+                (names.RDMA_SCOPE, request.joint),
+            )
+            if is_wanted
+        ),
     )
+
+
+def _cards(shape: Shape, request: DeviceRequest, topology: Topology, capacity: Capacity) -> int | None:
+    if not request.particular:
+        return None
+    alone = DeviceRequest(rdma=request.rdma, rdma_selector=request.rdma_selector, vf_selector=request.vf_selector)
+    return int(capacity.count(replace(shape, devices=alone), topology).built.sum())
+
+
+def with_any_cards(shape: Shape, topology: Topology, capacity: Capacity, counted: SlotCounts) -> SlotCounts:
+    """Return the slots if any RDMA devices would do: the particular ones cause any lower count."""
+    if shape.devices is None or not shape.devices.particular:
+        return counted
+    plain = replace(shape.devices, rdma_selector=(), vf_selector=None, rdma_scope="")
+    return capacity.count(replace(shape, devices=plain), topology)
 
 
 def _selected(shape: Shape, request: DeviceRequest, topology: Topology, capacity: Capacity) -> int | None:
@@ -234,11 +267,14 @@ def shortfall_of(
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     exclusions = Counter[str]()
     request = shape.devices
-    devices_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
+    gpus_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
+    cards_short = NO_FUNCTIONS if request and request.vf_selector is not None else NO_CARDS
+    any_cards = with_any_cards(shape, topology, capacity, counted)
     for index, reason in enumerate(reasons):
         if reason:
             exclusions[reason] += 1
         elif counted.free[index] == 0:
+            devices_short = cards_short if any_cards.free[index] > 0 else gpus_short
             why = full(
                 tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers, devices_short=devices_short
             )
@@ -269,7 +305,9 @@ def shortfall_of(
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
         slices=ask.slices,
-        limiting=_limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
+        limiting=RDMA
+        if any_cards.free.sum() > counted.free.sum()
+        else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
         fits_level=_fits(answer.fits_level, topology),
         gpus_per_pod=gpus_per_pod,
         ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),

@@ -194,6 +194,9 @@ def _differing(was: PodSetRequest, now: PodSetRequest, *, layered: bool) -> Iter
         (names.DEVICE_SCOPE, was.device_scope, now.device_scope),
         (names.GPU_STRATEGY, was.gpu_strategy, now.gpu_strategy),
         (names.DEVICE_SELECTOR, was.device_selector, now.device_selector),
+        (names.RDMA_SELECTOR, was.rdma_selector, now.rdma_selector),
+        (names.VF_SELECTOR, was.vf_selector, now.vf_selector),
+        (names.RDMA_SCOPE, was.rdma_scope, now.rdma_scope),
     )
     yield from (key for key, one, other in parts if one != other)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api.device import DeviceUse
+from engine.api.device import Device, DeviceUse, NodeDevices
 from engine.api.field import FieldError, render
 from engine.api.names import AUTO, MAIN
 from engine.api.placement import Assignment, PodSetRequest, Slot
@@ -36,7 +36,7 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, m
     asked, topology = gang.request, gang.request.topology
     assert asked.pod_sets, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
-        pod_sets = tuple(_placed(ask, outcome) for ask in asked.pod_sets)
+        pod_sets = tuple(_placed(ask, outcome, view) for ask in asked.pod_sets)
         verdict: output.Verdict = "placed"
         reason = None
     else:
@@ -80,15 +80,18 @@ def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
     return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
 
 
-def _host_slots(slot: Slot, sizes: Sequence[int]) -> output.HostSlots:
+def _host_slots(slot: Slot, sizes: Sequence[int], reported: NodeDevices | None) -> output.HostSlots:
     in_slices = sizes and slot.ranks is not None
+    known = {(one.kind, one.minor): one for one in reported.devices} if reported is not None else {}
     return output.HostSlots(
         domain=slot.domain,
         node=slot.host,
         count=slot.count,
         ranks=None if slot.ranks is None else format_ranks(slot.ranks),
         slices=tuple(slice_index(rank, sizes) for rank in _each(slot.ranks)) if in_slices else None,
-        devices=None if slot.devices is None else tuple(tuple(map(_device, uses)) for uses in slot.devices),
+        devices=None
+        if slot.devices is None
+        else tuple(tuple(_device(use, known.get((use.kind, use.minor))) for use in uses) for uses in slot.devices),
     )
 
 
@@ -110,18 +113,27 @@ def _slices(ask: PodSetRequest, slots: Sequence[Slot], levels: Sequence[str]) ->
             yield output.Slice(level=level, index=index, domain=domain, ranks=format_ranks(ranges))
 
 
-def _device(use: DeviceUse) -> output.Devices:
-    """Return a pod's share of one device; null for a share that it does not have or that has no known size."""
+def _device(use: DeviceUse, device: Device | None) -> output.Devices:
+    """Return a pod's share of one device; null for a share that it does not have or that has no known size.
+
+    `device`: as the host reports it.
+    """
     return output.Devices(
         type=use.kind,
         minor=use.minor,
         core=use.core or None,
         memory_ratio=use.ratio or None,
         memory=format_bytes(use.memory) if use.memory else None,
+        share=use.share or None,
+        id=(device.id or None) if device is not None else None,
+        bus_id=(device.bus or None) if device is not None else None,
+        module_id=device.module if device is not None else None,
+        socket_id=device.socket if device is not None else None,
+        vfs=tuple(output.DeviceFunction(minor=one.minor, bus_id=one.bus) for one in use.functions),
     )
 
 
-def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
+def _placed(ask: PodSetRequest, outcome: Placed, view: ClusterState) -> output.PodSet:
     plan = Assignment(0, outcome.pod_sets).plan_of(ask.name)
     require, prefer = outcome.levels_of(ask.name)
     paths = [slot.domain for slot in plan.slots]
@@ -131,7 +143,10 @@ def _placed(ask: PodSetRequest, outcome: Placed) -> output.PodSet:
         count=ask.count,
         require=require,
         prefer=prefer,
-        assignment=tuple(_host_slots(slot, [size for _, size in ask.slices]) for slot in plan.slots),
+        assignment=tuple(
+            _host_slots(slot, [size for _, size in ask.slices], view.stores.devices.get(slot.host))
+            for slot in plan.slots
+        ),
         slices=tuple(_slices(ask, plan.slots, list(outcome.domains_used))),
         domains_used=used,
         proven=outcome.proven,

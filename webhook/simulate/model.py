@@ -25,6 +25,13 @@ class FieldFault(_Part):
     message: str = Field(description="What is wrong, as kubectl prints it.")
 
 
+class DeviceFunction(_Part):
+    """A virtual function of an RDMA device."""
+
+    minor: int = Field(description="Its number on the device.")
+    bus_id: str = Field(alias="busID", description="Its PCI address.")
+
+
 class Devices(_Part):
     """The devices of one pod."""
 
@@ -33,6 +40,12 @@ class Devices(_Part):
     core: int | None = Field(description="Allocated compute in percent; null if none or unknown.")
     memory_ratio: int | None = Field(description="Allocated memory in percent; null if none or unknown.")
     memory: str | None = Field(description="Allocated memory as a quantity; null if none or unknown.")
+    share: int | None = Field(description="Allocated part of an RDMA device or FPGA in percent; null for a GPU.")
+    id: str | None = Field(description="UUID or PCI address of the device; null if its Device object has none.")
+    bus_id: str | None = Field(alias="busID", description="PCI address of the device; null if unknown.")
+    module_id: int | None = Field(alias="moduleID", description="Physical number of the device; null if unknown.")
+    socket_id: int | None = Field(alias="socketID", description="CPU socket of the device; null if unknown.")
+    vfs: tuple[DeviceFunction, ...] = Field(description="The pod's virtual functions of the device.")
 
 
 class HostSlots(_Part):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.api.device import Device
+from engine.api import names
+from engine.api.device import Device, VirtualFunction
 from engine.cluster.devices import MAX_FAULTS, node_devices
 from engine.cluster.wire import ProjectionError
-from engine.resources.names import MAX_DEVICES
+from engine.resources.names import MAX_DEVICES, MAX_FUNCTIONS
 
 GPU: dict[str, Any] = {
     "type": "gpu",
@@ -58,18 +59,171 @@ def test_a_device_object(as_bytes: bool) -> None:
     raw = an_object(changed(GPU, minor=1, health=False), GPU, NIC)
     found = node_devices(json.dumps(raw).encode() if as_bytes else raw)
     assert (found.name, found.uid, found.resource_version, found.faults) == ("host-1", "u", "7", ())
-    assert found.devices == (
-        Device("gpu", 0, "GPU-8c25ea37", True, core=100, ratio=100, memory=80 * 2**30, numa=0, pcie="pci0000:00"),
-        Device("gpu", 1, "GPU-8c25ea37", False, core=100, ratio=100, memory=80 * 2**30, numa=0, pcie="pci0000:00"),
-        Device("rdma", 0, "0000:1f:00.0", True, share=100, numa=1, pcie="pci0000:1f"),
+    well, sick = (
+        Device(
+            "gpu",
+            minor,
+            "GPU-8c25ea37",
+            not minor,
+            core=100,
+            ratio=100,
+            memory=80 * 2**30,
+            numa=0,
+            pcie="pci0000:00",
+            bus="0000:09:00.0",
+            module=1,
+            labels=((names.MODULE_ID, "1"),),
+        )
+        for minor in range(2)
     )
+    general = VirtualFunction(0, "0000:1f:00.2", (("type", "general"),))
+    nic = Device("rdma", 0, "0000:1f:00.0", True, share=100, numa=1, pcie="pci0000:1f", functions=(general,))
+    assert found.devices == (well, sick, nic)
 
 
 def test_what_is_not_told_counts_as_none() -> None:
     """A dimension that is not named is 0, a place that is not told is unknown, -1 is no NUMA node."""
-    bare = changed(GPU, resources={"koordinator.sh/gpu-memory": "80Gi"}, topology=None, id=None)
+    bare = changed(GPU, resources={"koordinator.sh/gpu-memory": "80Gi"}, topology=None, id=None, moduleID=None)
     assert node_devices(an_object(bare)).devices == (Device("gpu", 0, "", True, memory=80 * 2**30),)
-    assert node_devices(an_object(changed(GPU, topology={"nodeID": -1, "pcieID": ""}))).devices[0].numa is None
+    (nowhere,) = node_devices(an_object(changed(GPU, topology={"nodeID": -1, "socketID": -1, "pcieID": ""}))).devices
+    assert (nowhere.numa, nowhere.socket, nowhere.bus) == (None, None, "")
+    (placed,) = node_devices(an_object(changed(GPU, topology={"nodeID": 3, "socketID": 1, "pcieID": ""}))).devices
+    assert (placed.numa, placed.socket) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "fault"),
+    [
+        pytest.param(changed(GPU, moduleID="one"), ".moduleID: is no whole number below 2^31", id="module as text"),
+        pytest.param(changed(GPU, moduleID=2**40), ".moduleID: is no whole number below 2^31", id="an endless module"),
+        pytest.param(changed(GPU, moduleID=True), ".moduleID: is no whole number below 2^31", id="module as bool"),
+        pytest.param(
+            changed(GPU, topology={"socketID": "0"}), ".topology.socketID: is no whole number below 2^31", id="socket"
+        ),
+        pytest.param(
+            changed(GPU, topology={"busID": ["0"]}), ".topology.busID: is no text of 63 characters at most", id="bus"
+        ),
+        pytest.param(
+            changed(GPU, topology={"busID": "0" * 64}),
+            ".topology.busID: is no text of 63 characters at most",
+            id="long",
+        ),
+        pytest.param(changed(NIC, vfGroups={"vfs": []}), ".vfGroups: is no list", id="groups as an object"),
+        pytest.param(changed(NIC, vfGroups="all"), ".vfGroups: is no list", id="groups as text"),
+        pytest.param(
+            changed(NIC, vfGroups=[7]), ".vfGroups[0]: Expected `object`, got `int`", id="a number as a group"
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"labels": {"a": 1}, "vfs": []}]),
+            ".vfGroups[0].labels[...]: Expected `str`, got `int`",
+            id="a number as a label",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": {}}]),
+            ".vfGroups[0].vfs: Expected `array | null`, got `object`",
+            id="no list",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": ["0000:1f:00.2"]}]),
+            ".vfGroups[0].vfs[0]: Expected `object`, got `str`",
+            id="an address as a function",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": [{"minor": -1, "busID": "0000:1f:00.2"}]}]),
+            ".vfGroups[0].vfs[0].minor: Expected `int` >= 0",
+            id="negative number",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": [{"minor": 1}]}]),
+            ".vfGroups[0].vfs[0]: Object missing required field `busID`",
+            id="no address",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": [{"minor": 1, "busID": ""}]}]),
+            ".vfGroups[0].vfs[0].busID: Expected `str` of length >= 1",
+            id="an empty address",
+        ),
+        pytest.param(
+            changed(NIC, vfGroups=[{"vfs": [{"minor": 1, "busID": "0" * 64}]}]),
+            ".vfGroups[0].vfs[0].busID: Expected `str` of length <= 63",
+            id="an endless address",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_place_or_a_function_leaves_the_device(device: Any, fault: str) -> None:
+    """It is named, and the rest of the device counts."""
+    found = node_devices(an_object(device))
+    (one,) = found.devices
+    assert (one.module, one.socket, one.bus, one.functions) == (1 if one.module else None, None, one.bus, ())
+    assert one.healthy
+    assert found.faults == (f"devices[0]{fault}",)
+
+
+def function(minor: int, bus: str) -> dict[str, Any]:
+    return {"minor": minor, "busID": bus}
+
+
+def test_a_faulty_function_does_not_hide_the_others() -> None:
+    """Sorted by address, with the labels of their groups; a group may have none of either."""
+    groups = [
+        {
+            "labels": {"type": "b"},
+            "vfs": [{"minor": 2, "busID": "0000:1f:01.0"}, None, {"minor": 3, "busID": "0000:1f:00.3"}],
+        },
+        {"labels": None, "vfs": None},
+        {"vfs": [{"minor": 9, "busID": "0000:1f:00.2", "more": "?"}]},
+    ]
+    found = node_devices(an_object(changed(NIC, vfGroups=groups)))
+    assert found.devices[0].functions == (
+        VirtualFunction(9, "0000:1f:00.2"),
+        VirtualFunction(3, "0000:1f:00.3", (("type", "b"),)),
+        VirtualFunction(2, "0000:1f:01.0", (("type", "b"),)),
+    )
+    assert found.faults == ("devices[0].vfGroups[0].vfs[1]: Expected `object`, got `null`",)
+
+
+def test_one_address_twice_is_no_function() -> None:
+    """On two devices, in two groups, in one list: nobody can tell whose it is."""
+    twice = [{"minor": 1, "busID": "0000:1f:00.2"}, {"minor": 2, "busID": "0000:1f:00.3"}]
+    for groups in ([{"vfs": twice}, {"vfs": twice[:1]}], [{"vfs": [*twice, twice[0]]}]):
+        found = node_devices(an_object(changed(NIC, vfGroups=groups)))
+        assert [one.bus for one in found.devices[0].functions] == ["0000:1f:00.3"]
+        assert found.faults == ("virtual function 0000:1f:00.2 is a duplicate",)
+    found = node_devices(an_object(NIC, changed(NIC, minor=1)))
+    assert [one.functions for one in found.devices] == [(), ()]
+
+
+def test_functions_are_bounded() -> None:
+    """10,000 of one device, and 256 on each of 256: read in a moment, with a fault for what is left out."""
+    many = [{"minor": at, "busID": f"{at:04x}:00:00.0"} for at in range(10_000)]
+    found = node_devices(an_object(changed(NIC, vfGroups=[{"vfs": many}])))
+    assert len(found.devices[0].functions) == MAX_FUNCTIONS
+    assert found.faults == ("devices[0].vfGroups[0].vfs[256]: more than 256 of a device, or 4,096 in all",)
+    nics = [
+        changed(NIC, minor=minor, vfGroups=[{"vfs": [{"minor": at, "busID": f"{minor}:{at}"} for at in range(256)]}])
+        for minor in range(256)
+    ]
+    found = node_devices(an_object(*nics))
+    assert sum(len(one.functions) for one in found.devices) == 4096
+    assert len(found.faults) == MAX_FAULTS + 1
+    found = node_devices(an_object(changed(NIC, vfGroups=[{}] * 10_000)))
+    assert found.faults == ("devices[0].vfGroups: more than 256 groups",)
+
+
+def test_only_rdma_devices_have_functions() -> None:
+    """Those of a GPU or an FPGA are nothing that a pod could ask for."""
+    assert node_devices(an_object(changed(GPU, vfGroups=NIC["vfGroups"]))).devices[0].functions == ()
+
+
+def test_functions_in_the_checkpoint_are_read_by_address() -> None:
+    """Beside devices; addresses that the object does not have are not counted."""
+    entries = [
+        {"podUID": "a", "deviceIDs": ["0000:1f:00.2", "0000:1f:00.9"]},
+        {"podUID": "b", "deviceIDs": ["0000:1f:00.0"]},
+    ]
+    found = node_devices(an_object(NIC, annotations={names.DEVICE_CHECKPOINTS[0]: json.dumps(entries)}))
+    assert found.given_functions == {"a": ((0, "0000:1f:00.2"),)}
+    assert found.given == {"b": (("rdma", 0),)}
 
 
 @pytest.mark.parametrize(

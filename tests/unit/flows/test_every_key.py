@@ -11,7 +11,8 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import parse_policy
-from tests.support.admission import FakeView, Json, apply, gang_view, gpu_container, live, raw_job, raw_pod, review
+from tests.support.admission import FakeView, Json, apply, gang_view, gpu_container, live, raw_pod, review
+from tests.support.admission import raw_job as job_of_gpus
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -19,7 +20,16 @@ from webhook.handlers.validate import validate
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 NO_NAMES = ("", " ", "a b", "-1", "a/b", "\u202e", "x" * 64, "[]", "a\n")
 NO_VALUES = (*NO_NAMES, "0", "null", "TRUE", "9" * 40, "1e9", "x" * 10_000)
+NO_SELECTORS = ("", " ", "a b", "-1", "\u202e", "x" * 64, "[]", "a,", "a in b", "a in (b", "a=b=c", "x" * 10_000)
 RACK = {names.REQUIRE: "rack"}
+
+
+def raw_job(annotations: Mapping[str, str] | None = None, **more: Json) -> Json:
+    """A Job whose pods have GPUs and a part of an RDMA device, unless it is said what they have."""
+    job = job_of_gpus(annotations, **more)
+    if "pod_spec" not in more:
+        job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["koordinator.sh/rdma"] = "1"
+    return job
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,9 @@ KEYS: Mapping[str, Key] = {
     names.DEVICE_SCOPE: Key("pcie", "numa"),
     names.GPU_STRATEGY: Key("spread", "binpack"),
     names.DEVICE_SELECTOR: Key("model=a", "model=b", wrong=(*NO_VALUES, "model", "a=b,a=c", "=x")),
+    names.RDMA_SELECTOR: Key("pool=a", "pool!=a", wrong=NO_SELECTORS),
+    names.VF_SELECTOR: Key("type=a", "*", wrong=NO_SELECTORS),
+    names.RDMA_SCOPE: Key("pcie", "pcie-preferred", wrong=(*NO_VALUES, "numa", "SamePCIe")),
 }
 OF_PODS = (names.GANG_NAME, names.GANG_SIZE)
 OF_WORKLOADS = sorted(KEYS.keys() - {*OF_PODS})
@@ -147,7 +160,13 @@ def test_keys_of_plain_pods_are_refused_on_a_workload(key: str) -> None:
     assert f"metadata.annotations[{key}]" in fields(answer)
 
 
-@pytest.mark.parametrize("key", [names.DEVICE_SCOPE, names.GPU_STRATEGY, names.DEVICE_SELECTOR])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(names.DEVICE_SCOPE, names.GPU_STRATEGY, names.DEVICE_SELECTOR),
+        *(names.RDMA_SELECTOR, names.VF_SELECTOR, names.RDMA_SCOPE),
+    ],
+)
 def test_keys_of_devices_are_refused_on_pods_without_any(key: str) -> None:
     """They would have no effect."""
     answer = check(raw_job(asked(key), pod_spec={"containers": [{"name": "main", "image": "x"}]}))

@@ -564,6 +564,30 @@ def test_the_device_selector_of_a_running_gang_may_not_change() -> None:
     assert reasons(answer) == [f"metadata.annotations[{names.DEVICE_SELECTOR}]"]
 
 
+@pytest.mark.parametrize(
+    ("key", "was", "now"),
+    [
+        (names.VF_SELECTOR, "type=a", "type=b"),
+        (names.RDMA_SELECTOR, "pool=a", "pool=b"),
+        (names.RDMA_SCOPE, "pcie", "pcie-preferred"),
+    ],
+)
+def test_the_rdma_devices_of_a_running_gang_may_not_change(key: str, was: str, now: str) -> None:
+    """Its pods have virtual functions that were chosen by it; the same selector in other words is no change."""
+    body = raw_job({names.REQUIRE: "rack", key: was})
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+        "limits": {"koordinator.sh/rdma": "1", "koordinator.sh/gpu": "100"}
+    }
+    old = running(body)
+    word = key.partition("/")[2].replace("-", "_")
+    answer = admitted(old, annotated(old, **{word: now}), gang_view(old, HOSTS))
+    assert reasons(answer) == [f"metadata.annotations[{key}]"]
+    if was != "pcie":
+        label, _, value = was.partition("=")
+        same = annotated(old, **{word: f"{label} in ({value})"})
+        assert reasons(admitted(old, same, gang_view(old, HOSTS))) == []
+
+
 def test_the_profile_of_a_running_gang_may_not_change() -> None:
     """Its slots were chosen by it."""
     old = running(raw_job({names.REQUIRE: "rack", names.PROFILE: "spread"}))

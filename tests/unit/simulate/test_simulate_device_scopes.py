@@ -203,7 +203,7 @@ def test_a_strategy_that_means_nothing_is_refused(gpus: int, strategy: str, told
 @pytest.mark.parametrize(
     ("gpus", "scope", "told"),
     [
-        (4, "socket", 'Unsupported value: "socket": allowed: numa, nvlink, pcie'),
+        (4, "board", 'Unsupported value: "board": allowed: numa, nvlink, pcie, socket'),
         (0, "numa", 'Invalid value: "numa": is for pods with whole GPUs, and the pods request no GPU; remove it'),
     ],
 )

@@ -62,9 +62,10 @@ def test_a_part_of_a_gpu_is_placed_on_a_device() -> None:
     assert [slots["count"] for slots in assignment] == [4]
     uses = [use for pod in assignment[0]["devices"] for use in pod]
     assert sorted(use["minor"] for use in uses) == [0, 0, 1, 1]
-    assert {tuple(use.items()) for use in uses} == {
-        (("type", "gpu"), ("minor", minor), ("core", 50), ("memoryRatio", 50), ("memory", "40Gi")) for minor in (0, 1)
-    }
+    nowhere = {"busID": None, "moduleID": None, "socketID": None, "vfs": []}
+    for use in uses:
+        amounts = {"core": 50, "memoryRatio": 50, "memory": "40Gi", "share": None, "id": f"GPU-{use['minor']}"}
+        assert use == {"type": "gpu", "minor": use["minor"], **amounts, **nowhere}
 
 
 def test_devices_are_null_where_nobody_tells_them() -> None:

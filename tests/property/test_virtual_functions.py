@@ -1,0 +1,236 @@
+"""RDMA devices, their virtual functions and the PCIe scopes of GPUs: counted and chosen as by trying everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api.device import Device, DeviceRequest, DeviceUse, VirtualFunction, selects
+from engine.devices.choose import choose_devices, slots
+from engine.devices.free import FreeDevice, unused
+from engine.devices.inventory import Inventory
+from tests.support.devices import HeldDevices, gpu
+
+SCOPES = ("a", "b", "c", "")
+LABELS = ((("type", "x"),), (("type", "y"),), ())
+X = (("type", "In", ("x",)),)
+SELECTORS = ((), X, (("type", "NotIn", ("x",)),), (("type", "Exists", ()),), (("type", "DoesNotExist", ()),))
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> tuple[Device, ...]:
+    """At most four GPUs and three RDMA devices with at most three virtual functions each."""
+    gpus = [
+        replace(gpu(minor, pcie=draw(st.sampled_from(SCOPES))), healthy=draw(st.integers(0, 5)) > 0)
+        for minor in range(draw(st.integers(0, 4)))
+    ]
+    cards = []
+    for minor in range(draw(st.integers(0, 3))):
+        labels = draw(st.lists(st.sampled_from(LABELS), max_size=3))
+        functions = tuple(VirtualFunction(at, f"{minor}:{at}", label) for at, label in enumerate(labels))
+        cards.append(
+            Device(
+                "rdma",
+                minor,
+                f"card-{minor}",
+                draw(st.integers(0, 7)) > 0,
+                share=100,
+                pcie=draw(st.sampled_from(SCOPES)),
+                labels=draw(st.sampled_from(LABELS)),
+                functions=functions,
+            )
+        )
+    return (*gpus, *cards)
+
+
+requests = st.builds(
+    lambda gpus, part, rdma, cards, functions, scope: DeviceRequest(
+        gpus=gpus,
+        core=part if gpus else 0,
+        ratio=part if gpus else 0,
+        whole=bool(gpus) and part == 100,
+        rdma=rdma,
+        rdma_selector=cards,
+        vf_selector=functions,
+        rdma_scope=scope,
+    ),
+    st.integers(0, 2),
+    st.sampled_from([50, 100]),
+    st.sampled_from([1, 40, 100, 200]),
+    st.sampled_from(SELECTORS),
+    st.one_of(st.none(), st.sampled_from(SELECTORS)),
+    st.sampled_from(["", "pcie", "pcie-preferred"]),
+)
+Left = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[str, ...], ...]]
+
+
+class Host:
+    """Every way to serve a pod, as plain numbers: percent left of GPUs and cards, functions left of cards."""
+
+    def __init__(self, devices: tuple[Device, ...], request: DeviceRequest) -> None:
+        self.request = request
+        self.gpus = [one for one in devices if one.kind == "gpu"]
+        self.cards = [one for one in devices if one.kind == "rdma"]
+        self.count = max(1, request.rdma // 100)
+        self.percent = min(100, request.rdma)
+        self.most = cache(self._most)
+
+    def full(self) -> Left:
+        return (
+            tuple(100 * one.healthy for one in self.gpus),
+            tuple(100 * one.healthy for one in self.cards),
+            tuple(self.wanted(one) if one.healthy else () for one in self.cards),
+        )
+
+    def wanted(self, card: Device) -> tuple[str, ...]:
+        selector = self.request.vf_selector
+        if selector is None:
+            return ()
+        return tuple(function.bus for function in card.functions if selects(selector, function.labels))
+
+    def ways(self, left: Left) -> Iterator[Left]:
+        """What is left after one more pod."""
+        gpus_left, cards_left, functions_left = left
+        part = self.request.ratio
+        gpus = [at for at, percent in enumerate(gpus_left) if percent >= part]
+        cards = [
+            at
+            for at, percent in enumerate(cards_left)
+            if percent >= self.percent
+            and selects(self.request.rdma_selector, self.cards[at].labels)
+            and (self.request.vf_selector is None or functions_left[at])
+        ]
+        joint = self.request.rdma_scope == "pcie" and self.request.gpus > 0
+        for some in combinations(gpus, self.request.gpus):
+            scopes = {self.gpus[at].pcie for at in some}
+            number = max(self.count, len(scopes)) if joint else self.count
+            for chosen in combinations(cards, number):
+                if joint and ("" in scopes or {self.cards[at].pcie for at in chosen} != scopes):
+                    continue
+                yield (
+                    tuple(percent - part * (at in some) for at, percent in enumerate(gpus_left)),
+                    tuple(percent - self.percent * (at in chosen) for at, percent in enumerate(cards_left)),
+                    tuple(names[1:] if at in chosen else names for at, names in enumerate(functions_left)),
+                )
+
+    def _most(self, left: Left) -> int:
+        return max((1 + self.most(rest) for rest in set(self.ways(left))), default=0)
+
+
+def free(devices: tuple[Device, ...]) -> list[FreeDevice]:
+    return [unused(one) for one in devices]
+
+
+def bounded(devices: tuple[Device, ...], request: DeviceRequest) -> bool:
+    """A search of few pods: at most four of shares."""
+    return request.rdma >= 40 or request.vf_selector is not None or request.gpus > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts(), requests)
+def test_as_many_pods_fit_as_by_trying_everything(devices: tuple[Device, ...], request: DeviceRequest) -> None:
+    """Of pods that need several GPUs beside their RDMA devices as many as are chosen one by one; never none."""
+    if not bounded(devices, request):
+        return
+    host = Host(devices, request)
+    most, found = host.most(host.full()), slots(free(devices), request, partitions={})
+    if request.joint and request.gpus > 1:
+        assert (found > 0) == (most > 0)
+        assert found <= most
+    else:
+        assert found == most
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts(), requests, st.integers(1, 6))
+def test_the_chosen_devices_are_free_suitable_and_given_once(
+    devices: tuple[Device, ...], request: DeviceRequest, count: int
+) -> None:
+    """As many pods as fit; each with its GPUs, its RDMA devices, and one function with each if it wants any."""
+    chosen = choose_devices(free(devices), request, count, partitions={})
+    assert len(chosen) == min(count, slots(free(devices), request, partitions={}))
+    of = {(one.kind, one.minor): one for one in devices}
+    left = {key: (100, {function.bus for function in one.functions}) for key, one in of.items() if one.healthy}
+    at_least, percent = request.cards
+    for uses in chosen:
+        gpus = [of[use.kind, use.minor] for use in uses if use.kind == "gpu"]
+        cards = [use for use in uses if use.kind == "rdma"]
+        assert (len(gpus), len({one.minor for one in cards})) == (request.gpus, len(cards))
+        scopes = {one.pcie for one in gpus}
+        near = {of["rdma", use.minor].pcie for use in cards}
+        if request.joint:
+            assert near == scopes
+            assert len(cards) == max(at_least, len(scopes))
+        elif request.rdma_scope:
+            assert at_least <= len(cards) <= max(at_least, len(scopes))
+        else:
+            assert len(cards) == at_least
+        for use in uses:
+            amount, buses = left[use.kind, use.minor]
+            taken = use.ratio if use.kind == "gpu" else use.share
+            assert amount >= taken == (request.ratio if use.kind == "gpu" else percent)
+            wanted = use.kind == "rdma" and request.vf_selector is not None
+            assert len(use.functions) == wanted
+            for function in use.functions:
+                assert function.bus in buses
+                (group,) = [one for one in of[use.kind, use.minor].functions if one.bus == function.bus]
+                assert request.accepts_function(group)
+            if use.kind == "rdma":
+                assert selects(request.rdma_selector, of["rdma", use.minor].labels)
+            left[use.kind, use.minor] = amount - taken, buses - {function.bus for function in use.functions}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(hosts(), min_size=1, max_size=3), st.lists(st.tuples(requests, st.booleans()), min_size=1, max_size=6))
+def test_the_ledger_counts_what_the_host_itself_counts_whatever_happened(
+    fleet: list[tuple[Device, ...]], steps: list[tuple[DeviceRequest, bool]]
+) -> None:
+    """Slots are kept between changes; no function is ever given twice, by known uses or unknown ones."""
+    ledger = HeldDevices(*map(Inventory, fleet))
+    rows = np.arange(len(fleet))
+    held: dict[int, list[tuple[DeviceUse, ...]]] = {}
+    for number, (request, known) in enumerate(steps):
+        row = number % len(fleet)
+        counted = ledger.slots(rows, request).tolist()
+        assert counted == [ledger.slots_of(one, request) for one in rows.tolist()]
+        assert counted == [slots(ledger.left(one), request, partitions={}) for one in rows.tolist()]
+        empty = ledger.slots(rows, request, empty=True).tolist()
+        assert empty == [slots(free(one), request, partitions={}) for one in fleet]
+        for uses in ledger.choose(row, request, 1):
+            ledger.hold(row, ("pod", str(number)), request, (uses,) if known else (), count=1)
+            if known:
+                held.setdefault(row, []).append(uses)
+    for row, pods in held.items():
+        given_out = [function.bus for uses in pods for use in uses for function in use.functions]
+        there = {function.bus for one in ledger.left(row) for function in one.functions}
+        assert len(set(given_out)) == len(given_out)
+        assert there.isdisjoint(given_out)
+
+
+@given(st.sampled_from(SELECTORS), st.sampled_from(LABELS))
+def test_a_selector_selects_as_kubernetes_says(
+    selector: tuple[tuple[str, str, tuple[str, ...]], ...], labels: tuple[tuple[str, str], ...]
+) -> None:
+    """Of one requirement: NotIn and DoesNotExist also hold where the key is missing."""
+    expected = {"In": labels == LABELS[0], "NotIn": labels != LABELS[0], "Exists": bool(labels)}
+    for _, operator, _ in selector:
+        assert selects(selector, labels) == expected.get(operator, not labels)
+    assert selector or selects(selector, labels)
+
+
+def test_the_brute_force_knows_the_difference() -> None:
+    """So that the tests above can fail: one function for two GPUs of its scope, three for all."""
+    card = Device("rdma", 0, "c", True, share=100, pcie="a", functions=(VirtualFunction(0, "0:0"),))
+    devices = (gpu(0, pcie="a"), gpu(1, pcie="a"), gpu(2, pcie="b"), card)
+    wants = DeviceRequest(gpus=1, core=100, ratio=100, whole=True, rdma=1)
+    answers = [
+        Host(devices, replace(wants, **more)).most(Host(devices, replace(wants, **more)).full())
+        for more in ({}, {"rdma_scope": "pcie"}, {"vf_selector": ()}, {"rdma_selector": X})
+    ]
+    assert answers == [3, 2, 1, 0]
