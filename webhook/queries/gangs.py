@@ -13,7 +13,7 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import GangKey
 from engine.gang.gang import Gang, over
 from engine.scheduler.fairness import Turn, turn_of, weighted_usage
-from engine.scheduler.outcome import Placed
+from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
 from engine.topology.topology import Topology
 from webhook.queries import model as output
@@ -146,7 +146,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     known = snapshot.capacity_known
     fits = isinstance(outcome, Placed) if outcome is not None else None
     reason, message = base.reason, base.message
-    kept = bool(base.kept_hosts) and reason == "RoomKept"
+    kept = bool(base.kept_hosts) and reason == "RoomKept" and not isinstance(outcome, Never)
     if isinstance(outcome, Placed):
         reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
     elif outcome is not None and not kept:

@@ -64,7 +64,7 @@ def test_a_tenant_reads_its_own_namespace_and_is_told_the_rest(
     assert [one.workload.name for one in snapshot.view.stores.placements.values()] == ["mine"]
 
 
-def test_a_onewithout_rights_gets_no_objects_and_no_error(
+def test_a_caller_without_rights_gets_no_objects_and_no_error(
     gangs: Namespace, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     gangs.fleet.grid("1x1x1")

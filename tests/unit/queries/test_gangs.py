@@ -6,13 +6,15 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
+from engine.api import names
 from tests.support.golden import golden
-from tests.support.simulation import grid, job, pod, priority_class
-from tests.support.snapshots import TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
+from tests.support.simulation import Json, grid, job, pod, priority_class
+from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.fits import fits
 from webhook.queries.forecast import endings, forecasts
@@ -231,6 +233,67 @@ def test_ten_thousand_hosts_take_seconds() -> None:
     assert [one.position for one in rows if one.position] == list(range(1, 1 + sum(1 for one in rows if one.position)))
     assert fits(found, pods=16, gpus=8, require="rack").levels[1].largest_gang == 40
     assert time.process_time() - begun < 20  # three on a processor of 2025
+
+
+def test_gangs_of_every_sort() -> None:
+    """Replica groups one by one, several pod sets as one, pods by name and alone: each with its place in the queue."""
+    asks = {names.REQUIRE: "rack"}
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
+
+    def body(api_version: str, kind: str, name: str, spec: Json, **metadata: Any) -> Json:
+        about = {"name": name, "namespace": "alice", "uid": name, "annotations": asks, "creationTimestamp": START}
+        return {"apiVersion": api_version, "kind": kind, "metadata": about | metadata, "spec": spec}
+
+    gate = {"schedulingGates": [{"name": names.GATE}], **template["spec"]}
+    managed = {"labels": {names.MANAGED: "true"}}
+    of_gang = {"annotations": asks | {names.GANG_NAME: "plain", names.GANG_SIZE: "2"}, **managed}
+    per_job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
+    found = gangs(
+        snapshot(
+            [
+                *grid(2, 2, 4),
+                body("batch/v1", "Job", "job", per_job),
+                body(
+                    "leaderworkerset.x-k8s.io/v1",
+                    "LeaderWorkerSet",
+                    "serve",
+                    {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}},
+                ),
+                body(
+                    "jobset.x-k8s.io/v1alpha2",
+                    "JobSet",
+                    "set",
+                    {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": per_job}}]},
+                ),
+                *(body("v1", "Pod", f"plain-{number}", gate, **of_gang) for number in range(2)),
+                body("v1", "Pod", "single", gate, **managed),
+            ]
+        )
+    )
+    assert [(one.kind, one.name, one.group, one.pods.wanted, one.position) for one in found.gangs] == [
+        ("Job", "job", None, 2, 1),
+        ("Pod", "plain", None, 2, 2),
+        ("LeaderWorkerSet", "serve", "0", 2, 3),
+        ("LeaderWorkerSet", "serve", "1", 2, 4),
+        ("JobSet", "set", None, 4, 5),
+        ("Pod", "single", None, 1, 6),
+    ]
+    assert {one.gpus // one.pods.wanted for one in found.gangs} == {8}
+    shown = printed(gangs_text(found, namespaces=False))
+    assert "leaderworkerset/serve[1]" in shown
+
+
+def test_kept_hosts_are_told_as_the_leader_does() -> None:
+    """Unless the gang cannot fit at all: then nothing is kept for it any more."""
+    objects = [
+        *grid(1, 1, 4),
+        *runs("fill", ["b0-r0-h0"]),
+        waiting_placement("w", kept=["b0-r0-h1"], reason="RoomKept"),
+    ]
+    (one,) = gangs(snapshot([*objects, waits("w", 4, {"require": "rack"})])).gangs
+    assert (one.reason, one.message, one.position) == ("RoomKept", "old", 1)
+    (one,) = gangs(snapshot([*objects, waits("w", 40, {"require": "rack"})])).gangs
+    assert (one.reason, one.position) == ("GangTooLarge", None)
 
 
 def test_garbage_in_a_status_is_no_failure() -> None:
