@@ -8,7 +8,7 @@ slices. For labels across the tree the cut is sound: fewer pods may fit than cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class LabelDomains:
     key: str
     codes: Ints64
     size: int
+    _levels: dict[int, int] = field(default_factory=dict)  # by tree: the answer of `level`
 
     def sums(self, per_host: Ints64) -> Ints64:
         """Return the sum of a per-host amount in each domain, by code."""
@@ -35,6 +36,11 @@ class LabelDomains:
 
     def level(self, tree: Tree) -> int:
         """Return the coarsest level of the tree whose domains are each inside one domain of the label."""
+        if id(tree) not in self._levels:
+            self._levels[id(tree)] = self._level(tree)
+        return self._levels[id(tree)]
+
+    def _level(self, tree: Tree) -> int:
         for level in range(len(tree.levels) - 1):
             if (self.codes == self.codes[tree.starts[level]][tree.domains[level]]).all():
                 return level

@@ -69,7 +69,17 @@ def flat_labels(raw: Mapping[str, str | None] | None) -> tuple[str, ...]:
         return ()
     if len(raw) > MAX_LABELS:
         raw = dict(list(raw.items())[:MAX_LABELS])
-    return tuple([word for key in raw for word in (intern(key), intern(raw[key] or ""))])
+    flat = tuple([word for key in raw for word in (intern(key), intern(raw[key] or ""))])
+    return _shared_labels(flat) if sum(map(len, flat)) <= _MAX_SHARED else flat
+
+
+# Pods of one template have equal labels, unless their index is one of them: kept once, unless they are very long.
+_MAX_SHARED: Final = 2_048
+
+
+@lru_cache(maxsize=2048)
+def _shared_labels(flat: tuple[str, ...]) -> tuple[str, ...]:
+    return flat
 
 
 # Pods of one template have equal constraints: kept once.
