@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.device import Device, DeviceRequest, DeviceUse, VirtualFunction, selects
+from engine.cluster.devices import node_devices
+from engine.devices.allocation import format_allocated, parse_allocated
 from engine.devices.choose import choose_devices, slots
 from engine.devices.free import FreeDevice, unused
 from engine.devices.inventory import Inventory
@@ -222,6 +224,55 @@ def test_a_selector_selects_as_kubernetes_says(
     for _, operator, _ in selector:
         assert selects(selector, labels) == expected.get(operator, not labels)
     assert selector or selects(selector, labels)
+
+
+garbage = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.sampled_from(["labels", "vfs", "minor", "busID", "socketID", "nodeID", "pcieID"]), inner),
+    ),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(garbage, garbage, garbage)
+def test_garbage_in_a_device_object_never_raises(groups: object, module: object, topology: object) -> None:
+    """Whatever is there instead of functions, a number and a place: a device or a fault, with sound functions."""
+    card = {"type": "rdma", "minor": 0, "health": True, "resources": {"koordinator.sh/rdma": "100"}}
+    broken = {**card, "minor": 1, "vfGroups": groups, "moduleID": module, "topology": topology}
+    found = node_devices({"metadata": {"name": "h"}, "spec": {"devices": [card, broken]}})
+    assert found.devices[0].minor == 0
+    assert len(found.devices) == 2 or found.faults
+    for device in found.devices:
+        buses = [one.bus for one in device.functions]
+        assert buses == sorted(set(buses))
+        assert all(buses)
+        assert all(one.minor >= 0 for one in device.functions)
+        assert (device.module or 0) >= 0 <= (device.socket or 0)
+
+
+uses = st.lists(
+    st.builds(
+        lambda minor, share, names: DeviceUse(
+            "rdma", minor, share=share, functions=tuple(VirtualFunction(at, name) for at, name in names.items())
+        ),
+        st.integers(0, 50),
+        st.integers(0, 100),
+        st.dictionaries(
+            st.integers(0, 9), st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1)
+        ).map(lambda some: {at: f"{at}{name}" for at, name in some.items()}),
+    ),
+    max_size=4,
+    unique_by=lambda use: use.minor,
+)
+
+
+@given(uses)
+def test_functions_survive_the_annotation(known: list[DeviceUse]) -> None:
+    """Written as Koordinator writes them, and read again."""
+    assert parse_allocated(format_allocated(known)) == (tuple(known), "")
 
 
 def test_the_brute_force_knows_the_difference() -> None:
