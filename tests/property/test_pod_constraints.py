@@ -123,7 +123,9 @@ def existing(others: list[tuple[Any, ...]]) -> tuple[list[Pod], list[OnNode]]:
     return pods, seen
 
 
-def state_of(cluster: Mapping[str, Any], sets: Mapping[str, tuple[int, str, PodConstraints]]) -> ClusterState:
+def state_of(
+    cluster: Mapping[str, Any], sets: Mapping[str, tuple[int, str, PodConstraints]], kept: tuple[str, ...] = ()
+) -> ClusterState:
     pods, _ = existing(cluster["others"])
     busy = Counter(one.spec.node_name for one in pods)
     stores = Stores()
@@ -157,6 +159,11 @@ def state_of(cluster: Mapping[str, Any], sets: Mapping[str, tuple[int, str, PodC
         ),
     )
     stores.workloads.replace([workload])
+    for rank, host in enumerate(kept):
+        own = pod(workload, rank, host=host)
+        template = workload.pod_sets[0].template
+        same = {"own_labels": template.own_labels, "constraints": template.constraints}
+        stores.pods.apply("ADDED", replace(own, spec=replace(own.spec, **same)))
     view.refresh()
     return view
 
@@ -234,3 +241,35 @@ def test_pod_sets_that_require_something_of_each_other_can_be_bound(
     sets = {"first": first, "second": second}
     found = planned(state_of({**cluster, "require": None}, sets), cluster, sets)
     assert found is None or accepted(cluster, found)
+
+
+@given(
+    clusters([*NESTED, ODD]),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 11), min_size=1, max_size=2),
+    st.sampled_from(APPS),
+    constraints([*NESTED, ODD]),
+)
+@settings(max_examples=200, deadline=None)
+def test_pods_that_join_running_ones_keep_to_the_rules_with_them(
+    cluster: dict[str, Any], more: int, places: list[int], app: str, limits: PodConstraints
+) -> None:
+    """Wherever the running ones are: the scheduler binds the new ones beside them."""
+    hosts = sorted(cluster["hosts"])
+    kept = tuple(hosts[place % len(hosts)] for place in places)
+    roomy = {name: (labels, slots + kept.count(name)) for name, (labels, slots) in cluster["hosts"].items()}
+    cluster = {**cluster, "hosts": roomy, "require": None}
+    sets = {"main": (len(kept) + more, app, limits)}
+    found = planned(state_of(cluster, sets, kept), cluster, sets)
+    if found is None:
+        return
+    new = Counter(found)
+    new.subtract(OnNode(host, NAMESPACE, (("app", app),), limits) for host in kept)
+    assert min(new.values()) >= 0
+    nodes = {name: labels for name, (labels, _) in cluster["hosts"].items()}
+    _, there = existing(cluster["others"])
+    there += [OnNode(host, NAMESPACE, (("app", app),), limits) for host in kept]
+    joining = list(new.elements())
+    assert len(joining) == more
+    assert binds(nodes, there, joining, pinned=False)
+    assert binds(nodes, there, joining, pinned=True)
