@@ -139,7 +139,8 @@ def state_of(
     stores.pods.replace(pods)
     workload = job(require=cluster["require"], count=1)
     if cluster["require"] is None:
-        workload = replace(workload, annotations={names.UNCONSTRAINED: "true"})
+        asked = {names.SLICES: f"{cluster['slices']}=2"} if "slices" in cluster else {names.UNCONSTRAINED: "true"}
+        workload = replace(workload, annotations=asked)
     workload = replace(
         workload,
         namespace=NAMESPACE,
@@ -273,3 +274,31 @@ def test_pods_that_join_running_ones_keep_to_the_rules_with_them(
     assert len(joining) == more
     assert binds(nodes, there, joining, pinned=False)
     assert binds(nodes, there, joining, pinned=True)
+
+
+@given(
+    clusters(NESTED),
+    st.sampled_from([BLOCK, RACK, names.HOSTNAME]),
+    st.integers(1, 3),
+    st.sampled_from(APPS),
+    constraints(NESTED),
+)
+@settings(max_examples=200, deadline=None)
+def test_caps_leave_whole_slices(
+    cluster: dict[str, Any], key: str, pairs: int, app: str, limits: PodConstraints
+) -> None:
+    """Pairs of pods in one domain of a level: a plan exactly when an enumeration finds one."""
+    level = {BLOCK: "block", RACK: "rack", names.HOSTNAME: "host"}[key]
+    cluster = {**cluster, "require": None, "slices": level}
+    sets = {"main": (2 * pairs, app, limits)}
+
+    def whole(pods: list[OnNode]) -> bool:
+        return all(number % 2 == 0 for number in Counter(cluster["hosts"][one.node][0][key] for one in pods).values())
+
+    found = planned(state_of(cluster, sets), cluster, sets)
+    if found is not None:
+        assert whole(found)
+        assert accepted(cluster, found)
+    else:
+        every = filter(whole, ways(cluster, 2 * pairs, app, limits))
+        assert not any(accepted(cluster, pods) for pods in every)
