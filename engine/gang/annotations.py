@@ -90,6 +90,14 @@ class RequestScope:
         return next((one for one in self.said if one.about == about), None)
 
 
+def requests_something(said: Iterable[RequestAnnotation]) -> bool:
+    """Return whether the annotations request anything: `unconstrained-topology: "false"` alone does not.
+
+    The match conditions decide the same (`webhook.configuration.match_conditions`).
+    """
+    return any(one.about != names.UNCONSTRAINED or one.value != "false" for one in said)
+
+
 def own_source(about: Workload | Pod) -> AnnotationSource:
     """Return the annotations and labels of an object itself, without those of its templates."""
     carrier = about.spec if isinstance(about, Pod) else about

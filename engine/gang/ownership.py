@@ -15,7 +15,7 @@ from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod
 from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import GangKey, Owned, Workload
-from engine.gang.annotations import meanings, read_own_annotations
+from engine.gang.annotations import meanings, read_own_annotations, requests_something
 from engine.gang.exemption import exemption_reason
 from engine.gang.key import joined_key
 from engine.gang.plain_pods import is_single, plain_key, plain_workload, single_key
@@ -286,8 +286,8 @@ class OwnerResolver:
     def _without_pods(self, workload: Workload) -> PlacementRequest:
         said = read_own_annotations(workload, dialects=self.policy.annotations.dialects)
         exemption = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
-        if not said or exemption is not None:
-            return PlacementRequest(ignored=exemption if said else NOT_ASKING)
+        if not requests_something(said) or exemption is not None:
+            return PlacementRequest(ignored=exemption if requests_something(said) else NOT_ASKING)
         message = "the object that carries its pods does not exist yet"
         error = FieldError("spec", "Invalid value", None, "WaitingForMembers", message)
         return PlacementRequest(errors=(error,))

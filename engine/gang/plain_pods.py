@@ -18,7 +18,7 @@ from engine.api.pod import OwnerRef, Pod, PodSpec
 from engine.api.resources import largest
 from engine.api.text import plural, quote, sanitize
 from engine.api.workload import GangKey, PodSet, ReservationKey, Workload
-from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations
+from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations, requests_something
 from engine.gang.exemption import template_exemption
 from engine.policy.model import Policy
 from engine.resources.shape import with_requests
@@ -297,7 +297,11 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
     its admission (`mark_of`): a pinned pod does not show any more where else it might have gone.
     """
     said = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    if not said or any(one.about in (names.GANG_NAME, names.POD_GROUP) for one in said) or pod.mirror:
+    if (
+        not requests_something(said)
+        or any(one.about in (names.GANG_NAME, names.POD_GROUP) for one in said)
+        or pod.mirror
+    ):
         return None
     if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
         return None  # the API server makes no such uid, and a key must not be taken for another one's

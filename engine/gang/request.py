@@ -20,6 +20,7 @@ from engine.gang.annotations import (
     pod_group_of,
     read_annotations,
     read_with_hints,
+    requests_something,
     slices_of,
     unknown_keys,
 )
@@ -159,7 +160,7 @@ def parse_request(
         errors.extend(unknown)
     else:
         warnings = (*(f"{error.field}: {error.message}" for error in unknown), *warnings)
-    if not errors and all(one.about == names.UNCONSTRAINED and one.value == "false" for one in said):
+    if not errors and not requests_something(said):
         return PlacementRequest(ignored="NoTopologyRequested", warnings=warnings)
 
     rule = rule_of(workload.namespace, policy)

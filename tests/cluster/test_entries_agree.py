@@ -44,6 +44,10 @@ REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "nothing": ({}, {}),
     "a request": ({names.REQUIRE: "rack"}, {}),
     "a request for a level that is not there": ({names.REQUIRE: "rak"}, {}),
+    "a request taken back": ({names.UNCONSTRAINED: "false"}, {}),
+    "an alias taken back": ({"kueue.x-k8s.io/podset-unconstrained-topology": "false"}, {}),
+    "a request taken back that is misspelt": ({names.UNCONSTRAINED: "False"}, {}),
+    "a request taken back beside a request": ({names.UNCONSTRAINED: "false", names.REQUIRE: "rack"}, {}),
     "a misspelt request": ({"topogate.dev/requiretopology": "rack"}, {}),
     "a request as a label": ({}, {names.REQUIRE: "rack"}),
     "a gang of pods": ({names.GANG_NAME: "g", names.GANG_SIZE: "2"}, {}),
@@ -158,6 +162,7 @@ def service(recorder: Recorder) -> Iterator[Service]:
 FEW = (
     "nothing",
     "a request",
+    "a request taken back",
     "a gang of pods",
     "a pod group with its minimum",
     "an alias",
@@ -316,7 +321,7 @@ def patched(requests: Sequence[str]) -> Iterator[Case]:
         yield Case(f"{asked} in a patch of the Jobs", collection(entry), body)
 
 
-ASKS = ("a request", "an alias")
+ASKS = ("a request", "a request taken back", "an alias")
 KINDS: Mapping[str, list[Case]] = {
     "pod": [*pods()],
     "job": [*workloads("job", tuple(REQUESTS), ("ours",)), *workloads("job", FEW[1:], (*ASIDE, ELSEWHERE))],
@@ -399,6 +404,7 @@ STORED: Mapping[str, Json] = {
     "plain": {},
     "suspended by its user": {"spec": {"suspend": True}},
     "held": {"metadata": {"annotations": ASKING}},
+    "asking for nothing": {"metadata": {"annotations": {names.UNCONSTRAINED: "false"}}},
     "asking, suspended by its user": {"metadata": {"annotations": ASKING}, "spec": {"suspend": True}},
     "asking, of Kueue": {"metadata": {"annotations": ASKING, "labels": {names.KUEUE_QUEUE: "q"}}},
     "asking, exclusive": {"metadata": {"annotations": {**ASKING, **EXCLUSIVE}}},
@@ -411,6 +417,7 @@ STORED: Mapping[str, Json] = {
 CHANGES: Mapping[str, Json] = {
     "a foreign annotation": {"metadata": {"annotations": {"example.com/x": "y"}}},
     "a request": {"metadata": {"annotations": {names.REQUIRE: "block"}}},
+    "a request taken back": {"metadata": {"annotations": {names.REQUIRE: None, names.UNCONSTRAINED: "false"}}},
     "a wrong request": {"metadata": {"annotations": {names.REQUIRE: "rak"}}},
     "no request any more": {"metadata": {"annotations": {names.REQUIRE: None}}},
     "a misspelt request": {"metadata": {"annotations": {"topogate.dev/requiretopology": "rack"}}},

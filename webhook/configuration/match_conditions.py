@@ -51,6 +51,19 @@ _UNREAD_ELSEWHERE: Final = texts(
         }
     )
 )
+# Keys that request nothing where they are "false" (`engine.gang.annotations.requests_something`).
+_FLAGS: Final = texts(
+    [
+        names.UNCONSTRAINED,
+        *(key for keys in names.ALIASES.values() for key, about in keys.items() if about == names.UNCONSTRAINED),
+    ]
+)
+
+
+def requests(annotations: str) -> str:
+    """Return the condition that the key `k` of these annotations is not one that requests nothing with its value."""
+    return f"!(k in {_FLAGS} && {annotations}[k] == 'false')"
+
 
 NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
 
@@ -61,13 +74,22 @@ _OURS: Final = f"""\
 _MARKS: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k in {OWNED_ANNOTATIONS} && !(k in {NOTES}))) ||
 [?m.?labels].exists(l, type(l) == map && {OWNED_LABELS}.exists(k, k in l))"""
+_OURS_REQUESTING: Final = f"""\
+[?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.PREFIX}') && !(k in {NOTES}) &&
+  {requests("a")})) ||
+[?m.?labels].exists(l, type(l) == map && l.exists(k, k.startsWith('{names.PREFIX}')))"""
 # Labels of a pod group ask when a workload is created, and never again.
-_ALIAS: Final = f"""\
+_GROUP: Final = f"""\
 (request.operation == 'CREATE' && (
   [?m.?labels].exists(l, type(l) == map && (
     '{names.POD_GROUP_NAME}' in l || '{names.SCHEDULER_PLUGINS_POD_GROUP}' in l)) ||
-  [?m.?annotations].exists(a, type(a) == map && '{names.KOORDINATOR_GANG_NAME}' in a))) ||
+  [?m.?annotations].exists(a, type(a) == map && '{names.KOORDINATOR_GANG_NAME}' in a)))"""
+_ALIAS: Final = f"""\
+{_GROUP} ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""
+_ALIAS_REQUESTING: Final = f"""\
+{_GROUP} ||
+[?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a && {requests("a")}))"""
 _GATED: Final = f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&
   gs.exists(g, type(g) == map && has(g.name) && g.name == '{names.GATE}')))"""
@@ -132,7 +154,7 @@ def asks(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> 
     served.
     """
     served = negated(workload_exempt(registry, tuple(schedulers)))
-    return _of_any(registry, all_of(_MENTIONED, any_of(_MARKED, served)))
+    return _of_any(registry, all_of(_REQUESTED, any_of(_MARKED, served)))
 
 
 def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
@@ -142,7 +164,7 @@ def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
     """
     unknown = of_other_schedulers(registry, DEFAULT_SCHEDULERS)
     served = negated(workload_exempt(registry, tuple(schedulers)))
-    return _of_any(registry, all_of(_MENTIONED, unknown, negated(_MARKED), served))
+    return _of_any(registry, all_of(_REQUESTED, unknown, negated(_MARKED), served))
 
 
 def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
@@ -220,6 +242,7 @@ def _in_templates(test: str) -> str:
 
 _MARKED: Final = any_of(_in_metadata(_MARKS), _in_templates(_GATED))
 _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metadata(_ALIAS))
+_REQUESTED: Final = any_of(_in_metadata(_OURS_REQUESTING), _in_templates(_GATED), _in_metadata(_ALIAS_REQUESTING))
 
 
 def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -> str:

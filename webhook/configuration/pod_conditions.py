@@ -12,7 +12,15 @@ from engine.api import names
 from engine.kinds.registry import Registry
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_exempt, pod_of_other_schedulers
-from webhook.configuration.match_conditions import ALIASES, FOREIGN, OWNED_ANNOTATIONS, OWNED_LABELS, UNREAD, counted
+from webhook.configuration.match_conditions import (
+    ALIASES,
+    FOREIGN,
+    OWNED_ANNOTATIONS,
+    OWNED_LABELS,
+    UNREAD,
+    counted,
+    requests,
+)
 
 _ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
 _LABELS: Final = "object.metadata.?labels.orValue({})"
@@ -34,6 +42,12 @@ _NATIVE: Final = f"""\
 {_ANNOTATIONS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
 {_LABELS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS}))"""
 _ALIAS: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS})"
+# The same without what requests nothing.
+_NATIVE_REQUESTING: Final = f"""\
+{_ANNOTATIONS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS}) &&
+  {requests(_ANNOTATIONS)}) ||
+{_LABELS}.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS}))"""
+_ALIAS_REQUESTING: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS} && {requests(_ANNOTATIONS)})"
 _ALONE: Final = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
 _NUMBER: Final = "^[1-9][0-9]{0,8}$"
 # The pod group of a pod that nobody made; without a minimum it says nothing.
@@ -45,6 +59,7 @@ _GROUPED: Final = f"""\
  '{names.SCHEDULER_PLUGINS_POD_GROUP}' in {_LABELS}) &&
 !('{names.MANAGED}' in {_LABELS}) && !('{names.GANG}' in {_LABELS}) &&
 {_ALONE}"""
+_REQUESTED: Final = any_of(_NATIVE_REQUESTING, _ALIAS_REQUESTING, _GROUPED)
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
 _FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
 
@@ -54,7 +69,7 @@ def asks() -> str:
 
     It is one expression with its rarest part first, because most pods make no request.
     """
-    return all_of(any_of(_NATIVE, _ALIAS, _GROUPED), FREE, negated(pod_exempt()))
+    return all_of(_REQUESTED, FREE, negated(pod_exempt()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
@@ -63,7 +78,7 @@ def asks_of_schedulers(schedulers: Iterable[str]) -> str:
     `schedulers` are all that are served.
     """
     served = negated(pod_exempt(tuple(schedulers)))
-    return all_of(any_of(_NATIVE, _ALIAS, _GROUPED), FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
+    return all_of(_REQUESTED, FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
 
 
 def of_no_workload(registry: Registry) -> str:

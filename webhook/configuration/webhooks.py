@@ -153,8 +153,9 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
         "A request: any key under topogate.dev/ (also a misspelt one) or of another dialect, on the object or one of "
         "its pod templates, unless another system places the workload. Also any object with our gate or labels, which "
         "are removed or protected. The old object counts too, so that the removal of a request is seen. The "
-        "annotations of GPU translation are no requests. An UPDATE is sent only if it changes the spec or a key that "
-        "we read; removing a key is a change, finalizers and owner references are not."
+        "annotations of GPU translation and unconstrained-topology with value false are no requests. An UPDATE is sent "
+        "only if it changes the spec or a key that we read; removing a key is a change, finalizers and owner "
+        "references are not."
     )
     asks = MatchCondition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)

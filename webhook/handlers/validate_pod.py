@@ -14,7 +14,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
 from engine.cluster import objects
-from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
+from engine.gang.annotations import own_source, read_own_annotations, requests_something, unknown_keys
 from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
@@ -94,7 +94,7 @@ def _registered(pod: Pod, view: Reader) -> bool:
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
     """Return True for a pod that `/mutate` held and that has lost our marks since."""
     requested = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    return bool(requested) and not isinstance(membership(pod, view, policy), NotManaged)
+    return requests_something(requested) and not isinstance(membership(pod, view, policy), NotManaged)
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:

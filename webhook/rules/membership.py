@@ -12,7 +12,7 @@ from engine.api.pod import OwnerRef, Pod
 from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang import plain_pods
-from engine.gang.annotations import read_own_annotations
+from engine.gang.annotations import read_own_annotations, requests_something
 from engine.gang.exemption import is_exempt, kueue_has, template_exemption
 from engine.gang.gang import pod_set_of
 from engine.gang.key import has_group, parts
@@ -158,7 +158,7 @@ def _looks_managed(pod: Pod, policy: Policy) -> bool:
 
 
 def _asks(pod: Pod, policy: Policy) -> bool:
-    return bool(read_own_annotations(pod, dialects=policy.annotations.dialects))
+    return requests_something(read_own_annotations(pod, dialects=policy.annotations.dialects))
 
 
 ParentRelation = Literal["root", "child", "exempt", "unknown"]

@@ -158,7 +158,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
         *(*names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
         *("topogate", "-topology", "(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$"),  # what looks like ours
-        *("", "/", names.DEFAULT_SCHEDULER),
+        *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false"),
     }
     for one in built_in().entries:
         known |= {one.match.group, f"{one.match.group}/", one.match.kind, *one.match.versions}
@@ -217,7 +217,7 @@ def test_what_translation_wrote_asks_for_nothing(kind: str, name: str) -> None:
     """An object that we only translated is not sent to an entry that fails while the service is down."""
     asks = condition(kind, name, "asks")
     (left_out,) = set(
-        re.findall(rf"startsWith\('{names.PREFIX}'\) && !\(k in \[([^]]*)\]\)\)", asks.split("labels")[0])
+        re.findall(rf"startsWith\('{names.PREFIX}'\) && !\(k in \[([^]]*)\]\) &&", asks.split("labels")[0])
     )
     assert {names.ORIGINAL_REQUESTS, names.GPU_REQUEST} <= set(re.findall(r"'([^']*)'", left_out))
 

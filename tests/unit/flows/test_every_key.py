@@ -122,6 +122,22 @@ def test_a_key_that_is_written_as_a_label_is_refused(key: str) -> None:
     assert answer.causes[0].message == "Forbidden: must be an annotation, not a label"
 
 
+@pytest.mark.parametrize(
+    "key", [key for key, about, _ in ALIASES if about == names.UNCONSTRAINED] + [names.UNCONSTRAINED]
+)
+def test_a_request_that_is_taken_back_changes_nothing(key: str) -> None:
+    """Neither the object nor, without a workload, the pod is held: it may be created while nobody serves."""
+    pod = {"containers": [{"name": "main", "image": "x"}]}
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {key: "false"}}, "spec": pod}
+    for one in (raw_job({key: "false"}, pod_spec=pod), raw_job(template={key: "false"}, pod_spec=pod), bare):
+        answer = mutate(review(one), FakeView(), 0.0)
+        assert (answer.allowed, [*answer.patch], [*answer.warnings]) == (True, [], [])
+        assert check(one).allowed
+        held = copy.deepcopy(one)
+        (held["metadata"].get("annotations") or held["spec"]["template"]["metadata"]["annotations"])[key] = "true"
+        assert mutate(review(held), FakeView(), 0.0).patch
+
+
 @pytest.mark.parametrize("key", sorted(KEYS))
 def test_on_a_cron_job_it_is_told_where_it_belongs(key: str) -> None:
     """A CronJob is not placed, its Jobs are."""
