@@ -146,7 +146,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     known = snapshot.capacity_known
     fits = isinstance(outcome, Placed) if outcome is not None else None
     reason, message = base.reason, base.message
-    kept = bool(base.kept_hosts) and reason == "RoomKept" and not isinstance(outcome, Never)
+    kept = bool(base.kept_hosts) and not isinstance(outcome, Never)
     if isinstance(outcome, Placed):
         reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
     elif outcome is not None and not kept:

@@ -179,9 +179,14 @@ class Watching:
     def __init__(self, kubeconfig: Path, *words: str) -> None:
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "webhook.cli", *words, "--watch", "--interval", "1"]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        # A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert self.process.stdout is not None
         self._lines = iter(self.process.stdout)
 
