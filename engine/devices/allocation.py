@@ -208,14 +208,28 @@ def devices_of(pod: Pod, kinds: DeviceKinds | None = None) -> Uses | None:
 
 def _parsed_uses(text: str, request: DeviceRequest, others: bool) -> Uses | None:
     reported, _ = parse_allocated(text)
-    return limit_to_request(reported, request, others=others) if reported else None
+    return limit_to_request(_with_due_functions(reported, request), request, others=others) if reported else None
+
+
+def _with_due_functions(reported: Iterable[DeviceUse], request: DeviceRequest) -> Uses:
+    """Return the uses with at most one virtual function of each RDMA device, and none if the pod requests no RDMA.
+
+    Koordinator gives no more, but may give one of every device (`ApplyForAll`). More would be others': anybody who may
+    change the pod may change its annotation.
+    """
+    found: list[DeviceUse] = []
+    for use in reported:
+        due = use.functions[: int(use.kind == "rdma" and request.rdma > 0)]
+        found.append(use if due == use.functions else replace(use, functions=due))
+    return tuple(found)
 
 
 def limit_to_request(reported: Sequence[DeviceUse], request: DeviceRequest, *, others: bool = False) -> Uses | None:
     """Return the reported devices of a pod, at most as many as it requests, each with the requested amounts.
 
     A pod with GPUs may have an RDMA device for each of them (Koordinator's joint allocation). Further RDMA devices keep
-    their virtual functions alone: these are never given twice, whatever the pod requests.
+    their virtual functions alone: these are never given twice, whatever the pod requests. That is for what the host
+    reports; from an annotation `devices_of` takes one function of each device at most.
     `others`: also those of kinds that are not built in, whatever it requests.
     """
     parts = {

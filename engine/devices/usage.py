@@ -8,6 +8,7 @@ holders alone, not on their history.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from engine.devices.scopes import Partitions
 from engine.resources.names import WHOLE
 
 Holder = tuple[str, ...]
-_Size = tuple[bool, int, int, int, int, int, int]
+_Size = tuple[object, ...]  # comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +77,38 @@ class _Finder:
             self._ids = {(one.device.kind, one.device.id): one for one in self._left if one.device.id}
             self._minors = {(one.device.kind, one.device.minor): one for one in self._left}
             self._buses = {function.bus: one for one in self._left for function in one.device.functions}
-        gpus, shares = 0, {"rdma": 0, "fpga": 0}
+        shares = {"rdma": 0, "fpga": 0}
+        taken: set[tuple[str, int]] = set()
         for use in uses:
             one = self._ids.get((use.kind, use.id)) or self._minors.get((use.kind, use.minor))
             for function in use.functions:
                 # Its address is unique on the host, also where the device has another number by now.
-                one = self._buses.get(function.bus, one)
+                there = self._buses.get(function.bus)
+                one = there if there is not None and there.device.kind == use.kind else one
             if one is None:
                 continue
+            if (one.device.kind, one.device.minor) in taken:
+                # Named twice, by its id or by an address: the pod has another device, only not the named one.
+                one.withdraw({function.bus for function in use.functions})
+                continue
+            taken.add((one.device.kind, one.device.minor))
             one.take(completed(use, one.device))
-            gpus += use.kind == "gpu"
             if use.kind in shares:
                 shares[use.kind] += use.share
+        number = Counter(kind for kind, _ in taken)
         others = tuple(
             (kind, replace(part, gpus=missing))
             for kind, part in request.others
-            if (missing := part.gpus - sum(use.kind == kind for use in uses)) > 0
+            if (missing := part.gpus - number[kind]) > 0
         )
-        rest = (request.gpus - gpus, request.rdma - shares["rdma"], request.fpga - shares["fpga"])
+        rest = (request.gpus - number["gpu"], request.rdma - shares["rdma"], request.fpga - shares["fpga"])
         if max(rest) <= 0 and not others:
             return None
         return replace(request, gpus=max(0, rest[0]), rdma=max(0, rest[1]), fpga=max(0, rest[2]), others=others)
 
 
 def _size(request: DeviceRequest) -> _Size:
+    """Return the sort key by which holders of unknown devices are assigned: the largest first, of each kind."""
     return (
         not request.whole,
         -request.gpus,
@@ -108,6 +117,7 @@ def _size(request: DeviceRequest) -> _Size:
         -request.memory,
         -request.rdma,
         -request.fpga,
+        tuple((kind, _size(part)) for kind, part in request.others),
     )
 
 

@@ -9,15 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.api import names
 from engine.api.device import Device, DeviceRequest, DeviceUse, NodeDevices, VirtualFunction
 from engine.api.placement import Slot
 from engine.cluster import wire
 from engine.cluster.placements import device_uses, uses_body
 from engine.cluster.wire import ProjectionError
-from engine.devices.allocation import allocation, format_allocated, limit_to_request, parse_allocated, spare_devices
+from engine.devices.allocation import (
+    allocation,
+    devices_of,
+    format_allocated,
+    limit_to_request,
+    parse_allocated,
+    spare_devices,
+)
 from engine.devices.hosts import HostDevices
 from engine.devices.inventory import Inventory
-from engine.devices.usage import DeviceHolding
+from engine.devices.usage import DeviceHolding, free_devices
 from engine.resources.names import MAX_FUNCTIONS, RDMA
 from tests.support.cluster_records import node
 from tests.support.cluster_records import pod as pod_of
@@ -105,6 +113,51 @@ def test_a_pod_keeps_its_functions_whatever_it_requests() -> None:
     nothing = limit_to_request(reported[:1], DeviceRequest()) or ()
     assert [(one.share, len(one.functions)) for one in nothing] == [(0, 1)]
     assert limit_to_request([use(0)], DeviceRequest()) is None
+
+
+def test_an_annotation_takes_no_more_functions_than_the_pod_is_due() -> None:
+    """One of each device, none without RDMA: whoever may change a pod may write it, and the rest is others'."""
+    text = format_allocated([use(minor, f"{minor}a", f"{minor}b") for minor in range(3)])
+
+    def functions(request: DeviceRequest) -> list[list[str]]:
+        pod = pod_of(gpu_job("g", share(50), count=1), 0, host="h")
+        spec = replace(pod.spec, annotations={names.DEVICE_ALLOCATED: text})
+        spec = replace(spec, shape=replace(spec.shape, devices=request))
+        return [[one.bus for one in taken.functions] for taken in devices_of(replace(pod, spec=spec)) or ()]
+
+    for request in (DeviceRequest(rdma=1), DeviceRequest(rdma=200), replace(whole(2), rdma=1)):
+        assert functions(request) == [["0a"], ["1a"], ["2a"]]
+    assert functions(whole(2)) == functions(DeviceRequest()) == []
+
+
+@pytest.mark.parametrize(
+    ("uses", "request_"),
+    [
+        ([DeviceUse("gpu", 0, core=100, ratio=100, functions=(VirtualFunction(0, "a"),))], whole(1)),
+        ([DeviceUse("gpu", minor, "gpu-0", core=100, ratio=100) for minor in (0, 1)], whole(2)),
+        ([use(0, "a", share=100), use(1, "a", share=100)], DeviceRequest(rdma=200)),
+        ([DeviceUse("npu", 9, core=100, ratio=100)], DeviceRequest(others=(("npu", whole(1)),))),
+        (
+            [DeviceUse("npu", minor, "npu-0", core=100, ratio=100) for minor in (0, 1)],
+            DeviceRequest(others=(("npu", whole(2)),)),
+        ),
+    ],
+)
+def test_an_annotation_hides_no_device(uses: list[DeviceUse], request_: DeviceRequest) -> None:
+    """By the address of another device's function, by the id of another device, by one that does not exist."""
+    devices = [
+        *(Device("gpu", minor, f"gpu-{minor}", True, core=100, ratio=100) for minor in range(3)),
+        *(Device("npu", minor, f"npu-{minor}", True, core=100, ratio=100) for minor in range(3)),
+        card(0, "a", "b"),
+        card(1, "c"),
+        card(2, "d"),
+    ]
+    holding = DeviceHolding(request_, (tuple(uses),))
+    left = free_devices(Inventory(tuple(devices)), {("pod",): holding})
+    kind = uses[0].kind
+    wanted = {"gpu": request_.gpus, "rdma": request_.cards[0], "npu": sum(part.gpus for _, part in request_.others)}
+    assert {one.device.kind for one in left if one.holders} == {kind}
+    assert sum(not one.empty for one in left) == wanted[kind]
 
 
 def test_the_annotation_of_a_pod_has_the_functions_as_they_are_now() -> None:
