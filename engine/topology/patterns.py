@@ -14,6 +14,7 @@ from typing import Final
 
 MAX_LENGTH: Final = 1_000  # characters of a pattern
 MAX_STATES: Final = 2_000  # of its automaton: a{1000} has a thousand
+_MOST_PARTS: Final = 10_000  # of its tree, with the repetitions written out
 MAX_DEPTH: Final = 50  # groups in groups
 MAX_REPEAT: Final = 1_000  # Go's own limit
 _MOST_ANSWERS: Final = 128  # names of one pattern; those of a large rack
@@ -32,6 +33,7 @@ _POSIX: Final = {
     "word": _DIGITS | _LETTERS,
     "xdigit": _DIGITS | frozenset("abcdef"),
 }
+_TOO_LARGE: Final = "too large when its repetitions are written out"
 _BEGIN, _END, _SPLIT, _MATCH = "begin", "end", "split", "match"
 
 
@@ -168,6 +170,7 @@ class _Compiler:
         self._text = text
         self._at = 0
         self._states: list[_State] = [_State(_MATCH, ())]
+        self._parts = 0  # that were written out
 
     def compile(self) -> tuple[list[_State], int, str]:
         """Return the states, the first one, and the literal text that every match contains, see `_literal`."""
@@ -324,12 +327,15 @@ class _Compiler:
 
     def _add(self, what: frozenset[str] | str, *to: int) -> int:
         if len(self._states) >= MAX_STATES:
-            raise PatternError("too large when its repetitions are written out")
+            raise PatternError(_TOO_LARGE)
         self._states.append(_State(what, to))
         return len(self._states) - 1
 
     def _build(self, tree: tuple[object, ...], following: int) -> int:
         """Return the first state of a part that goes on to `following`."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:  # repetitions of nothing in each other need no states
+            raise PatternError(_TOO_LARGE)
         match tree:
             case ("char", frozenset() as chars):
                 return self._add(chars, following)

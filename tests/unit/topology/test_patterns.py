@@ -63,6 +63,7 @@ def test_a_pattern_matches_as_in_go(pattern: str, names: list[str]) -> None:
         ("a" * 1_001, "longer than 1,000"),
         ("(" * 60 + ")" * 60, "50 groups"),
         ("((a{100}){100}){100}", "too large"),
+        ("((((){1000}){1000}){1000}){1000}", "too large"),
     ],
 )
 def test_what_is_no_pattern_or_not_supported_is_refused(pattern: str, said: str) -> None:
