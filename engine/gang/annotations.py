@@ -24,6 +24,7 @@ from engine.resources.hints import read_hint
 from engine.resources.selectors import SelectorError, format_selector, parse_selector
 from engine.topology.choice import LevelNames
 from engine.topology.levels import MAX_LEVELS
+from engine.topology.topology import why_unusable
 
 NATIVE_DIALECT = "topogate"
 POD_GROUP_DIALECT = "pod-group"
@@ -365,7 +366,9 @@ def _written_layers(said: RequestAnnotation) -> list[tuple[str, int]] | FieldErr
 def _topology(said: RequestAnnotation, _: LevelNames, topologies: Collection[str]) -> str | FieldError:
     if said.value in topologies:
         return said.value
-    return unsupported(said.field, said.value, tuple(topologies), reason="UnknownTopology")
+    error = unsupported(said.field, said.value, tuple(topologies), reason="UnknownTopology")
+    why = why_unusable(topologies, said.value)
+    return error if why is None else replace(error, message=f"{why}; allowed: {join_comma(tuple(topologies))}")
 
 
 def _flag(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:

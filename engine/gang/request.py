@@ -363,7 +363,7 @@ def _fold(
     meanings: dict[str, str] = {}
     errors: list[FieldError] = []
     for one in sorted(said, key=lambda one: one.key != one.about):  # of two that differ, the alias gets the error
-        meaning = check_value(one, levels=levels, topologies=tuple(topologies))
+        meaning = check_value(one, levels=levels, topologies=topologies)
         if isinstance(meaning, FieldError):
             errors.append(meaning)
         elif meanings.setdefault(one.about, meaning) != meaning:

@@ -127,6 +127,20 @@ class HyperNodeForest:
         """Return whether every HyperNode is in the tree of a root."""
         return len(self._below(root)) == len(self._known)
 
+    def unusable(self, name: str) -> str | None:
+        """Return why a HyperNode is not the root of a tree with a topology; None if it is one, or is not there."""
+        what = f"{KIND} {sanitize(name)}"
+        faults = [one for one in self._faults if one.startswith(f"{what}: ")]
+        if name not in self._known:
+            return faults[0] if faults else None
+        if name in self.roots:
+            return None
+        if (parent := next((one for one, below in self._children.items() if name in below), None)) is not None:
+            return f"{what} is no root of a tree: it is in {KIND} {sanitize(parent)}"
+        if not self._children[name]:
+            return faults[0] if faults else f"{what} is no root of a tree: it has no members of type {KIND}"
+        return f"{what} has no topology of its own: more than {MAX_ROOTS} {KIND}s are roots of trees"
+
     def _resolved(self) -> dict[str, list[str]]:
         """Return the existing nodes that are members of each HyperNode itself."""
         exist = {node.name for node in self._nodes}

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.objects import Node
-from engine.api.text import plural
+from engine.api.text import plural, sanitize
 from engine.planner.plan import lowest_level
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64, Tree, build_tree
@@ -236,6 +236,36 @@ def waiting_topology(name: str, *, why: str, labelled: bool = True) -> Topology:
     return replace(build_topology(name, (HOST,), ()), waits=why, labelled=labelled)
 
 
+class Topologies(dict[str, Topology]):
+    """The topologies by name; knows why an object of the cluster is none of them."""
+
+    __slots__ = ("_forest", "_objects")
+
+    def __init__(self, found: Mapping[str, Topology], *, objects: Objects, forest: HyperNodeForest | None) -> None:
+        super().__init__(found)
+        self._objects = objects
+        self._forest = forest
+
+    def unusable(self, name: str) -> str | None:
+        """Return why the Topology object or the HyperNode of a name gives no topology; None if there is no such object.
+
+        Worked out when it is asked for: only a request that is refused asks.
+        """
+        for group in GROUPS:
+            if name in self._objects.get(group, {}):
+                levels = from_object(ObjectRef(group=group, name=name), self._objects)
+                if isinstance(levels, str):
+                    return sanitize(levels, _MAX_REASON)
+        found = self._forest.unusable(name) if self._forest is not None else None
+        return sanitize(found, _MAX_REASON) if found is not None else None
+
+
+def why_unusable(topologies: Collection[str], name: str) -> str | None:
+    """Return why the object of a name gives none of the topologies; None if there is no such object."""
+    return topologies.unusable(name) if isinstance(topologies, Topologies) else None
+
+
+_MAX_REASON: Final = 300  # characters of the reason why an object is not usable
 DEFAULT: Final = "default"  # the name of the topology where the policy names none
 
 
@@ -245,7 +275,7 @@ def topologies_of(
     *,
     objects: Objects = MappingProxyType({}),
     hyper_nodes: Collection[HyperNode] = (),
-) -> dict[str, Topology]:
+) -> Topologies:
     """Return the topologies of a policy, then those of the Topology objects; without a policy's, the default one; then
     those of the HyperNodes.
 
@@ -266,7 +296,7 @@ def topologies_of(
             same = forest.holds_all(root)
             trees[root] = replace(whole, name=root) if same else hyper_node_topology(root, forest, nodes, root=root)
         found |= {name: topology for name, topology in trees.items() if name not in found}
-    return found
+    return Topologies(found, objects=objects, forest=forest)
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:

@@ -11,7 +11,7 @@ from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.text import quote
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import answer_in_view
-from engine.topology.topology import Topology
+from engine.topology.topology import Topology, why_unusable
 from webhook.queries import model as output
 from webhook.queries.forecast import forecasts
 from webhook.queries.gangs import queue_of, waiting_gangs
@@ -40,7 +40,8 @@ def fits(
         raise ProbeProblem("; ".join(snapshot.remarks))
     view = snapshot.view
     if topology is not None and topology not in view.topologies:
-        raise ProbeProblem(f"no topology {quote(topology)}; there are: {', '.join(view.topologies)}")
+        why = why_unusable(view.topologies, topology) or f"no topology {quote(topology)}"
+        raise ProbeProblem(f"{why}; there are: {', '.join(view.topologies)}")
     ask = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
     gang = checked(probe(view, require=require, prefer=prefer, **ask))  # type: ignore[arg-type]
     chosen = view.topologies[gang.request.topology or next(iter(view.topologies))]

@@ -11,7 +11,7 @@ from engine.api.duration import timestamp
 from engine.api.text import quote
 from engine.cache.state import ClusterState
 from engine.planner.tree import Ints64
-from engine.topology.topology import Topology
+from engine.topology.topology import Topology, why_unusable
 from webhook.queries import model as output
 from webhook.queries.hosts import Holders, Holding, HostTable, holders_of, host_table, shares
 from webhook.queries.names import group_of, workload_label
@@ -31,7 +31,8 @@ def topologies(
     if not snapshot.nodes_known:
         raise ProbeProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
     if name is not None and name not in view.topologies:
-        raise ProbeProblem(f"no topology {quote(name)}; there are: {', '.join(view.topologies)}")
+        why = why_unusable(view.topologies, name) or f"no topology {quote(name)}"
+        raise ProbeProblem(f"{why}; there are: {', '.join(view.topologies)}")
     chosen = [one for one in view.topologies.values() if name in (None, one.name)]
     if level is not None and all(one.level_index(level) is None for one in chosen):
         known = dict.fromkeys(found.name for one in chosen for found in one.levels)

@@ -55,12 +55,17 @@ def spec_of(*keys: str) -> dict[str, Any]:
 
 def accepted(gangs: Namespace, asks: dict[str, str]) -> bool:
     """Whether a Job with these annotations is admitted; it is not stored."""
+    return not refusal(gangs, asks)
+
+
+def refusal(gangs: Namespace, asks: dict[str, str]) -> str:
+    """Why a Job with these annotations is refused; "" when it is admitted. It is not stored."""
     body = job_body("probe", pods=1, annotations=asks, selector=gangs.fleet.selector)
     try:
         gangs.client.create(gangs.jobs_path, body, dry_run=True)
-    except ClientError:
-        return False
-    return True
+    except ClientError as error:
+        return str(error)
+    return ""
 
 
 def says(gangs: Namespace, job: str, words: str) -> None:
@@ -124,6 +129,9 @@ def test_beside_topologies_of_the_policy_a_job_may_name_an_object(
     for job, topology in (("names", "fabric"), ("says-nothing", "main")):
         gangs.all_bound(job, 1)
         assert (gangs.placement(job) or {})["spec"]["topology"] == topology
+    gangs.client.patch(f"{OBJECTS}/fabric", spec_of("a.example/rack", "b.example/rack"))
+    why = f'the Topology fabric of {KUEUE} cannot be used: two levels would be called "rack"; allowed: main'
+    eventually(lambda: why in refusal(gangs, named), timeout=40, message="who names it now reads what is wrong with it")
 
 
 def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, policy: PolicyInForce) -> None:

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.api.objects import Node
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.objects import hyper_node
 from engine.cluster.wire import ProjectionError
+from engine.gang.request import parse_request
 from engine.policy.model import PolicyError, parse_policy
 from engine.topology.choice import choose_topology, level_names
 from engine.topology.hyper_nodes import HyperNode
 from engine.topology.topology import Topology, left_out, topologies_of, uncovered
+from tests.support.admission import raw_job, workload
 from tests.support.cluster_records import node as node_record
 from tests.support.simulation import node as file_node
 from tests.support.simulation import objects as file_objects
@@ -193,6 +196,38 @@ def test_many_roots_give_one_topology() -> None:
     racks = [hyper(f"a{at}", 1, exact(f"node{at}")) for at in range(17)]
     rows = [hyper(f"b{at}", 2, *below(f"a{at}")) for at in range(17)]
     assert list(topologies_of((), nodes(20), hyper_nodes=[*racks, *rows])) == ["default", "hypernodes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bad", "HyperNode bad: spec: Expected object, got int"),
+        ("leaf", "HyperNode leaf is no root of a tree: it is in HyperNode root"),
+        ("alone", "HyperNode alone is no root of a tree: it has no members of type HyperNode"),
+        ("high", "HyperNode high: member root has tier 2; it must be lower than 1"),
+    ],
+)
+def test_who_names_a_hyper_node_without_a_topology_reads_why(name: str, said: str) -> None:
+    """Not only that there is no such topology."""
+    every = [
+        hyper_node(raw("bad", 7)),
+        hyper("leaf", 1, exact("node0")),
+        hyper("root", 2, *below("leaf")),
+        hyper("alone", 1, exact("node1")),
+        hyper("high", 1, *below("root")),
+    ]
+    found = topologies_of((), nodes(2), hyper_nodes=every)
+    asked = workload(raw_job({names.TOPOLOGY: name, names.REQUIRE: "host"}))
+    (error,) = parse_request(asked, policy=parse_policy("{}"), topologies=found).errors
+    assert error.message == f"{said}; allowed: default, hypernodes, root"
+    assert found.unusable("root") is found.unusable("gone") is None
+
+
+def test_who_names_one_of_many_roots_reads_that_there_are_too_many() -> None:
+    racks = [hyper(f"a{at}", 1, exact(f"node{at}")) for at in range(17)]
+    rows = [hyper(f"b{at}", 2, *below(f"a{at}")) for at in range(17)]
+    found = topologies_of((), nodes(20), hyper_nodes=[*racks, *rows])
+    assert found.unusable("b3") == "HyperNode b3 has no topology of its own: more than 16 HyperNodes are roots of trees"
 
 
 # -- garbage ---------------------------------------------------------------------------------------------------------

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.objects import topology_object
 from engine.cluster.wire import ProjectionError
+from engine.gang.request import parse_request
 from engine.policy.model import parse_policy
 from engine.topology.choice import choose_topology, level_names
 from engine.topology.levels import HOST, Level
 from engine.topology.objects import TopologyObject, from_object, levels_of
 from engine.topology.spec import ObjectRef
 from engine.topology.topology import topologies_of
+from tests.support.admission import raw_job, workload
 from tests.support.cluster_records import gpu_nodes
 from tests.support.simulation import node
 from tests.support.simulation import objects as file_objects
@@ -161,6 +164,35 @@ def test_an_object_that_cannot_be_used_gives_nothing() -> None:
     """Nobody waits for it."""
     found = topologies_of(QUIET.topologies, NODES, objects=objects(bad=["no key!"], good=["x/row"]))
     assert list(found) == ["good", "default"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["a.io/rack", "b.io/rack"], 'cannot be used: two levels would be called "rack"'),
+        (["no key!"], 'cannot be used: "no key!" is not a node label key'),
+        (["a.io/auto"], 'cannot be used: "a.io/auto" would be the level "auto", which has its own meaning'),
+        (["kubernetes.io/hostname", "a.io/rack"], "cannot be used: kubernetes.io/hostname is the last level"),
+    ],
+)
+def test_who_names_an_object_that_cannot_be_used_reads_why(keys: list[str], said: str) -> None:
+    """Not only that there is no such topology."""
+    found = topologies_of(QUIET.topologies, NODES, objects=objects(bad=keys, good=["x/row"]))
+    record = workload(raw_job({names.TOPOLOGY: "bad", names.REQUIRE: "host"}))
+    (error,) = parse_request(record, policy=QUIET, topologies=found).errors
+    assert (error.field, error.reason) == (f"metadata.annotations[{names.TOPOLOGY}]", "UnknownTopology")
+    assert error.message == f"the Topology bad of {KUEUE.group} {said}; allowed: good, default"
+    assert found.unusable("good") is found.unusable("gone") is None
+
+
+def test_who_names_an_object_that_cannot_be_read_reads_why() -> None:
+    """The reason is that of the object; control characters in it are shown as such."""
+    broken = TopologyObject("bad", "1", (), problem="spec.levels: must have 1 to 8 entries; has 0\x1b[2J")
+    found = topologies_of(QUIET.topologies, NODES, objects={KUEUE.group: {"bad": broken}})
+    why = found.unusable("bad")
+    assert why is not None
+    assert why.startswith(f"the Topology bad of {KUEUE.group} cannot be read: spec.levels: must have 1 to 8 entries")
+    assert "\x1b" not in why
 
 
 def test_of_two_objects_of_one_name_that_of_kueue_counts() -> None:
