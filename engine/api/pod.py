@@ -150,7 +150,7 @@ class PodSpec:
     preferences: tuple[str, ...] = ()
     containers: int = 0  # init containers included
     volume_claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
-    volume_classes: tuple[str | None, ...] = ()  # the StorageClasses of its ephemeral volumes; None: the default
+    volume_classes: tuple[str | None, ...] = ()  # StorageClasses of its ephemeral volumes and own claims; None: default
     constraints: PodConstraints | None = None
     own_labels: tuple[str, ...] = ()
 

@@ -36,7 +36,8 @@ class PodSet:
     (`engine.kinds`). `minimum`: the size of a gang if the object itself sets one; None: all. `replica`: number of pods
     of one replica, for kinds with replicas (a JobSet's Jobs): a slice without a size is one replica. `counted`: the
     steps to the field that determines the count, None without one. `templated`: the object has the template (else its
-    shape is known only from its pods); `missing`: the steps of `TO_ANNOTATIONS` that it lacks.
+    shape is known only from its pods); `missing`: the steps of `TO_ANNOTATIONS` that it lacks. Each pod has a claim
+    `<series>-<ordinal>` of every `claim_series`, the first pod with `first_ordinal`.
     """
 
     name: str
@@ -56,6 +57,8 @@ class PodSet:
     counted: tuple[str | int, ...] | None = None
     templated: bool = True
     missing: tuple[str, ...] = TO_ANNOTATIONS[1:]
+    claim_series: tuple[str, ...] = ()
+    first_ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

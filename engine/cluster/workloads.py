@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from sys import intern
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from engine.cluster.wire import ProjectionError, Source, decode
 from engine.kinds import structure as kinds
 from engine.kinds.read import read
 from engine.kinds.registry import Registry
-from engine.kinds.schema import ANY_VERSION, KindEntry
+from engine.kinds.schema import ANY_VERSION, MAX_CLAIM_TEMPLATES, KindEntry
 from engine.kinds.structure import ParsedWorkload
 
 _JOB_CONTROLLERS: Final = (None, "", "kubernetes.io/job-controller")
@@ -231,6 +231,9 @@ def _exemption(spec: wire.JobSpec) -> Code | None:
 
 def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace: str) -> PodSet:
     template, missing = _template(found, namespace=namespace)
+    claims = found.claims
+    if claims.templates:
+        template = _with_claims(template, claims)
     if structure.scheduler is not None:
         template = replace(template, scheduler_name=intern(structure.scheduler))
     return PodSet(
@@ -250,12 +253,29 @@ def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace:
         counted=found.counted,
         templated=found.template is not None,
         missing=missing,
+        claim_series=tuple(f"{name}-{claims.owner}" for name, _ in claims.templates)
+        if claims.first is not None
+        else (),
+        first_ordinal=claims.first or 0,
+    )
+
+
+def _with_claims(template: PodSpec, claims: kinds.ParsedClaims) -> PodSpec:
+    """Return the template with the StorageClasses of the claims that each pod gets of its own."""
+    wanted = (None if one is None else intern(one) for _, one in claims.templates)
+    beyond = (f"claim templates beyond {MAX_CLAIM_TEMPLATES}",) if claims.more else ()
+    return replace(
+        template,
+        volume_classes=tuple(dict.fromkeys((*template.volume_classes, *wanted))),
+        unmodelled=(*template.unmodelled, *beyond),
     )
 
 
 def _template(found: kinds.ParsedPodSet, *, namespace: str) -> tuple[PodSpec, tuple[str, ...]]:
     """Return the template, and which steps of `TO_ANNOTATIONS` it lacks."""
     raw: Mapping[str, Any] = found.template if found.template is not None else {}
+    if found.claims.templates:
+        raw = _without_volumes(raw, {name for name, _ in found.claims.templates})
     where = f"$.{found.field}" if found.steps else "$"
     try:
         template = wire.decode(wire.Template, raw)
@@ -264,6 +284,20 @@ def _template(found: kinds.ParsedPodSet, *, namespace: str) -> tuple[PodSpec, tu
     meta = template.metadata or wire.ObjectMeta()
     spec = pod_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
     return spec, missing_steps(template.metadata)
+
+
+def _without_volumes(template: Mapping[str, Any], replaced: Collection[str]) -> Mapping[str, Any]:
+    """Return a template without the volumes that the claims of the same names replace."""
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping) or not isinstance(volumes := spec.get("volumes"), list):
+        return template
+    left = [one for one in volumes if _name_of(one) not in replaced]
+    return template if len(left) == len(volumes) else {**template, "spec": {**spec, "volumes": left}}
+
+
+def _name_of(volume: object) -> str:
+    name = volume.get("name") if isinstance(volume, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _named_version(entry: KindEntry) -> str:

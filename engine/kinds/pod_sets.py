@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from engine.api.field import is_label_value
 from engine.api.rank import Missing, Term
@@ -10,9 +11,10 @@ from engine.api.text import shown
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import IntExpression, Variables, bind, number
 from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, text_at
-from engine.kinds.schema import MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
-from engine.kinds.structure import ParsedPodSet
+from engine.kinds.schema import MAX_CLAIM_TEMPLATES, MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
+from engine.kinds.structure import NO_CLAIMS, ParsedClaims, ParsedPodSet
 
+_NAME: Final = Path("$.metadata.name", ("metadata", "name"), whole=True)
 Found = tuple[tuple[ParsedPodSet, ...], list[NodeError]]
 
 
@@ -131,7 +133,30 @@ class _Reader:
             beside=spec.member == "beside",
             replica=replica or None,
             counted=counted[1] if counted is not None else None,
+            claims=self._claims(variables),
         )
+
+    def _claims(self, variables: Variables) -> ParsedClaims:
+        """Return the claims of templates; what cannot be read is left out, as no pod set fails because of a volume."""
+        spec, scope = self._spec, self._scope
+        if spec.claim_templates is None:
+            return NO_CLAIMS
+        try:
+            node = find(spec.claim_templates, scope)
+        except NodeError:
+            return NO_CLAIMS
+        listed = node.value if node is not None and isinstance(node.value, list | tuple) else ()
+        templates = tuple(found for one in listed[:MAX_CLAIM_TEMPLATES] if (found := _claim_template(one)) is not None)
+        if not templates:
+            return NO_CLAIMS
+        more = len(listed) - MAX_CLAIM_TEMPLATES
+        try:
+            first = number(spec.first_ordinal, scope, variables) if spec.first_ordinal is not None else None
+            name = find(_NAME, scope)
+            owner = text_at(name) if name is not None else ""
+        except NodeError:
+            first, owner = None, ""
+        return ParsedClaims(templates, max(0, more), owner, first if owner and isinstance(first, int) else None)
 
     def _name(self, where: Steps) -> str:
         try:
@@ -228,6 +253,16 @@ def cost(entry: KindEntry, spec: PodSetSpec | None, scope: PathScope) -> Cost:
     if replace is None:
         return "lost"
     return next((one.cost for one in replace.overrides if holds(one.when, where)), replace.cost)
+
+
+def _claim_template(template: object) -> tuple[str, str | None] | None:
+    """Return the name and the StorageClass of a claim template; None for what is none."""
+    metadata, spec = (template.get("metadata"), template.get("spec")) if isinstance(template, Mapping) else (None, None)
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    wanted = spec.get("storageClassName") if isinstance(spec, Mapping) else None
+    if not isinstance(name, str) or not name or not isinstance(wanted, str | None):
+        return None
+    return name, wanted
 
 
 def _steps(path: Path, scope: PathScope) -> Steps:

@@ -17,6 +17,7 @@ from engine.kinds.expressions import IntExpression
 from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Part, Resource, Subresource, VariableName, Version
 
 MAX_POD_SETS: Final = 64  # of one workload
+MAX_CLAIM_TEMPLATES: Final = 64  # of one pod set; a node attaches far fewer volumes
 ANY_VERSION: Final = "*"
 
 Creation = Literal["all-at-once", "ordered", "on-demand"]
@@ -111,6 +112,16 @@ class PodSetSpec(Part):
     role: DnsLabel | None = Field(default=None, description="Not read: accepted, because it was required once.")
     vars: Mapping[VariableName, IntExpression] = Field(
         default={}, max_length=8, description="Numbers that the expressions below may use by name."
+    )
+    claim_templates: OnePath | None = Field(
+        default=None,
+        description="The list of templates for the PersistentVolumeClaims of each pod, as a StatefulSet's "
+        "`volumeClaimTemplates`.",
+    )
+    first_ordinal: IntExpression | None = Field(
+        default=None,
+        description="With claimTemplates: the number of the first pod, where the claims are named "
+        "`<template>-<name of the object>-<number>`; without it claims that exist already are not looked for.",
     )
     count: IntExpression = Field(description="Number of pods that run at a time.")
     minimum: IntExpression | None = Field(

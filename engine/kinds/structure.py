@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine.api.field import path_of
 from engine.api.rank import Term
 from engine.kinds.paths import Steps
 from engine.kinds.schema import AsideReason, Cost, Creation, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedClaims:
+    """The claims that each pod of a pod set gets of its own.
+
+    `templates`: name and StorageClass (None: the default one) of each template; `more`: how many others are not read.
+    The claims of a pod are named `<template>-<owner>-<ordinal>`; `first` is the ordinal of the first pod, None where
+    the names are not known.
+    """
+
+    templates: tuple[tuple[str, str | None], ...] = ()
+    more: int = 0
+    owner: str = ""
+    first: int | None = None
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names of the claims without their ordinals; empty where they are not known."""
+        return () if self.first is None else tuple(f"{name}-{self.owner}" for name, _ in self.templates)
+
+
+NO_CLAIMS: Final = ParsedClaims()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +43,7 @@ class ParsedPodSet:
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
     labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
     `beside`: not part of the gang, each pod alone. `replica`: number of pods of one replica, None without replicas.
-    `counted`: the steps to the field that determines the count, None where no field does.
+    `counted`: the steps to the field that determines the count, None where no field does. `claims`: of claim templates.
     """
 
     name: str
@@ -36,6 +59,7 @@ class ParsedPodSet:
     beside: bool
     replica: int | None = None
     counted: Steps | None = None
+    claims: ParsedClaims = NO_CLAIMS
 
     @property
     def field(self) -> str:

@@ -76,6 +76,10 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
             yield from _expression((*at, name), number, variables=variables, labels=False)
     if spec.rank is not None:
         yield from _expression((*at, "rank"), spec.rank, variables=variables, labels=True)
+    if spec.first_ordinal is not None:
+        yield from _expression((*at, "firstOrdinal"), spec.first_ordinal, variables=variables, labels=False)
+        if spec.claim_templates is None:
+            yield (*at, "firstOrdinal"), "is allowed only with claimTemplates"
     if spec.ranked is not None and spec.rank is None:
         yield (*at, "ranked"), "is allowed only with rank"
     if spec.keys is not None and spec.for_each is None:

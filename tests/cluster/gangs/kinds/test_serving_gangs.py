@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from engine.api import names
+from local.nodes import RACK
 from tests.support.eventually import always, eventually
 from tests.support.gangs import require
 from tests.support.kind_cases import CASES, apps, leader_worker_set
@@ -226,6 +229,52 @@ def test_ranks_of_a_stateful_set_begin_at_its_first_ordinal(gangs: Gangs) -> Non
     hosts = gangs.all_run(4)
     assert [hosts["main", str(rank)] for rank in range(4)] == order
     assert gangs.member(("main", "0"))["metadata"]["name"] == "serve-5"
+
+
+@pytest.fixture
+def cleared(gangs: Gangs) -> Iterator[list[str]]:
+    """Paths of objects without a namespace, deleted at the end."""
+    paths: list[str] = []
+    yield paths
+    for path in paths:
+        gangs.client.delete(path)
+
+
+def test_a_stateful_set_goes_where_its_claim_templates_get_volumes(gangs: Gangs, cleared: list[str]) -> None:
+    """The class allows the second rack, where its volumes are: the scheduler binds claims and pods there."""
+    hosts = gangs.fleet.grid("1x2x2")
+    _, rack = gangs.fleet.rack_of(hosts[2])
+    name = f"fast-{gangs.namespace}"
+    storage_class = {
+        "metadata": {"name": name},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": RACK, "values": [rack]}]}],
+    }
+    gangs.client.create("/apis/storage.k8s.io/v1/storageclasses", storage_class)
+    cleared.append(f"/apis/storage.k8s.io/v1/storageclasses/{name}")
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": name}
+    terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
+    for number in range(2):
+        volume = {
+            **spec,
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            "persistentVolumeReclaimPolicy": "Retain",
+        }
+        path = "/api/v1/persistentvolumes"
+        gangs.client.create(path, {"metadata": {"name": f"{name}-{number}"}, "spec": volume})
+        cleared.append(f"{path}/{name}-{number}")
+    template = {"metadata": {"name": "data"}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+    of_set = apps(gangs, pods=2, **ORDINALS, volumeClaimTemplates=[template])
+    gangs.create("StatefulSet", "serve", of_set, annotations=require("rack"))
+    gangs.planned("StatefulSet", "serve")
+    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), 60, gangs.describe)
+    placement = gangs.placement("StatefulSet", "serve")
+    assert placement is not None
+    assert placement["spec"]["assignment"]["revision"] == 1  # not by trying the other rack first
+    assert told_right(gangs) == []
 
 
 def test_a_deleted_pod_of_a_stateful_set_goes_back_to_its_slot(gangs: Gangs) -> None:
