@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from engine.planner.slices import unit_of, whole_slots
 from engine.planner.tree import Bools, Ints64, Tree, runs
+
+# Domains of the required level that are tried one by one. Each costs a plan, and any user may ask for it.
+MAX_DOMAINS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,12 +206,29 @@ def capped(
     yield _cut(tree, slots, caps, count=count, require=require, grain=grain)
     if require is None or all(cap.skew is None or cap.skew.fixed for cap in caps):
         return
-    sums = whole_slots(tree, slots, grain, len(tree.levels) - 1)[require]
-    for domain in np.flatnonzero(sums >= count).tolist():
+    roomy = whole_slots(tree, slots, grain, len(tree.levels) - 1)[require] >= count
+    raises = np.logical_or.reduce([_raising(tree, cap, require) for cap in caps])
+    for domain in np.flatnonzero(roomy & raises)[:MAX_DOMAINS].tolist():
         first, end = tree.range(require, domain)
         inside = np.zeros_like(slots)
         inside[first:end] = slots[first:end]
         yield _cut(tree, inside, caps, count=count, require=None, grain=grain)
+
+
+def _raising(tree: Tree, cap: DomainCap, level: int) -> Bools:
+    """Return the domains of a level in which pods alone can raise the fewest pods of any domain of the cap.
+
+    All domains of the cap with the fewest must have a host there: with labels that nest, of few levels' domains any.
+    """
+    found = np.zeros(tree.size(level), dtype=np.bool_)
+    skew = cap.skew
+    if skew is None or skew.fixed or not skew.counted.any():
+        return found
+    fewest = skew.counted & (skew.existing == skew.least)
+    hosts = np.flatnonzero(fewest[cap.domains.codes])
+    pairs = np.unique(np.stack((tree.domains[level][hosts], cap.domains.codes[hosts])), axis=1)
+    found[:] = np.bincount(pairs[0].astype(np.int64), minlength=len(found)) == fewest.sum()
+    return found
 
 
 def _cut(

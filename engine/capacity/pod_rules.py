@@ -25,6 +25,8 @@ from engine.topology.topology import Topology
 
 # Ways to choose domains that are tried, of all rules together; and ways to give one pod set domains of its own.
 MAX_CHOICES: Final = 256
+# Ways in all that are tried for equal pods: each costs a plan.
+MAX_WAYS: Final = 512
 _TRIES: Final = 8
 _MAX_SELECTOR: Final = 60  # characters of a selector in a message
 _MAX_WORDS: Final = 240  # of a reason: with a topologyKey of usual length nothing is cut
@@ -100,9 +102,19 @@ class PodRules:
         `require`: the level of which one domain holds all of them; `grain` as of the planner's sums.
         """
         caps = self.caps_for(name)
-        for allowed in self.choices({name: slots}, {name: count}):
-            some = np.where(allowed[name], slots, 0) if name in allowed else slots
-            yield from capped(tree, some, caps, count=count, require=require, grain=grain)
+        every = (
+            way
+            for allowed in self.choices({name: slots}, {name: count})
+            for way in capped(
+                tree,
+                np.where(allowed[name], slots, 0) if name in allowed else slots,
+                caps,
+                count=count,
+                require=require,
+                grain=grain,
+            )
+        )
+        yield from islice(every, MAX_WAYS)
 
     def choices(self, slots: Mapping[str, Ints64], counts: Mapping[str, int]) -> Iterator[Mapping[str, Bools]]:
         """Yield the hosts that pod sets may use so that they are in one domain, or in domains apart, where they must.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.capacity.domain_caps import DomainCap, LabelDomains, Skew, capped, clip
+from engine.capacity.domain_caps import MAX_DOMAINS, DomainCap, LabelDomains, Skew, capped, clip
 from engine.planner.tree import build_tree
 
 TREE = build_tree(("rack", "host"), [(f"r{rack}", f"r{rack}-h{host}") for rack in range(2) for host in range(4)])
@@ -73,3 +73,24 @@ def test_inside_a_required_domain_only_the_pods_of_all_count() -> None:
     rule = DomainCap("why", of, np.array([0, 3, 8]), frozenset({"main"}))
     cuts = list(capped(TREE, np.full(8, 2), [rule], count=4, require=0, grain=PLAIN))
     assert cuts[0].tolist() == [0, 0, 0, 0, 2, 2, 2, 2]
+
+
+def test_only_domains_that_can_raise_the_fewest_pods_are_tried_alone() -> None:
+    """One pod a host is the limit as long as some host has none: no rack but the one with all of these changes that."""
+    skew = Skew(np.array([0, 1, 1, 1, 1, 0, 0, 0, 0]), np.arange(9) > 0, 1, fixed=False)
+    hosts = domains(*range(1, 9))
+    rule = DomainCap("why", hosts, skew.limits(0), frozenset({"main"}), skew)
+    cuts = list(capped(TREE, np.full(8, 3), [rule], count=6, require=0, grain=PLAIN))
+    assert [cut.tolist() for cut in cuts[1:]] == [[0, 0, 0, 0, 2, 2, 1, 1]]
+    none = Skew(np.zeros(9, dtype=np.int64), np.arange(9) > 0, 1, fixed=False)
+    rule = DomainCap("why", hosts, none.limits(0), frozenset({"main"}), none)
+    assert len(list(capped(TREE, np.full(8, 3), [rule], count=6, require=0, grain=PLAIN))) == 1
+
+
+def test_few_domains_are_tried_alone() -> None:
+    """Each try costs a plan: one value of a label over all hosts, and as many required domains as there are hosts."""
+    tree = build_tree(["host"], [(f"h{number:04}",) for number in range(1_000)])
+    skew = Skew(np.array([0, 0]), np.array([False, True]), 1, fixed=False)
+    everywhere = LabelDomains("key", np.ones(1_000, dtype=np.int64), 2)
+    rule = DomainCap("why", everywhere, skew.limits(0), frozenset({"main"}), skew)
+    assert len(list(capped(tree, np.full(1_000, 3), [rule], count=2, require=0, grain=(1,)))) == MAX_DOMAINS + 1
