@@ -364,9 +364,10 @@ def test_two_replicas_share_a_port_and_one_may_be_killed(folder: Path) -> None:
     """With SO_REUSEPORT the survivor answers every new connection after kill -9 of the other."""
     with Replica(folder) as first, Replica(folder, port=first.port) as second:
         seen: set[str] = set()
-        end = time.monotonic() + PATIENCE
-        while len(seen) < 2 and time.monotonic() < end:
+        for _ in range(200):  # the kernel chooses by the client's port: one of two never comes in 2^199 cases
             seen.update(second.ask()[1]["warnings"])
+            if len(seen) == 2:
+                break
         assert seen == {str(first.worker), str(second.worker)}
         first.kill_both()
         for _ in range(30):

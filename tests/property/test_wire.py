@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 from contextlib import suppress
+from itertools import cycle, islice
 from typing import Any
 
 from hypothesis import given
@@ -27,7 +28,9 @@ from engine.cluster.pods import pod
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import job
 
+# Each character is a choice: most places take a name of a few that are drawn once, which is as good and much cheaper.
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)
+_FEW_NAMES = st.lists(_NAMES, min_size=1, max_size=4, unique=True).map(st.sampled_from)
 _LEVELS = st.none() | st.sampled_from(("block", "rack", "auto"))
 
 
@@ -42,8 +45,9 @@ _devices = st.lists(_gpu | _nic, max_size=3, unique_by=lambda use: (use.kind, us
 
 
 @st.composite
-def _plans(draw: st.DrawFn, name: str) -> PodSetPlan:
-    hosts = draw(st.lists(_NAMES, unique=True, max_size=6))
+def _plans(draw: st.DrawFn, name: str, names: st.SearchStrategy[str]) -> PodSetPlan:
+    hosts = draw(st.lists(_NAMES, unique=True, max_size=4))
+    some_devices = draw(st.lists(_devices, min_size=1, max_size=3))
     ranked = draw(st.booleans())
     slots = []
     rank = 0
@@ -53,9 +57,10 @@ def _plans(draw: st.DrawFn, name: str) -> PodSetPlan:
             rank += draw(st.integers(1, 3))
             ranges.append((rank, rank + length - 1))
             rank += length
-        domain = (*draw(st.lists(_NAMES, max_size=3)), host)
+        domain = (*draw(st.lists(names, max_size=3)), host)
         count = sum(last - first + 1 for first, last in ranges)
-        devices = draw(st.none() | st.lists(_devices, min_size=count, max_size=count).map(tuple))
+        first = draw(st.none() | st.integers(0, 2))  # each pod has the next of them
+        devices = None if first is None else tuple(islice(cycle(some_devices), first, first + count))
         slots.append(Slot(domain=domain, count=count, ranks=tuple(ranges) if ranked else None, devices=devices))
     return PodSetPlan(name=name, slots=tuple(slots))
 
@@ -63,6 +68,7 @@ def _plans(draw: st.DrawFn, name: str) -> PodSetPlan:
 @st.composite
 def _placements(draw: st.DrawFn) -> Placement:
     pod_sets = []
+    names = draw(_FEW_NAMES)
     for name in draw(st.lists(_NAMES, min_size=1, max_size=3, unique=True)):
         require, prefer = draw(_LEVELS), draw(_LEVELS)
         pod_sets.append(
@@ -73,26 +79,26 @@ def _placements(draw: st.DrawFn) -> Placement:
                 require=require,
                 prefer=prefer,
                 ranked=draw(st.booleans()),
-                shape_hash=draw(st.text("0123456789abcdef", max_size=10)),
+                shape_hash=draw(st.sampled_from(("", "0", "0123456789", "fedcba9876"))),
                 unconstrained=require is None and prefer is None,
-                slices=tuple(draw(st.lists(st.tuples(_NAMES, st.integers(1, 99)), max_size=2))),
-                colocate=draw(st.none() | _NAMES),
+                slices=tuple(draw(st.lists(st.tuples(names, st.integers(1, 99)), max_size=2))),
+                colocate=draw(st.none() | names),
                 relaxed=draw(_LEVELS),
             )
         )
-    plans = tuple(draw(_plans(pod_set.name)) for pod_set in pod_sets)
+    plans = tuple(draw(_plans(pod_set.name, names)) for pod_set in pod_sets)
     return Placement(
         namespace=draw(_NAMES),
         name=draw(_NAMES),
         uid="",
         resource_version="",
-        workload=WorkloadRef("batch/v1", draw(_NAMES), draw(_NAMES), draw(st.text(max_size=8))),
-        topology=draw(_NAMES),
+        workload=WorkloadRef("batch/v1", draw(names), draw(names), draw(st.text(max_size=4))),
+        topology=draw(names),
         priority=draw(st.integers(-(2**31), 2**31 - 1)),
         gang=draw(st.none() | st.builds(GangRequest, _LEVELS, _LEVELS, st.none() | st.integers(0, 1000), _LEVELS)),
-        group=draw(st.none() | _NAMES),
-        profile=draw(st.none() | _NAMES),
-        separation=draw(st.none() | st.builds(Separation, _NAMES, _LEVELS, st.none() | _NAMES)),
+        group=draw(st.none() | names),
+        profile=draw(st.none() | names),
+        separation=draw(st.none() | st.builds(Separation, names, _LEVELS, st.none() | names)),
         pod_sets=tuple(pod_sets),
         assignment=draw(st.none() | st.builds(Assignment, st.integers(1, 2**63 - 1), st.just(plans))),
         deleting=False,

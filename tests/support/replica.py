@@ -24,6 +24,10 @@ from webhook.server.wsgi import GRACEFUL_SECONDS, HEARTBEAT_SECONDS, MAX_PARTIAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds until a test gives up on an event; events come in milliseconds
+# The same for a process that starts: on a machine with other work its imports alone may take half a minute. One that
+# has ended is not waited for.
+START_PATIENCE = 180.0
+_ENDED = ""
 
 
 def write_authority(folder: Path, *, now: float) -> None:
@@ -85,10 +89,10 @@ class Replica:
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.worker = int(self.event("started").split()[1])
+        self.worker = int(self.event("started", patience=START_PATIENCE).split()[1])
         self.port = port
         if not wait:
-            self.port = int(self.event("listening").split()[1])
+            self.port = int(self.event("listening", patience=START_PATIENCE).split()[1])
 
     def __enter__(self) -> Replica:
         return self
@@ -106,13 +110,16 @@ class Replica:
         self.process.stdin.close()
         self.process.stdout.close()
 
-    def event(self, name: str) -> str:
-        """Wait for the next event of that name and return its line."""
+    def event(self, name: str, *, patience: float = PATIENCE) -> str:
+        """Wait for the next event of that name, as long as the process lives, and return its line."""
         while True:
             try:
-                line = self._events.get(timeout=PATIENCE)
+                line = self._events.get(timeout=patience)
             except queue.Empty:
-                raise AssertionError(f"no {name!r}; seen {self.seen}; log:\n{self.log.read_text()}") from None
+                line = _ENDED
+            if line == _ENDED:
+                self._events.put(_ENDED)
+                raise AssertionError(f"no {name!r}; seen {self.seen}; log:\n{self.log.read_text()}")
             if line.split()[0] == name:
                 return line
 
@@ -184,6 +191,7 @@ class Replica:
         for line in self.process.stdout:
             self.seen.append(line.strip())
             self._events.put(line.strip())
+        self._events.put(_ENDED)
 
 
 def post(
