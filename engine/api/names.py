@@ -148,6 +148,9 @@ ALIASES_BESIDE: Final[dict[str, tuple[str, str]]] = {
 DEVICE_ALLOCATE_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
 DEVICE_JOINT_ALLOCATE: Final = "scheduling.koordinator.sh/device-joint-allocate"
 DEVICE_HINTS: Final = (DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE)
+# KAI's label of a pod's part of a group. It says something only beside a request, or the annotation of the group.
+KAI_SUBGROUP: Final = "kai.scheduler/subgroup-name"
+KAI_GROUP: Final = "pod-group-name"
 # Foreign annotations that are not supported: their user gets a warning, no more. Under our own dialect are those of
 # tools without a dialect; the hints are among them, as they ask for nothing by themselves.
 UNREAD: Final[dict[str, frozenset[str]]] = {
@@ -158,6 +161,10 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
             "volcano.sh/numa-topology-policy",
             "volcano.sh/task-topology-affinity",
             "volcano.sh/task-topology-anti-affinity",
+            "volcano.sh/task-topology-task-order",
+            "volcano.sh/sla-waiting-time",
+            "sla-waiting-time",
+            "alpha.jobset.sigs.k8s.io/node-selector",
             "scheduling.volcano.sh/group-name",
             "scheduling.volcano.sh/group-min-member",
             "scheduling.k8s.io/group-name",
@@ -185,7 +192,7 @@ UNREAD: Final[dict[str, frozenset[str]]] = {
             "kai.scheduler/segment-topology-preferred-placement",
             "kai.scheduler/pod-index-label",
             "kai.scheduler/batch-min-member",
-            "pod-group-name",
+            KAI_GROUP,
             "gpu-fraction",
             "gpu-fraction-num-devices",
             "gpu-memory",

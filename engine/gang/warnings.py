@@ -40,6 +40,11 @@ HELP: Final[Mapping[str, str]] = {
     "volcano.sh/numa-topology-policy": "is ignored: use device-scope",
     "volcano.sh/task-topology-affinity": "is ignored: use colocate",
     "volcano.sh/task-topology-anti-affinity": "is ignored: pods of one gang are not kept apart",
+    "volcano.sh/task-topology-task-order": "is ignored: all pods of a gang are placed at once",
+    "volcano.sh/sla-waiting-time": "is ignored: gangs wait by priority, then by age",
+    "sla-waiting-time": "is ignored: gangs wait by priority, then by age",
+    # Read in JobSet's `constructJob`: only beside its exclusive-topology, with which the JobSet is not ours.
+    "alpha.jobset.sigs.k8s.io/node-selector": "is ignored, also by JobSet, without its exclusive-topology",
     "scheduling.volcano.sh/group-name": f"is ignored: use {names.POD_GROUP}",
     "scheduling.volcano.sh/group-min-member": f"is ignored: use {names.MIN_AVAILABLE}",
     "scheduling.k8s.io/group-name": f"is ignored: use {names.POD_GROUP}",
@@ -216,3 +221,6 @@ def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str], as
         beside = names.ALIASES_BESIDE.get(key)
         if beside is None or not any(beside[0] in source.annotations for source in sources):
             yield f"{key} {HELP[key]}"
+    in_kai_group = asks or any(names.KAI_GROUP in source.annotations for source in sources)
+    if "kai" in dialects and in_kai_group and any(names.KAI_SUBGROUP in source.labels for source in sources):
+        yield f"label {names.KAI_SUBGROUP} is ignored: set the request on each template, or use {names.COLOCATE}"

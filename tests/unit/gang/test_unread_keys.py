@@ -13,6 +13,7 @@ from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
 from tests.support.golden import golden
 from webhook.admission.review import Response
+from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
 KEYS = sorted(key for keys in names.UNREAD.values() for key in keys)
@@ -83,3 +84,34 @@ def test_a_key_on_the_template_and_on_the_workload_is_told_once() -> None:
 def test_whom_somebody_else_places_is_told_nothing(elsewhere: dict[str, Any]) -> None:
     """The key has its meaning where another system reads it, and no business of ours where the dialect is off."""
     assert told(SEGMENTS, **elsewhere).warnings == ()
+
+
+@pytest.mark.parametrize("annotations", [{names.REQUIRE: "rack"}, {names.KAI_GROUP: "g"}, {}])
+def test_a_part_of_a_group_of_kai_is_told_beside_a_request_or_a_group(annotations: dict[str, str]) -> None:
+    """Alone it means nothing to KAI either."""
+    label = {names.KAI_SUBGROUP: "leaders"}
+    named = f"topogate: label {names.KAI_SUBGROUP} is ignored"
+    for one in (told(annotations, labels=label), told(annotations, template_labels=label)):
+        assert one.allowed
+        assert [named in text for text in one.warnings].count(True) == bool(annotations)
+        assert all(len(text) <= MAX_WARNING for text in one.warnings)
+    without = told(annotations, labels=label, policy="annotations: {dialects: [topogate]}")
+    assert not any(named in text for text in without.warnings)
+
+
+@pytest.mark.parametrize("on_job", [False, True])
+def test_the_node_selector_of_an_exclusive_job_set_is_its_own(on_job: bool) -> None:
+    """JobSet reads the key beside its exclusive-topology alone; such a JobSet is not ours, so that nobody is warned."""
+    keys = {"alpha.jobset.sigs.k8s.io/node-selector": "true", "alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+    spec = raw_job()["spec"]
+    job = {"name": "w", "replicas": 1, "template": {"metadata": {"annotations": keys if on_job else {}}, "spec": spec}}
+    job_set = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "train", "annotations": {} if on_job else keys},
+        "spec": {"replicatedJobs": [job]},
+    }
+    answer = validate(review(job_set, namespace="ml"), FakeView(policy=parse_policy("{}")), 0.0)
+    assert (answer.allowed, answer.warnings) == (True, ())
+    mutated = mutate(review(job_set, namespace="ml"), FakeView(policy=parse_policy("{}")), 0.0)
+    assert not mutated.patch
