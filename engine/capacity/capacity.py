@@ -7,7 +7,7 @@ topology at once.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +101,7 @@ class Capacity:
         self._kinds = NO_KINDS
         self._overcommit = NO_OVERCOMMIT
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
+        self._expected: dict[str, dict[str, Requests]] = {}  # host -> DaemonSet -> what its pod to come requests
         self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
         self._tree_rows: dict[str, tuple[Topology, Rows, dict[int, int]]] = {}
@@ -170,6 +171,16 @@ class Capacity:
                 self._devices.hold(entry[0], ("pod", *key), entry[2])
         if before is not None:
             self._vacate(before[0])
+
+    def expect_pod(self, daemon_set: str, host: str, pod: Pod | None) -> None:
+        """Count the pod of a DaemonSet that is still to come to a host; None: it has come, or will not."""
+        self.set_pod((daemon_set, host), pod)
+        of_host = self._expected.setdefault(host, {})
+        of_host.pop(daemon_set, None)
+        if pod is not None:
+            of_host[daemon_set] = pod.spec.shape.requests
+        elif not of_host:
+            del self._expected[host]
 
     def reserve(
         self,
@@ -300,6 +311,22 @@ class Capacity:
         """Return the free amount of each resource on a host (negative when overcommitted)."""
         row = self._rows.get(host)
         return {} if row is None else self._amounts.all_left(row)
+
+    def fits_but_for_expected(self, shape: Shape, host: str) -> bool:
+        """Return whether a pod would fit on a host now if no pods of DaemonSets were expected there."""
+        of_host, row = self._expected.get(host), self._rows.get(host)
+        if not of_host or row is None:
+            return False
+        kept = Counter[str]()
+        for requests in of_host.values():
+            kept.update(dict(requests))
+        if any(self._amounts.left(row, name) + kept[name] < amount for name, amount in shape.requests if amount > 0):
+            return False
+        if shape.devices is None or not self._devices.relevant:
+            return True
+        slots: Ints64 = np.ones(1, dtype=np.int64)
+        self._devices.limit(slots, np.array([row]), shape.devices)
+        return bool(slots[0] > 0)
 
     def count(self, shape: Shape, topology: Topology) -> SlotCounts:
         """Count the slots of `shape` on every host of the topology, in tree order; vectorised, O(hosts x resources)."""

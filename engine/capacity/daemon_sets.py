@@ -63,7 +63,7 @@ class ExpectedDaemonPods:
         if old is not None:
             key = _key(old)
             for host in self._expected.pop(key, ()):
-                self._capacity.set_pod((key, host), None)
+                self._capacity.expect_pod(key, host, None)
                 self._freed = True
             self._missing.pop(key, None)
             self._pods.pop(key, None)
@@ -143,9 +143,9 @@ class ExpectedDaemonPods:
             missing = set()
         gone = expected - missing
         for host in gone:
-            self._capacity.set_pod((key, host), None)
+            self._capacity.expect_pod(key, host, None)
         for host in missing - expected:
-            self._capacity.set_pod((key, host), replace(pod, spec=replace(pod.spec, node_name=host)))
+            self._capacity.expect_pod(key, host, replace(pod, spec=replace(pod.spec, node_name=host)))
         self._expected[key] = set(missing)
         return bool(gone)
 

@@ -25,6 +25,7 @@ from engine.topology.topology import Topology
 
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
 IN_USE: Final = "in use"
+EXPECTED: Final = "kept for DaemonSets"
 IN_PART: Final = "with GPUs used in part"
 APART: Final = "with too few free GPUs in one scope"
 UNSUITABLE: Final = "with too few free GPUs of these labels"
@@ -151,13 +152,20 @@ def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counte
 
 
 def full(
-    host: str, place: int, capacity: Capacity, *, counted: SlotCounts, by_numbers: SlotCounts, devices_short: str
+    shape: Shape,
+    host: str,
+    place: int,
+    capacity: Capacity,
+    *,
+    counted: SlotCounts,
+    by_numbers: SlotCounts,
+    devices_short: str,
 ) -> str:
     """Return why an eligible host without a free slot has none; `devices_short`: the words if its devices are why."""
     if counted.empty[place] > 0:
         if by_numbers.free[place] > 0:
             return devices_short
-        return IN_USE
+        return EXPECTED if capacity.fits_but_for_expected(shape, host) else IN_USE
     problem = capacity.device_problem(host) if by_numbers.empty[place] > 0 else ""
     return problem or TOO_SMALL
 
@@ -276,7 +284,13 @@ def shortfall_of(
         elif counted.free[index] == 0:
             devices_short = cards_short if any_cards.free[index] > 0 else gpus_short
             why = full(
-                tree.hosts[index], index, capacity, counted=counted, by_numbers=by_numbers, devices_short=devices_short
+                shape,
+                tree.hosts[index],
+                index,
+                capacity,
+                counted=counted,
+                by_numbers=by_numbers,
+                devices_short=devices_short,
             )
             exclusions[why] += 1
     for reason in topology.outside.values():

@@ -10,7 +10,7 @@ import pytest
 from local.kubelets import STOP_AFTER
 from local.nodes import HostShape
 from tests.support.eventually import eventually
-from tests.support.gang_steps import complete, conditions, delete_job, resume, suspend
+from tests.support.gang_steps import complete, conditions, delete_job, resume, status_of, suspend
 from tests.support.gangs import Json, Namespace, prefer, require
 from tests.support.observer import Observer
 
@@ -106,6 +106,10 @@ def test_a_pod_of_a_daemon_set_counts_before_it_is_there(gangs: Namespace) -> No
     delete_job(gangs, "half")
     gangs.submit("whole", pods=1, annotations=require("rack"))
     gangs.waits("whole")
+    eventually(
+        lambda: "3 nodes = 2 in use + 1 kept for DaemonSets" in status_of(gangs, "whole")["message"],
+        message=lambda: str(status_of(gangs, "whole")),
+    )
     gangs.client.delete(f"{path}/agent")
     gangs.all_bound("whole", 1)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api.objects import DaemonSet, Node, Quota, Taint
 from engine.api.pod import OwnerRef, Pod, Toleration
+from engine.api.resources import host_port
 from engine.capacity.capacity import Capacity
 from engine.capacity.daemon_sets import FEW, ExpectedDaemonPods
 from tests.support.cluster_records import node, shape, spec
@@ -109,6 +110,30 @@ def site(*sets: DaemonSet, hosts: int = 2, **of_node: Any) -> Site:
 
 def test_a_pod_counts_before_it_exists() -> None:
     assert site(daemon_set("a"), daemon_set("b", 2)).free() == {"h0": 5, "h1": 5}
+
+
+def test_who_keeps_a_host_from_a_pod_is_told_apart() -> None:
+    """A pod that would fit but for the expected ones; not one that finds too little without them, or fits anyway."""
+    found = site(daemon_set("a"), daemon_set("b", 2))
+    assert found.free() == {"h0": 5, "h1": 5}
+    told = {gpus: found.capacity.fits_but_for_expected(shape(gpu=gpus), "h0") for gpus in (6, 8, 9)}
+    assert told == {6: True, 8: True, 9: False}
+    other = replace(agent(daemon_set("other"), "h0"), owner=None)
+    found.set_pod(other, other.key)
+    assert not found.capacity.fits_but_for_expected(shape(gpu=8), "h0")
+    assert found.capacity.fits_but_for_expected(shape(gpu=8), "h1")
+    for name in ("a", "b"):
+        found.set_daemon_set(None, name)
+    assert found.free() == {"h0": 7, "h1": 8}
+    assert not any(found.capacity.fits_but_for_expected(shape(gpu=8), host) for host in ("h0", "h1", "gone"))
+
+
+def test_a_port_that_an_expected_pod_takes_is_kept_for_it() -> None:
+    """Claims count as amounts do."""
+    port = host_port(9100, "TCP")
+    found = site(daemon_set("a", requests=((GPU, 1), (port, 1))))
+    assert found.free()["h0"] == 7
+    assert found.capacity.fits_but_for_expected(replace(shape(gpu=1), requests=((GPU, 1), (port, 1))), "h0")
 
 
 def test_a_pod_that_exists_counts_once() -> None:

@@ -186,7 +186,10 @@ def test_pods_of_daemon_sets_use_capacity_before_they_exist() -> None:
     }
     asked = [job("a", 4, {"require": "rack"})]
     assert verdicts(grid(1, 1, 4), asked) == [("a", "placed", None)]
-    assert verdicts([*grid(1, 1, 4), daemon_set], asked) == [("a", "waits", "InsufficientFreeGPUs")]
+    cluster = [*grid(1, 1, 4), daemon_set]
+    assert verdicts(cluster, asked) == [("a", "waits", "InsufficientFreeGPUs")]
+    (found,) = answer([*cluster, pod("p", "b0-r0-h0")], asked)["workloads"]
+    assert "; 4 nodes = 3 kept for DaemonSets + 1 in use; " in found["message"]
 
 
 def live_gang(uid: str) -> tuple[Json, Json]:
