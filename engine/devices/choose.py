@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices import fit
@@ -17,6 +18,10 @@ from engine.devices.free import FreeDevice, card_times, card_use, devices_asked,
 from engine.devices.gpus import choose_alike, choose_gpus, tightest_fit
 from engine.devices.scopes import Partitions, linked_sets, scope_of
 from engine.resources.names import WHOLE
+
+# Pods of one host whose parts of several GPUs have RDMA devices near: they are chosen one after the other, on every
+# host, and any user may ask for them.
+MAX_JOINT: Final = 16
 
 Cards = Mapping[str, Sequence[FreeDevice]]  # RDMA devices that take the request, by PCIe scope
 
@@ -56,12 +61,15 @@ def _others(left: Sequence[FreeDevice], request: DeviceRequest, count: int) -> I
 
 
 def slots(devices: Sequence[FreeDevice], request: DeviceRequest, *, partitions: Partitions) -> int:
-    """Return how many such pods fit on the free part of a host's devices: as many as `choose_devices` can serve."""
+    """Return how many such pods fit on the free part of a host's devices: as many as `choose_devices` can serve.
+
+    Of pods with parts of several GPUs and RDMA devices near these, MAX_JOINT at most.
+    """
     most = fit.slots(devices, request, partitions=partitions)
     if not request.joint or most <= 0:
         return most
     if request.gpus > 1:
-        return len(choose_devices(devices, request, most, partitions=partitions))
+        return len(choose_devices(devices, request, min(most, MAX_JOINT), partitions=partitions))
     cards = _cards_by_scope(devices, request)
     gpus: dict[str, list[FreeDevice]] = {}
     for one in _fitting_gpus(devices, request):

@@ -23,6 +23,7 @@ from engine.devices.allocation import (
     parse_allocated,
     spare_devices,
 )
+from engine.devices.choose import MAX_JOINT
 from engine.devices.hosts import HostDevices
 from engine.devices.inventory import Inventory
 from engine.devices.usage import DeviceHolding, free_devices
@@ -257,3 +258,12 @@ def test_functions_of_the_checkpoint_count_while_their_pod_lives() -> None:
     assert hosts.slots(0, ANY) == 2
     hosts.hold(0, pod, DeviceHolding(DeviceRequest(), count=0, uid="uid"))
     assert hosts.slots(0, ANY) == 1
+
+
+def test_of_pods_with_parts_of_several_gpus_near_rdma_devices_few_count() -> None:
+    """Each is chosen alone: a hundred of them on every host would hold all decisions up for minutes."""
+    devices = [gpu(0, pcie="p0"), gpu(1, pcie="p0"), card(0, *(f"f{number}" for number in range(64)))]
+    ledger = HeldDevices(Inventory(tuple(devices)))
+    parts = DeviceRequest(gpus=2, core=1, ratio=1, rdma=1, rdma_scope="pcie", vf_selector=())
+    assert ledger.slots_of(0, replace(parts, rdma_scope="")) == 64
+    assert ledger.slots_of(0, parts) == MAX_JOINT
