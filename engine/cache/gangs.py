@@ -137,7 +137,7 @@ class GangIndex:
             request=request,
             placement=placement,
             pods=pods,
-            shapes=self._shapes_of(workload, request),
+            shapes=self._shapes_of(workload, request, placement),
             group=parts(key)[1],
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
             pod_group=state,
@@ -163,13 +163,17 @@ class GangIndex:
             request=request,
             placement=placement,
             pods=known.pods if known is not None else (),
-            shapes=self._shapes_of(workload, request),
+            shapes=self._shapes_of(workload, request, placement),
             group=parts(key)[1],
         )
 
-    def _shapes_of(self, workload: Workload, request: PlacementRequest) -> dict[str, Shape]:
+    def _shapes_of(
+        self, workload: Workload, request: PlacementRequest, placement: Placement | None
+    ) -> dict[str, Shape]:
         """Return the shape of one pod of every pod set, with what request and policy say about its devices."""
-        shapes, default = self._pod_shapes.shapes_of(workload), self._owners().policy.gpu.strategy
+        placed = placement is not None and placement.assignment is not None
+        shapes = self._pod_shapes.gang_shapes_of(workload, placed=placed)
+        default = self._owners().policy.gpu.strategy
         for ask in request.pod_sets:
             if ask.device_scope is not None:
                 shapes[ask.name] = within_scope(shapes[ask.name], ask.device_scope)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
 from engine.api.resources import Requests, largest
 from engine.api.workload import GangKey, PodSet, Workload
+from engine.cache.own_volumes import OwnVolumeReader
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of
@@ -25,6 +26,7 @@ class PodShapes:
         """Remember nothing yet. `kinds`: of devices, under the policy in force."""
         self._stores = stores
         self._kinds = kinds
+        self._own_volumes = OwnVolumeReader(stores)
         self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
 
     def __len__(self) -> int:
@@ -68,6 +70,25 @@ class PodShapes:
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
         """Return the shape of one pod of every pod set, by the pod set's name."""
         return {pod_set.name: self.shape_of(workload, pod_set) for pod_set in workload.pod_sets}
+
+    def gang_shapes_of(self, workload: Workload, *, placed: bool) -> dict[str, Shape]:
+        """Return `shapes_of` with the volumes that pods have of their own already; `placed`: the gang has slots."""
+        shapes = self.shapes_of(workload)
+        for pod_set in workload.pod_sets:
+            if pod_set.claim_series:
+                shape = shapes[pod_set.name]
+                if own := self._own_volumes.of(workload, pod_set, shape.volumes, placed=placed).terms:
+                    volumes = tuple(dict.fromkeys((*shape.volumes, *own)))
+                    shapes[pod_set.name] = replace(shape, volumes=volumes)
+        return shapes
+
+    def volumes_left_out(self, workload: Workload, *, placed: bool) -> tuple[str, ...]:
+        """Return, in words, the volumes that pods have of their own and that `gang_shapes_of` leaves out."""
+        fixed = (
+            (one, self._volumes(workload.namespace, one.template)) for one in workload.pod_sets if one.claim_series
+        )
+        found = (self._own_volumes.of(workload, one, volumes, placed=placed).problem for one, volumes in fixed)
+        return tuple(dict.fromkeys(filter(None, found)))
 
     def spec_of(self, workload: Workload, pod_set: PodSet) -> PodSpec:
         """Return the template with `shape_of` in it and the priority class that admission will resolve."""

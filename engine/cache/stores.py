@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.device import NodeDevices
@@ -28,6 +28,8 @@ from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.hyper_nodes import HyperNode
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
+_MAX_DIGITS: Final = 10  # of an ordinal, which is an int32
+
 
 class Stores:
     """The stores that the cluster state reads; filled by reflectors or `Store.replace`. `reported`: by the nodes."""
@@ -45,7 +47,9 @@ class Stores:
         )
         self.daemon_sets: Store[DaemonSet] = Store(key=lambda item: (item.namespace, item.name))
         self.volumes: Store[PersistentVolume] = Store(key=lambda item: item.name)
-        self.volume_claims: Store[PersistentVolumeClaim] = Store(key=lambda item: (item.namespace, item.name))
+        self.volume_claims: Store[PersistentVolumeClaim] = Store(
+            key=lambda item: (item.namespace, item.name), index=_claim_series
+        )
         self.storage_classes: Store[StorageClass] = Store(key=lambda item: item.name)
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
@@ -82,3 +86,11 @@ def _gang_label(pod: Pod) -> tuple[str, str] | None:
     """Return the Placement that a pod's label names; it proves nothing, but finds candidates quickly."""
     name = pod.spec.labels.get(names.GANG)
     return None if name is None else (pod.namespace, name)
+
+
+def _claim_series(claim: PersistentVolumeClaim) -> tuple[str, str] | None:
+    """Return the namespace and the series of a claim `<series>-<ordinal>`; None for any other name."""
+    series, _, ordinal = claim.name.rpartition("-")
+    if not series or len(ordinal) > _MAX_DIGITS or not (ordinal.isascii() and ordinal.isdigit()):
+        return None
+    return None if ordinal[0] == "0" and ordinal != "0" else (claim.namespace, series)

@@ -60,11 +60,21 @@ def exclusion(shape: Shape, node: Node) -> str | None:
             return _taint_reason(taint)
     if any(node.labels.get(key) != value for key, value in shape.node_selector):
         return NODE_SELECTOR
-    if shape.affinity is not None and not any(_term_matches(term, node) for term in shape.affinity):
+    if shape.affinity is not None and not any(term_matches(term, node) for term in shape.affinity):
         return NODE_AFFINITY
-    if not all(any(_term_matches(term, node) for term in terms) for terms in shape.volumes):
+    if not all(any(term_matches(term, node) for term in terms) for terms in shape.volumes):
         return VOLUMES
     return None
+
+
+def term_matches(term: SelectorTerm, node: Node) -> bool:
+    """Return whether a node matches a node selector term."""
+    if not term.expressions and not term.fields:
+        return False  # an empty term matches nothing (core/v1 NodeSelectorTerm)
+    return all(_holds(expression, node.labels) for expression in term.expressions) and all(
+        expression.key == "metadata.name" and _holds(expression, {"metadata.name": node.name})
+        for expression in term.fields
+    )
 
 
 def repairable(reason: str) -> bool:
@@ -188,15 +198,6 @@ def _covers_taint(toleration: Toleration, taint: Taint) -> bool:
             return _compares(taint.value, toleration.operator, toleration.value)
         case _:
             return False
-
-
-def _term_matches(term: SelectorTerm, node: Node) -> bool:
-    if not term.expressions and not term.fields:
-        return False  # an empty term matches nothing (core/v1 NodeSelectorTerm)
-    return all(_holds(expression, node.labels) for expression in term.expressions) and all(
-        expression.key == "metadata.name" and _holds(expression, {"metadata.name": node.name})
-        for expression in term.fields
-    )
 
 
 def _holds(expression: SelectorRequirement, labels: Mapping[str, str]) -> bool:

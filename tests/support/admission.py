@@ -280,6 +280,9 @@ class FakeView:
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))
 
+    def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
+        return ()
+
     def forecast(self, workload: Workload, placement_request: PlacementRequest, deadline: float) -> Outcome | None:
         self.forecasts += 1
         return self.outcome(placement_request) if callable(self.outcome) else self.outcome

@@ -15,7 +15,7 @@ from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
 from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
-from engine.gang.key import placed_key
+from engine.gang.key import key_of, keys_of, placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.gang.slots import slot_of_rank
@@ -261,6 +261,11 @@ class LiveReader:
                 )
         finally:
             view.lock.release()
+
+    def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
+        placement = self.placement_of(next(iter(keys_of(workload)), key_of(workload)))
+        placed = placement is not None and placement.assignment is not None
+        return self._view.pod_shapes.volumes_left_out(workload, placed=placed)
 
     def _affordable(self, workload: Workload) -> bool:
         if self._allowance is None:

@@ -100,3 +100,6 @@ class Reader(Protocol):
 
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the leader's current outcome for the workload; None if there is no time or the caches lag."""
+
+    def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
+        """Return, in words, the volumes of the workload's pods that are not planned for, because they contradict."""

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement
-from engine.api.text import MAX_WARNING, sanitize
+from engine.api.text import MAX_WARNING, sanitize, truncate_bytes
 from engine.api.workload import Workload
 from engine.gang.annotations import own_source, read_own_annotations
 from engine.gang.exemption import exemption_reason, is_exempt
@@ -34,6 +34,7 @@ from webhook.rules.membership import parent_relation, whole
 from webhook.rules.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
+_LEFT_OUT: Final = "topogate: not considered: "
 _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"
 
 
@@ -88,6 +89,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors += gang_count_errors(seen, policy, others=max(0, there))
     anew = old is None or _changes_request(old, workload, view, policy)
     if own and not errors and request.asked is not None and anew:
+        lines += [truncate_bytes(f"{_LEFT_OUT}{text}", MAX_WARNING) for text in view.volumes_left_out(seen)]
         never, warned = forecast_warnings(seen, request, view, policy, deadline, budget=review.budget)
         lines += warned
         errors += never

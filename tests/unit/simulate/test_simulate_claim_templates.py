@@ -62,3 +62,34 @@ def test_the_class_of_a_template_says_where() -> None:
         assert [racks(one) for one in told(cluster, stateful_set("a", 2, template))] == [{"b0-r1"}]
         (waits,) = told([*cluster, pod("x", "b0-r1-h0")], stateful_set("a", 2, template))
         assert "2 out of reach of its volumes" in waits["message"]
+
+
+def existing(name: str, key: str, value: str) -> list[Json]:
+    """A claim with its volume, which hosts with one label reach."""
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"volumeName": f"v-{name}"},
+    }
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"v-{name}"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
+    }
+    return [claim, volume]
+
+
+def test_volumes_of_an_earlier_run_say_where() -> None:
+    """All in the second rack: the gang goes there. In two racks: it goes anywhere, and a warning names the claims."""
+    both = [*existing("data-a-0", RACK, "b0-r1"), *existing("data-a-1", RACK, "b0-r1")]
+    (found,) = told([*CLUSTER, *both], stateful_set("a", 2, claim_template()))
+    assert (racks(found), found["warnings"]) == ({"b0-r1"}, [])
+    apart = [*existing("data-a-0", RACK, "b0-r1"), *existing("data-a-1", RACK, "b0-r0")]
+    (found,) = told([*CLUSTER, *apart], stateful_set("a", 2, claim_template()))
+    assert (racks(found), found["warnings"]) == (
+        {"b0-r0"},
+        ["topogate: not considered: volumes of claims data-a-0 and data-a-1: no host reaches both"],
+    )

@@ -277,6 +277,37 @@ def test_a_stateful_set_goes_where_its_claim_templates_get_volumes(gangs: Gangs,
     assert told_right(gangs) == []
 
 
+def test_a_stateful_set_goes_where_volumes_of_its_pods_are_already(gangs: Gangs, cleared: list[str]) -> None:
+    """Both claims are left from an earlier run, with volumes in the second rack."""
+    hosts = gangs.fleet.grid("1x2x2")
+    _, rack = gangs.fleet.rack_of(hosts[2])
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
+    template = {"metadata": {"name": "data"}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+    for claim in ("data-serve-0", "data-serve-1"):
+        name = f"{claim}-{gangs.namespace}"
+        volume = {
+            **spec,
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": gangs.namespace, "name": claim},
+        }
+        gangs.client.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+        cleared.append(f"/api/v1/persistentvolumes/{name}")
+        requests = {"requests": {"storage": "1Gi"}}
+        body = {"metadata": {"name": claim}, "spec": {**spec, "resources": requests, "volumeName": name}}
+        gangs.client.create(f"/api/v1/namespaces/{gangs.namespace}/persistentvolumeclaims", body)
+    of_set = apps(gangs, pods=2, **ORDINALS, volumeClaimTemplates=[template])
+    gangs.create("StatefulSet", "serve", of_set, annotations=require("rack"))
+    gangs.planned("StatefulSet", "serve")
+    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), 60, gangs.describe)
+    placement = gangs.placement("StatefulSet", "serve")
+    assert placement is not None
+    assert placement["spec"]["assignment"]["revision"] == 1  # not by trying the other rack first
+
+
 def test_a_deleted_pod_of_a_stateful_set_goes_back_to_its_slot(gangs: Gangs) -> None:
     """Though another gang waits for one host."""
     gangs.fleet.grid("1x1x4")
