@@ -31,6 +31,7 @@ from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
 from webhook.rules.immutable import lost_request, mark_errors, request_errors
 from webhook.rules.membership import parent_relation, whole
+from webhook.rules.unread_fields import unread_fields
 from webhook.rules.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
@@ -81,6 +82,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
     if own and request.asking:
         warnings += _priorities(seen)
+        warnings += unread_fields(document, workload, request)
     if own:
         warnings += workload_warnings(document, workload, request.ignored, policy)
     lines = [f"topogate: {text}" for text in warnings]
