@@ -8,6 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
+from engine.gang.gang import pinned_host
 from engine.resources.shape import with_requests
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, plain
@@ -195,3 +196,89 @@ def test_a_size_beyond_the_policy_is_told_where_it_stands() -> None:
     assert gang is not None
     ((field, reason),) = [(one.field, one.reason) for one in leader.view.request_of(gang.workload).errors]
     assert (field, reason) == (f"metadata.annotations[{names.GANG_SIZE}]", "GangLimitExceeded")
+
+
+def changed(leader: Leader, name: str, *, gang: str | None = None, size: str | None = None, **more: object) -> None:
+    """Somebody writes another gang-name or gang-size on a pod; or the pod gets a host."""
+    found = leader.stores.pods.get(("default", name))
+    assert found is not None
+    said = {key: value for key, value in ((names.GANG_NAME, gang), (names.GANG_SIZE, size)) if value is not None}
+    spec = replace(found.spec, annotations={**found.spec.annotations, **said}, **more)  # type: ignore[arg-type]
+    phase = "Running" if spec.node_name else found.phase
+    leader.has(replace(found, spec=spec, phase=phase, resource_version=leader.hands.version()))
+
+
+def running(*pods: Pod) -> Leader:
+    """A gang whose pods are all bound."""
+    leader = led(*pods)
+    for one in list(leader.stores.pods.values()):
+        assert not one.spec.gates
+        changed(leader, one.name, node_name=pinned_host(one.spec.shape))
+    leader.settle()
+    return leader
+
+
+def slots(leader: Leader, gang: str = "mesh") -> dict[str, int]:
+    (placed,) = [one for one in leader.view.gangs.placements() if one.workload.name == gang]
+    assert placed.assignment is not None
+    return {slot.host: slot.count for plan in placed.assignment.pod_sets for slot in plan.slots}
+
+
+def removed(leader: Leader) -> list[str]:
+    return leader.hands.of("remove")
+
+
+def test_a_held_pod_with_another_gang_name_is_of_that_gang() -> None:
+    leader = led(plain("a"))
+    changed(leader, "a", gang="other")
+    leader.has(plain("b"))
+    leader.settle()
+    assert leader.hands.of("release") == []
+    leader.has(plain("c", gang="other"))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["a", "c"]
+
+
+def test_another_size_counts_when_all_held_pods_give_it() -> None:
+    """In between they contradict each other."""
+    leader = led(plain("a", size="3"), plain("b", size="3"))
+    changed(leader, "a", size="2")
+    leader.settle()
+    assert (leader.hands.of("release"), reasons(leader)) == ([], ["GangSizeMismatch"])
+    changed(leader, "b", size="2")
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+
+
+def test_a_running_pod_with_another_gang_name_leaves_its_slot_and_its_host_full() -> None:
+    """It is not stopped; another pod of the gang gets a host that is free."""
+    leader = running(plain("a"), plain("b"))
+    before = slots(leader)
+    changed(leader, "b", gang="other")
+    leader.later(40)
+    assert (removed(leader), slots(leader)) == ([], before)
+    leader.has(plain("c"))
+    leader.settle()
+    c = leader.stores.pods.get(("default", "c"))
+    assert c is not None
+    assert c.spec.gates == ()
+    assert pinned_host(c.spec.shape) not in before
+    assert all(leader.view.capacity.free(host)["nvidia.com/gpu"] >= 0 for host in (*before, *slots(leader)))
+    assert removed(leader) == []
+
+
+def test_a_running_gang_with_a_larger_size_takes_more_pods_and_a_smaller_one_stops_none() -> None:
+    leader = running(plain("a"), plain("b"))
+    before = slots(leader)
+    for name in ("a", "b"):
+        changed(leader, name, size="3")
+    leader.has(plain("c", size="3"))
+    leader.settle()
+    c = leader.stores.pods.get(("default", "c"))
+    assert c is not None
+    assert c.spec.gates == ()
+    assert slots(leader).keys() == {*before, pinned_host(c.spec.shape)}
+    for name in ("a", "b", "c"):
+        changed(leader, name, size="1")
+    leader.later(40)
+    assert removed(leader) == []
