@@ -225,7 +225,7 @@ def slots(leader: Leader, gang: str = "mesh") -> dict[str, int]:
 
 
 def removed(leader: Leader) -> list[str]:
-    return leader.hands.of("remove")
+    return [*leader.hands.of("evict"), *leader.hands.of("delete")]
 
 
 def test_a_held_pod_with_another_gang_name_is_of_that_gang() -> None:
