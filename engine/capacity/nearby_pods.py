@@ -17,12 +17,15 @@ from engine.api.pod import NAMESPACE_NAME, LabelSelector, Pod, PodTerm
 from engine.api.workload import PodSet, ReservationKey
 from engine.planner.tree import Ints64
 
-# Selectors that are kept counted, and labels for which the terms of others are kept sorted out.
+# Selectors that are kept counted, and the labels for which the answer of each of them is kept.
 MAX_QUERIES: Final = 256
-MAX_SUBJECTS: Final = 256
+MAX_ANSWERS: Final = 512
+_MAX_KEYS: Final = 8  # of a selector that are looked up one by one
+_MAX_PLACES: Final = 8  # namespaces, and values of a label, under which one term is filed
 
 Labels = Mapping[str, str]
 Terms = tuple[PodTerm, ...]
+_Place = tuple[str | None, tuple[str, str] | None]  # a namespace, a label and its value; None: any
 
 
 def labels_of(flat: tuple[str, ...]) -> dict[str, str]:
@@ -60,8 +63,11 @@ def selects(selector: LabelSelector, labels: Labels) -> bool:
 
 def about(term: PodTerm, namespace: str, labels: Labels) -> bool:
     """Return whether a term is about pods with these labels in this namespace."""
-    known = namespace in term.namespaces or selects(term.namespace_selector, {NAMESPACE_NAME: namespace})
-    return known and selects(term.selector, labels)
+    return _in_namespace(term, namespace) and selects(term.selector, labels)
+
+
+def _in_namespace(term: PodTerm, namespace: str) -> bool:
+    return namespace in term.namespaces or selects(term.namespace_selector, {NAMESPACE_NAME: namespace})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,64 @@ class PodQuery:
         return not (deleting and self.live) and all(about(term, namespace, labels) for term in self.terms)
 
 
+class _Matcher:
+    """Answers for one query without looking at every label of every pod: most pods differ in a word or two."""
+
+    __slots__ = ("_answers", "_keys", "_query", "_rules", "_spaces", "needles")
+
+    def __init__(self, query: PodQuery) -> None:
+        self._query = query
+        rules = [one for term in query.terms for one in term.selector or ()]
+        self._rules = None if any(term.selector is None for term in query.terms) else tuple(rules)
+        self._keys = frozenset(one.key for one in rules)
+        words = [
+            one.values if one.operator == "In" else (one.key,) for one in rules if one.operator in ("In", "Exists")
+        ]
+        # A pod that has none of these among its keys and values does not match; None: any pod may.
+        self.needles = frozenset(sorted(words, key=len)[0]) if words else None
+        self._spaces: dict[str, bool] = {}
+        self._answers: dict[tuple[str | None, ...], bool] = {}
+
+    def matches(self, namespace: str, flat: tuple[str, ...], *, deleting: bool) -> bool:
+        """Return whether the query matches a pod with these labels."""
+        if (deleting and self._query.live) or (self.needles is not None and self.needles.isdisjoint(flat)):
+            return False
+        known = self._spaces.get(namespace)
+        if known is None:
+            if len(self._spaces) >= MAX_ANSWERS:
+                self._spaces.clear()
+            known = self._spaces[namespace] = all(_in_namespace(term, namespace) for term in self._query.terms)
+        return known and self._selects(flat)
+
+    def _selects(self, flat: tuple[str, ...]) -> bool:
+        answer = self._answers.get(values := self._values(flat))
+        if answer is None:
+            if len(self._answers) >= MAX_ANSWERS:
+                self._answers.clear()
+            answer = self._answers[values] = selects(self._rules, labels_of(flat))
+        return answer
+
+    def _values(self, flat: tuple[str, ...]) -> tuple[str | None, ...]:
+        """Return the words of a pod's labels that decide the answer."""
+        if self._keys.isdisjoint(flat):
+            return ()
+        if len(self._keys) > _MAX_KEYS:
+            return tuple(word for key, value in labels_of(flat).items() if key in self._keys for word in (key, value))
+        values: list[str | None] = []
+        for key in self._keys:
+            place = flat.index(key) if key in flat else -1
+            if place > 0 and place % 2:  # first of all it is the value of another label
+                values.append(labels_of(flat).get(key))
+            else:
+                values.append(flat[place + 1] if place >= 0 else None)
+        return tuple(values)
+
+
 @dataclass(slots=True)
 class _Counted:
     """The matching pods by host; the array by row is that of `version` and `stamp`."""
 
+    matcher: _Matcher
     hosts: Counter[str] = field(default_factory=Counter)
     version: int = 0
     rows: Ints64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -107,26 +167,31 @@ class NearbyPods:
         """`pods`: all pods, as they were applied."""
         self._pods = pods
         self._queries: OrderedDict[PodQuery, _Counted] = OrderedDict()
+        self._forgotten = False  # a query that attracts was dropped since pods last made a plan possible
         self._keeping_away: dict[Terms, Counter[str]] = {}
-        self._added: list[Terms] = []  # every group of terms at the time when it came
-        self._subjects: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, dict[Terms, Terms]]] = (
-            OrderedDict()
-        )
+        self._filed: dict[_Place, dict[Terms, Counter[str]]] = {}
         self._reserved: dict[ReservationKey, dict[str, ReservedPods]] = {}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> bool:
-        """Set a pod: None when it is gone, or is new; return whether it may make a plan possible that was not."""
+        """Set a pod: None when it is gone, or is new; return whether it may make a plan possible that was not.
+
+        That a pod goes is not told: it frees capacity as well.
+        """
         before, after = _seen(old), _seen(new)
         if before == after:
             return False
-        attracts = False
+        possible = False
         for pod, one, by in ((old, before, -1), (new, after, 1)):
             if pod is not None and one is not None:
-                attracts |= self._count(one[0], pod.namespace, pod.spec.own_labels, deleting=pod.deleting, by=by)
+                changed = self._count(one[0], pod.namespace, pod.spec.own_labels, deleting=pod.deleting, by=by)
+                # A pod with other labels may no longer be one that others keep away from.
+                possible |= changed or (before is not None and after is not None and before[1] != after[1])
                 self._keep_away(one[0], one[3], by)
-        return attracts
+        if possible:
+            self._forgotten = False
+        return possible
 
     def reserve(
         self, key: ReservationKey, name: str, hosts: Mapping[str, int], *, namespace: str, pod_set: PodSet | None
@@ -180,22 +245,15 @@ class NearbyPods:
 
         With each term come all terms of the same pods, by which the pods can be told from others.
         """
-        subject = (namespace, tuple(sorted(labels.items())))
-        seen, found = self._subjects.get(subject, (0, {}))
-        for terms in self._added[seen:]:
-            if terms in self._keeping_away and (matching := tuple(t for t in terms if about(t, namespace, labels))):
-                found[terms] = matching
-        self._subjects[subject] = (len(self._added), found)
-        self._subjects.move_to_end(subject)
-        if len(self._subjects) > MAX_SUBJECTS:
-            self._subjects.popitem(last=False)
-        for terms, matching in list(found.items()):
-            hosts = self._keeping_away.get(terms)
-            if hosts is None:
-                del found[terms]
-                continue
-            for term in matching:
-                yield term, terms, hosts
+        found: dict[int, tuple[Terms, Mapping[str, int]]] = {}
+        for space in (namespace, None):
+            for pair in (*labels.items(), None):
+                for terms, hosts in self._filed.get((space, pair), {}).items():
+                    found[id(hosts)] = terms, hosts
+        for terms, there in found.values():
+            for term in terms:
+                if about(term, namespace, labels):
+                    yield term, terms, there
 
     def reserved(self, key: ReservationKey) -> Iterable[ReservedPods]:
         """Return the pods to come of a key."""
@@ -206,36 +264,33 @@ class NearbyPods:
     def _counted(self, query: PodQuery) -> _Counted:
         counted = self._queries.get(query)
         if counted is None:
-            counted = self._queries[query] = _Counted()
-            known: dict[tuple[str, tuple[str, ...]], bool] = {}  # pods of one template have equal labels
+            matcher = _Matcher(query)
+            counted = self._queries[query] = _Counted(matcher)
+            needles = matcher.needles
             for pod in self._pods():
-                host = pod.spec.node_name or pod.nominated_node
-                if not host or pod.finished or (pod.deleting and query.live):
+                flat = pod.spec.own_labels
+                if needles is not None and needles.isdisjoint(flat):
                     continue
-                same = pod.namespace, pod.spec.own_labels
-                matches = known.get(same)
-                if matches is None:
-                    matches = known[same] = query.matches(pod.namespace, labels_of(pod.spec.own_labels))
-                if matches:
+                host = pod.spec.node_name or pod.nominated_node
+                if host and not pod.finished and matcher.matches(pod.namespace, flat, deleting=pod.deleting):
                     counted.hosts[host] += 1
             for of_key in self._reserved.values():
                 for one in of_key.values():
                     if query.matches(one.namespace, one.labels):
                         _add(counted, one.hosts, 1)
             if len(self._queries) > MAX_QUERIES:
-                self._queries.popitem(last=False)
+                dropped, _ = self._queries.popitem(last=False)
+                self._forgotten |= dropped.attracts
         self._queries.move_to_end(query)
         return counted
 
     def _count(self, host: str, namespace: str, flat: tuple[str, ...], *, deleting: bool, by: int) -> bool:
-        if not self._queries:
-            return False
-        labels, attracts = labels_of(flat), False
+        possible = self._forgotten and by > 0
         for query, counted in self._queries.items():
-            if query.matches(namespace, labels, deleting=deleting):
+            if counted.matcher.matches(namespace, flat, deleting=deleting):
                 _add(counted, {host: 1}, by)
-                attracts |= query.attracts and by > 0
-        return attracts
+                possible |= query.attracts and by > 0
+        return possible
 
     def _keep_away(self, host: str, terms: Terms, by: int) -> None:
         if not terms:
@@ -243,15 +298,34 @@ class NearbyPods:
         hosts = self._keeping_away.get(terms)
         if hosts is None:
             hosts = self._keeping_away[terms] = Counter()
-            self._added.append(terms)
-            if len(self._added) > 2 * len(self._keeping_away) + MAX_SUBJECTS:
-                self._added = list(self._keeping_away)
-                self._subjects.clear()
+            for place in _places(terms):
+                self._filed.setdefault(place, {})[terms] = hosts
         hosts[host] += by
         if not hosts[host]:
             del hosts[host]
             if not hosts:
                 del self._keeping_away[terms]
+                for place in _places(terms):
+                    del self._filed[place][terms]
+                    if not self._filed[place]:
+                        del self._filed[place]
+
+
+def _places(terms: Terms) -> set[_Place]:
+    """Return where terms are filed, so that those about a pod are found by its namespace and labels."""
+    found: set[_Place] = set()
+    for term in terms:
+        spaces: tuple[str | None, ...] = term.namespaces
+        if term.namespace_selector is not None or len(spaces) > _MAX_PLACES:
+            spaces = (None,)
+        pairs: list[tuple[str, str] | None] = [None]
+        chosen = min(
+            (one for one in term.selector or () if one.operator == "In"), key=lambda one: len(one.values), default=None
+        )
+        if chosen is not None and len(chosen.values) <= _MAX_PLACES:
+            pairs = [(chosen.key, value) for value in chosen.values]
+        found.update((space, pair) for space in spaces for pair in pairs)
+    return found
 
 
 def _add(counted: _Counted, hosts: Mapping[str, int], sign: int) -> None:

@@ -12,8 +12,9 @@ from engine.api.pod import OwnerRef, Pod, PodConstraints, PodTerm, SelectorRequi
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.capacity.nearby_pods import MAX_QUERIES, PodQuery
 from engine.gang.key import key_of
-from engine.gang.repair import growth_request
+from engine.gang.repair import growth_request, repair_request
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
 from engine.scheduler.separation import separation_key
@@ -265,3 +266,137 @@ def test_owned_pods_of_the_gang_itself_do_not_stand_in_its_way() -> None:
     leaving = replace(leaving, spec=replace(leaving.spec, own_labels=("app", "web"), constraints=APART))
     small = [one for one in gpu_nodes(1, 2, 1)]
     assert racks(Cluster(train, pods=(leaving,), nodes=small).hosts(train)) == ["b0-r0", "b0-r1"]
+
+
+DB = (SelectorRequirement("app", "In", ("db",)),)
+NEAR_DB = PodConstraints(affinity=(PodTerm(RACK, DB, ("default",)),))
+
+
+def test_a_pod_that_is_waited_for_wakes_the_queue_even_if_its_selector_was_dropped() -> None:
+    """There are more selectors than are kept counted."""
+    train = gang(constraints=NEAR_DB)
+    cluster = Cluster(train)
+    assert isinstance(cluster.plan(train), Waits)
+    for number in range(MAX_QUERIES):
+        term = PodTerm(RACK, (SelectorRequirement("app", "In", (str(number),)),), ("default",))
+        cluster.view.capacity.nearby(cluster.view.nearby, PodQuery((term,)))
+    cluster.view.take_changes()
+    cluster.stores.pods.apply("ADDED", other("db", "b0-r0-h1"))
+    assert cluster.view.take_changes().capacity_freed
+    assert set(racks(cluster.hosts(train))) == {"b0-r0"}
+
+
+def test_a_running_pod_with_other_labels_wakes_the_queue() -> None:
+    """It may no longer be one that a gang keeps away from, though nothing is freed."""
+    train = gang(count=1, constraints=PodConstraints(anti_affinity=(PodTerm(BLOCK, DB, ("default",)),)))
+    cluster = Cluster(train, pods=(other("one", "b0-r0-h0"), other("two", "b1-r0-h0")))
+    assert isinstance(cluster.plan(train), Waits)
+    cluster.view.take_changes()
+    cluster.stores.pods.apply("MODIFIED", other("two", "b1-r0-h0", app="web"))
+    assert cluster.view.take_changes().capacity_freed
+    assert cluster.hosts(train)[0].startswith("b1")
+
+
+def repaired(cluster: Cluster, train: Workload, lost: str) -> Outcome:
+    found = cluster.view.gangs.get(key_of(train))
+    assert found is not None and found.placement is not None and found.placement.assignment is not None
+    request = repair_request(found.workload, found.placement, found.pods, blocked=lambda host: host == lost)
+    assert request is not None
+    stays = request.kept_part(found.placement.assignment)
+    with cluster.view.release_slots(found.key, stays=stays):
+        return schedule_extension(cluster.view, found, request, excluded=frozenset({lost}))
+
+
+@pytest.mark.parametrize("room", [True, False])
+@pytest.mark.parametrize("terminating", [True, False])
+def test_a_lost_pod_comes_back_apart_from_those_that_stay(room: bool, terminating: bool) -> None:
+    """To its own rack, which its terminating pod does not close to it, or to a fourth one; never beside the others."""
+    train = gang(count=3, constraints=APART)
+    hosts = {"b0-r0-h0": 1, "b0-r1-h0": 1, "b1-r0-h0": 1}
+    own = [pod(train, rank, host=host) for rank, host in enumerate(hosts)]
+    running = [replace(one, spec=replace(one.spec, own_labels=("app", "web"), constraints=APART)) for one in own]
+    running[2:] = [replace(running[2], deleting=True)] if terminating else []
+    taken = () if room else (other("far", "b1-r1-h0", app="web"), other("near", "b1-r0-h1", app="web"))
+    cluster = Cluster(train, pods=(*running, *taken))
+    cluster.stores.placements.replace([placement(train, hosts)])
+    cluster.view.refresh()
+    outcome = repaired(cluster, train, "b1-r0-h0")
+    if not room:
+        assert isinstance(outcome, Waits)
+        assert outcome.reason == "PodConstraints"
+        return
+    assert isinstance(outcome, Placed)
+    by_rank = {first: slot.host for slot in outcome.pod_sets[0].slots for first, _ in slot.ranks or ()}
+    assert (by_rank[0], by_rank[1]) == ("b0-r0-h0", "b0-r1-h0")
+    assert by_rank[2] in {"b1-r0-h1", "b1-r1-h0", "b1-r1-h1"}
+    assert isinstance(repaired(cluster, train, "b1-r0-h0"), Placed)  # the attempt has left no trace in the counts
+
+
+def test_a_slot_counts_once_when_its_pod_is_bound() -> None:
+    """As a reservation, then as the pod, then as the terminating pod; no more when it is gone."""
+    train, query = gang(count=1, constraints=APART), PodQuery((APART.anti_affinity[0],))
+    cluster = Cluster(train)
+    row = cluster.view.capacity.row_of("b0-r0-h0")
+    pinned = pod(train, 0, pin="b0-r0-h0")
+    pinned = replace(pinned, spec=replace(pinned.spec, own_labels=("app", "web"), constraints=APART))
+    own = replace(pinned, spec=replace(pinned.spec, node_name="b0-r0-h0"))
+
+    def seen() -> tuple[int, int]:
+        cluster.view.refresh()
+        away = [sum(hosts.values()) for _, _, hosts in cluster.view.nearby.keeping_away("default", {"app": "web"})]
+        return int(cluster.view.capacity.nearby(cluster.view.nearby, query)[row]), sum(away)
+
+    assert seen() == (0, 0)
+    cluster.stores.placements.replace([placement(train, {"b0-r0-h0": 1})])
+    assert seen() == (1, 1)
+    life = (
+        pinned,
+        replace(pinned, nominated_node="b0-r0-h0"),
+        own,
+        replace(own, phase="Running"),
+        replace(own, phase="Running", deleting=True),
+    )
+    for number, one in enumerate(life):
+        cluster.stores.pods.apply("MODIFIED" if number else "ADDED", replace(one, resource_version=f"{9000 + number}"))
+        assert seen() == (1, 1), one
+    cluster.stores.placements.replace([])
+    cluster.stores.workloads.replace([])
+    assert seen() == (1, 1)
+    cluster.stores.pods.apply("DELETED", replace(own, resource_version="9999"))
+    assert seen() == (0, 0)
+
+
+def test_other_constraints_of_a_waiting_gang_are_a_new_problem() -> None:
+    """An UPDATE of the template before anything runs: the answer is not the one that is kept of the old problem."""
+    before = gang(count=5, constraints=APART)
+    cluster = Cluster(before)
+    found = cluster.view.gangs.get(key_of(before))
+    assert found is not None
+    assert isinstance(cluster.plan(before), Waits)
+    old = separation_key(cluster.view, found)
+    after = replace(before, pod_sets=gang(count=5).pod_sets, resource_version="changed")
+    cluster.view.take_changes()
+    cluster.stores.workloads.apply("MODIFIED", after)
+    assert found.key in cluster.view.take_changes().gangs
+    found = cluster.view.gangs.get(key_of(after))
+    assert found is not None
+    assert separation_key(cluster.view, found) != old
+    assert len(cluster.hosts(after)) == 5
+
+
+def test_exclusive_gangs_and_pod_constraints_hold_together() -> None:
+    """Blocks of others are closed by exclusive-topology, racks by anti-affinity; the message names what is short."""
+    exclusive = {names.UNCONSTRAINED: "true", names.EXCLUSIVE: "block"}
+    train = replace(gang(count=2, constraints=APART), annotations=exclusive)
+    neighbour = replace(gang("neighbour", count=1), annotations={names.UNCONSTRAINED: "true"})
+    member = pod(neighbour, 0, host="b0-r0-h0")
+    cluster = Cluster(train, neighbour, pods=(member,))
+    cluster.stores.placements.replace([placement(neighbour, {"b0-r0-h0": 1})])
+    cluster.view.refresh()
+    assert racks(cluster.hosts(train)) == ["b1-r0", "b1-r1"]
+    cluster.stores.pods.apply("ADDED", other("web", "b1-r0-h0", app="web"))
+    cluster.view.refresh()
+    outcome = cluster.plan(train)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason in ("PodConstraints", "ExclusiveDomains"), outcome
+    assert "needs room for 2 pods" in outcome.message
