@@ -14,6 +14,7 @@ import click
 from engine.policy.model import Policy, PolicyError, parse_policy
 from webhook.admission.budget import REVIEW_CPU
 from webhook.commands.completion import VARIABLE, completion
+from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
 from webhook.commands.topology import topology
@@ -22,7 +23,9 @@ from webhook.service.settings import Settings, SettingsError, own_identity, own_
 
 if TYPE_CHECKING:
     from engine.topology.topology import Topology
+    from webhook.queries.subject import Subject
     from webhook.snapshot.files import FileObject
+    from webhook.snapshot.snapshot import Snapshot
 
 
 MAX_POLICY_FILE = 2 * 1024 * 1024
@@ -75,7 +78,13 @@ def main() -> None:
     """Topology-aware gang placement for Kubernetes, beside the stock kube-scheduler."""
 
 
-for _command in (topology, gangs, fits, completion):
+def _submit(snapshot: Snapshot, files: Sequence[str], namespace: str) -> list[Subject]:
+    from webhook.simulate.unsubmitted import unsubmitted
+
+    return unsubmitted(snapshot, _objects(files), namespace=namespace)
+
+
+for _command in (topology, gangs, fits, explain_command(_submit), completion):
     main.add_command(_command)
 
 

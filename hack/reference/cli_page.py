@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
 from webhook.cli import main as topogate
-from webhook.queries.model import FitsAnswer, GangsAnswer, TopologiesAnswer
+from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
 
 HELP_COLUMNS: Final = 100
@@ -18,6 +18,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "topology show": TopologiesAnswer,
     "gangs": GangsAnswer,
     "fits": FitsAnswer,
+    "explain": ExplainAnswer,
 }
 _VERDICTS: Final[dict[Verdict, str]] = {
     "placed": "It would start now; `podSets[].assignment` says where.",
@@ -25,6 +26,16 @@ _VERDICTS: Final[dict[Verdict, str]] = {
     "never": "Larger than the topology can ever hold (`rejected` if the policy says `neverFits: deny`).",
     "rejected": "The API server would refuse it; `errors` says why.",
     "ignored": "Not managed: Topogate would not change it.",
+}
+_EXPLAINED: Final[dict[Explained, str]] = {
+    "placed": "It has slots; `pods` says where each pod is, and why one is late.",
+    "fits": "It waits, and the planner would place it now: the leader does so in its next pass.",
+    "waits": "Not now: `reason`, `message`, `inTheWay`, `ahead` and `waysOut` say why, and what would change it.",
+    "never": "Larger than the topology can ever hold.",
+    "refused": "Its request is wrong, or the policy does not allow it; `faults` has every error.",
+    "ignored": "Not managed; `message` says why.",
+    "finished": "It has ended.",
+    "orphaned": "A Placement whose workload does not exist any more.",
 }
 
 
@@ -69,6 +80,8 @@ def cli_page() -> str:
             "|---|---|",
             *(f"| `{key}` | {meaning} |" for key, meaning in _keys(model, "")),
         ]
+    lines += ["", "| verdict of explain | meaning |", "|---|---|"]
+    lines += [f"| `{verdict}` | {meaning} |" for verdict, meaning in _EXPLAINED.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -128,7 +128,7 @@ def answer_and_print(
                     fail(NOT_INSTALLED)
                 fresh = ask(snapshot)
                 if answer is None or _differs(answer, fresh):
-                    _print(fresh, snapshot, sections, printed, first=answer is None)
+                    _print(fresh, sections, printed, first=answer is None)
                 answer = fresh
             if not printed.watch:
                 assert answer is not None
@@ -142,7 +142,6 @@ def answer_and_print(
 
 def _print(
     answer: Answer,
-    snapshot: Snapshot,
     sections: Callable[[Answer], list[TextPart]],
     printed: Printed,
     *,
@@ -156,7 +155,7 @@ def _print(
     elif not first:
         click.echo()
     print_sections(sections(answer))
-    print_remarks(snapshot.remarks)
+    print_remarks(getattr(answer, "remarks", ()))
 
 
 def _differs(known: Answer, fresh: Answer) -> bool:

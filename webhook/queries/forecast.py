@@ -77,7 +77,7 @@ def endings(snapshot: Snapshot) -> list[Ending]:
         if pod.finished or not pod.spec.node_name or pod.key in of_gangs:
             continue
         if (end := _end_of(pod, ends)) is not None:
-            others.setdefault((max(end, snapshot.taken), _owner_label(pod)), []).append(pod)
+            others.setdefault((max(end, snapshot.taken), owner_label(pod)), []).append(pod)
     found += [Ending(at, name, tuple(pods)) for (at, name), pods in others.items()]
     return sorted(found, key=lambda one: (one.at, one.name))
 
@@ -125,6 +125,21 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
     return found
 
 
+@contextmanager
+def placed_first(view: ClusterState, plans: Sequence[tuple[Gang, Placed]]) -> Iterator[None]:
+    """Reserve the slots of gangs that are placed before another one; the state is afterwards as it was before."""
+    with _trial(view) as trial:
+        for gang, placed in plans:
+            trial.assume(gang, placed)
+        view.refresh()
+        yield
+
+
+def plan_now(snapshot: Snapshot, gang: Gang) -> Outcome:
+    """Return the outcome of a gang at the moment of the snapshot, as the leader would plan it."""
+    return _plan(snapshot.view, gang, at=snapshot.taken)
+
+
 def _plan(view: ClusterState, gang: Gang, *, at: float) -> Outcome:
     created = queued_at(gang.workload, gang.placement)
     return answer_in_view(view, gang, created=created, settled_before=view.settled_before(at))
@@ -142,7 +157,8 @@ def _end_of(pod: Pod, ends: Any) -> float | None:
     return end
 
 
-def _owner_label(pod: Pod) -> str:
+def owner_label(pod: Pod) -> str:
+    """Return the owner of a pod of no gang as `namespace/kind/name`; the pod itself without one."""
     kind, name = ("Pod", pod.name) if pod.owner is None else (pod.owner.kind, pod.owner.name)
     return f"{pod.namespace}/{workload_label(kind, name)}"
 

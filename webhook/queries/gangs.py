@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api.duration import timestamp
@@ -54,21 +54,34 @@ class WaitingGang:
 
 def gangs(snapshot: Snapshot, *, namespace: str | None = None) -> output.GangsAnswer:
     """Return the gangs of a namespace (None: of all), waiting ones in the order of the queue first."""
-    found = list(_managed(snapshot))
-    waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)])
-    positions = _positions(waiting)
-    queued = Counter(one.gang.request.topology for one in waiting if one.queues)
-    rows = [
-        _waiting_answer(snapshot, one, positions.get(one.gang.key), queued[one.gang.request.topology])
-        for one in waiting
-    ]
-    placed = sorted((gang for gang in found if not _waits(gang)), key=_order)
-    rows += [_answer(snapshot, gang) for gang in placed]
+    rows = gang_table(snapshot).rows.values()
     return output.GangsAnswer(
         taken_at=timestamp(snapshot.taken),
         gangs=tuple(row for row in rows if namespace in (None, row.namespace)),
         remarks=snapshot.remarks,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GangTable:
+    """The gangs of a cluster: `waiting` in the order of the queue, and a row for each gang."""
+
+    waiting: Sequence[WaitingGang]
+    rows: Mapping[GangKey, output.GangAnswer]
+
+
+def gang_table(snapshot: Snapshot) -> GangTable:
+    """Return all gangs, waiting ones in the order of the queue first."""
+    found = list(_managed(snapshot))
+    waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)])
+    positions = _positions(waiting)
+    queued = Counter(one.gang.request.topology for one in waiting if one.queues)
+    rows = {
+        one.gang.key: _waiting_answer(snapshot, one, positions.get(one.gang.key), queued[one.gang.request.topology])
+        for one in waiting
+    }
+    placed = sorted((gang for gang in found if not _waits(gang)), key=_order)
+    return GangTable(waiting, rows | {gang.key: _answer(snapshot, gang) for gang in placed})
 
 
 def queue_of(snapshot: Snapshot, waiting: list[Gang]) -> list[WaitingGang]:

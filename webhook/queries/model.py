@@ -5,6 +5,8 @@ Every key is always present; null stands for what is not known. `docs/reference/
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -189,4 +191,122 @@ class FitsAnswer(_Part):
     best: tuple[FitDomain, ...] = Field(description="The domains of the asked level with most room, at most ten.")
     levels: tuple[FitLevel, ...] = Field(description="What fits at each level, fine to coarse.")
     start: GangStart | None = Field(description="When it would fit later; null: now, or never on these hosts.")
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
+Explained = Literal["placed", "fits", "waits", "never", "refused", "ignored", "finished", "orphaned"]
+Change = Literal["level", "prefer", "pods", "toleration", "selector", "priority", "resume", "wait"]
+
+
+class AskedPods(_Part):
+    """The pods of one template, as they are asked for."""
+
+    pod_set: str = Field(description="Name of the pod set; `main` if the kind has one.")
+    pods: int = Field(description="Pods that run at a time.")
+    least: int = Field(description="Pods with which it starts.")
+    gpus: int = Field(description="GPUs of each pod.")
+    require: str | None = Field(description="Required level of its pods, or of the whole gang.")
+    prefer: str | None = Field(description="Preferred level of its pods, or of the whole gang.")
+
+
+class LevelRoom(_Part):
+    """What one level has for the pods of one template now."""
+
+    pod_set: str = Field(description="Name of the pod set.")
+    level: str | None = Field(description="Alias of the level; null: the whole topology.")
+    required: bool = Field(description="Whether this is the level that the pods require; without one the topology.")
+    needed: int = Field(description="Pods that have to fit into one domain.")
+    have: int = Field(description="Pods that fit into the best domain now.")
+    most: int = Field(description="Pods that fit into the largest domain without other pods, on usable hosts.")
+    domains: int = Field(description="Number of domains.")
+    best: tuple[FitDomain, ...] = Field(description="The domains with most room, at most three.")
+
+
+class Obstacle(_Part):
+    """Something that takes room, or keeps pods out, in the domain that is nearest to having room."""
+
+    kind: Literal["gang", "pods", "host"] = Field(
+        description="A gang, pods of no gang, or the state of hosts (cordoned, a taint, kept for a gang)."
+    )
+    name: str = Field(description="`namespace/kind/name` of what runs there, or the state of the hosts.")
+    hosts: tuple[str, ...] = Field(description="The hosts.")
+    ends: str | None = Field(description="When it ends at the latest, by its own deadline; null: not known.")
+
+
+class GangAhead(_Part):
+    """A gang that goes first."""
+
+    name: str = Field(description="`namespace/kind/name`.")
+    why: str = Field(description="Why it goes first.")
+    pods: int = Field(description="Its pods.")
+    priority: int = Field(description="Its priority.")
+    fits_now: bool | None = Field(description="Whether it would be placed now; null: not known.")
+
+
+class WayOut(_Part):
+    """A change with which the gang would start, as the planner answers it."""
+
+    change: Change = Field(description="What changes.")
+    text: str = Field(description="The change in words.")
+    result: str = Field(description="What the planner answers then.")
+    to: str | None = Field(description="The level, number of pods, taint or PriorityClass of the change; else null.")
+    command: str | None = Field(description="A command that makes the change; null where a new object is needed.")
+    by: str | None = Field(description="When it starts then: null for a wait without a known end.")
+
+
+class ExplainedPod(_Part):
+    """One pod of a gang with slots."""
+
+    pod_set: str = Field(description="Name of the pod set.")
+    rank: int | None = Field(description="Its rank; null without ranks.")
+    pod: str | None = Field(description="Name of the pod; null while it does not exist.")
+    host: str | None = Field(description="The host of its slot; null without a slot.")
+    domain: tuple[str, ...] = Field(description="Label values of the levels above the host.")
+    state: Literal["ready", "not ready", "not bound", "held", "ending", "missing"]
+    why: str = Field(description="Why it is not ready; empty if it is.")
+    devices: tuple[str, ...] = Field(description="Its devices, as `gpu 0-7`; empty where they are not known.")
+
+
+class PastEvent(_Part):
+    """Something that happened to the gang."""
+
+    at: str = Field(description="When it happened last.")
+    reason: str = Field(description="Reason of the Event, or what the Placement records.")
+    message: str
+    count: int = Field(description="How often it happened.")
+
+
+class ExplainedGang(_Part):
+    """One gang, pod or workload."""
+
+    namespace: str
+    kind: str
+    name: str
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    verdict: Explained = Field(description="The state now; see below.")
+    reason: str = Field(description="Reason code; empty where nothing is wrong.")
+    message: str = Field(description="The state as a sentence, with numbers.")
+    until: str | None = Field(description="What ends the wait; null: it does not wait.")
+    faults: tuple[str, ...] = Field(description="The errors in its request, each with its path.")
+    gang: GangAnswer | None = Field(description="The row of `topogate gangs`; null if it is not managed.")
+    asks: tuple[AskedPods, ...] = Field(description="The request as it is understood.")
+    levels: tuple[LevelRoom, ...] = Field(description="Of a waiting gang: coarse to fine, the whole topology first.")
+    near: tuple[str, ...] | None = Field(description="The path of the domain that `in_the_way` is about.")
+    in_the_way: tuple[Obstacle, ...] = Field(description="What takes room in that domain.")
+    nodes: dict[str, int] = Field(description="Nodes of the topology by state; they add up to all of them.")
+    order: str | None = Field(description="Order of the queue by the policy; null: it does not wait.")
+    ahead: tuple[GangAhead, ...] = Field(description="The gangs that go first, at most ten.")
+    ahead_count: int | None = Field(description="The number of all gangs that go first; null: not known.")
+    ways_out: tuple[WayOut, ...] = Field(description="Changes with which it would start.")
+    revision: int | None = Field(description="Revision of its assignment; null without slots.")
+    proven: bool | None = Field(description="Whether no plan uses fewer domains; null: not known.")
+    pods: tuple[ExplainedPod, ...] = Field(description="Of a gang with slots, in the order of their ranks.")
+    history: tuple[PastEvent, ...] = Field(description="Oldest first, at most twelve.")
+
+
+class ExplainAnswer(_Part):
+    """The answer of `topogate explain`."""
+
+    taken_at: str = Field(description="When the cluster was read.")
+    gangs: tuple[ExplainedGang, ...] = Field(description="One for every gang of the object.")
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")

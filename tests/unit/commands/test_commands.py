@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.support.fake_api import Answer, FakeApi, Stall
-from tests.support.simulation import pod
+from tests.support.simulation import job, pod
 from tests.unit.commands.conftest import Topogate, forbid, put
 from webhook.cli import INTERRUPTED, main
 from webhook.commands import asking
@@ -81,9 +81,83 @@ def test_fits_ends_with_a_status_for_scripts(topogate: Topogate) -> None:
     assert json.loads(topogate("fits", "-n", "4", "--require", "rack", "-o", "json").stdout)["fits"] is False
 
 
+def test_explain_ends_with_a_status_for_scripts(topogate: Topogate) -> None:
+    waits = topogate("explain", "job/wide")
+    assert (waits.exit_code, waits.stderr) == (1, "")
+    assert waits.stdout.splitlines()[0] == "Job alice/wide: waits: Fragmented"
+    assert "kubectl annotate -n alice job/wide topogate.dev/require-topology=block --overwrite" in waits.stdout
+    for name in ("job/small", "job/train", "pod/train-1", "placement/job-train"):
+        assert topogate("explain", name).exit_code == 0, name
+    assert topogate("explain", "job/later", "-n", "bob").exit_code == 1
+    assert topogate("explain", "job/fill", "-n", "others").exit_code == 0
+
+
+def test_explain_as_data(topogate: Topogate) -> None:
+    found = json.loads(topogate("explain", "job/wide", "-o", "json").stdout)
+    assert found["gangs"][0]["verdict"] == "waits"
+    assert yaml.safe_load(topogate("explain", "job/wide", "-o", "yaml").stdout)["gangs"] == found["gangs"]
+
+
+def test_explain_tells_the_events_or_that_they_cannot_be_read(server: FakeApi, topogate: Topogate) -> None:
+    """Those about the workload and its Placement, by the server's own selector."""
+    server.put(
+        "/apis/events.k8s.io/v1/namespaces/alice/events/one",
+        regarding={"kind": "Job", "name": "wide"},
+        reason="Fragmented",
+        note="needs 4 hosts",
+        eventTime="2026-01-01T00:11:00.123456Z",
+        series={"count": 7, "lastObservedTime": "2026-01-01T00:12:00.123456Z"},
+    )
+    done = topogate("explain", "job/wide")
+    assert ["2026-01-01T00:12:00Z", "Fragmented", "needs", "4", "hosts", "7"] in [
+        line.split() for line in done.stdout.splitlines()
+    ]
+    asked = [one.query for one in server.requests if one.path.endswith("/namespaces/alice/events")]
+    assert [one["fieldSelector"] for one in asked] == ["regarding.name=wide", "regarding.name=job-wide"]
+    forbid(server, "events")
+    missed = topogate("explain", "job/wide")
+    assert missed.exit_code == 1
+    assert missed.stderr == (
+        "topogate: events of namespace alice cannot be read: the history is that of the Placement\n"
+    )
+
+
+def test_explain_a_file_that_is_not_submitted(server: FakeApi, topogate: Topogate, tmp_path: Path) -> None:
+    """Admitted and planned beside what is there; nothing is sent but reads."""
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(job("fresh", 2, {"require": "rack"})))
+    done = topogate("explain", "-f", str(path))
+    assert done.stdout.splitlines()[0] == "Job alice/fresh: waits, but fits now" or done.exit_code == 1
+    assert {one.method for one in server.requests} == {"GET"}
+    path.write_text(json.dumps(job("fresh", 2, {"require": "rak"})))
+    refused = topogate("explain", "-f", str(path))
+    assert refused.exit_code == 1
+    assert refused.stdout.startswith("Job alice/fresh: refused: UnknownLevel\n")
+    path.write_text("{")
+    assert topogate("explain", "-f", str(path)).exit_code == 2
+    assert topogate("explain", "-f", str(tmp_path / "none.yaml")).exit_code == 2
+
+
+def test_a_tenant_is_told_what_explain_does_not_know(server: FakeApi, topogate: Topogate) -> None:
+    forbid(server, "nodes", "resourcequotas", "topogate-policy", "events")
+    forbid(server, "pods", "jobs", "placements", except_in="alice")
+    done = topogate("explain", "job/wide")
+    assert done.exit_code == 1
+    assert "as the leader last wrote: old" in done.stdout
+    assert "topogate: pods of namespaces other than alice cannot be read: free capacity is not known" in done.stderr
+    other = topogate("explain", "job/later", "-n", "carol")
+    assert (other.exit_code, other.stdout) == (2, "")
+    assert 'job "later" in namespace "carol" is not known: jobs' in other.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (("explain",), "topogate: name one object as KIND/NAME, or files with -f\n"),
+        (("explain", "job/wide", "-f", "x.yaml"), "topogate: name one object as KIND/NAME, or files with -f\n"),
+        (("explain", "-f", "-", "-f", "-"), "topogate: standard input (-) can be read only once\n"),
+        (("explain", "wide"), 'topogate: "wide" is not KIND/NAME, as job/train'),
+        (("explain", "job/wyde"), 'topogate: no job "wyde" in namespace "alice"; did you mean "wide"?\n'),
         (("topology", "show", "--topology", "ib"), 'topogate: no topology "ib"; there are: default\n'),
         (("topology", "show", "--level", "rak"), 'topogate: no level "rak"; there are: block, rack, host\n'),
         (("topology", "show", "--gpus", "-1"), "topogate: Invalid value for '--gpus': -1 is not in the range"),

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from tests.support.pages import pages
 from tests.support.snapshots import cluster_of_the_pages, snapshot
 from webhook.cli import main
-from webhook.commands import fits, gangs, topology
+from webhook.commands import explain, fits, gangs, topology
 
-COMMANDS = ("topogate topology show", "topogate gangs", "topogate fits")
+COMMANDS = ("topogate topology show", "topogate gangs", "topogate fits", "topogate explain")
 SHOWN = [
     (page.name, block.text.splitlines()[0].removeprefix("$ "), "\n".join(block.text.splitlines()[1:]))
     for page in pages().values()
@@ -30,11 +30,12 @@ def test_every_command_is_shown() -> None:
 @pytest.mark.parametrize(("page", "line", "output"), SHOWN, ids=lambda value: str(value)[:60])
 def test_what_a_page_shows_is_printed(page: str, line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the cluster of the pages, half past midnight, in the namespace alice."""
-    modules: tuple[ModuleType, ...] = (fits, gangs, topology)
+    modules: tuple[ModuleType, ...] = (explain, fits, gangs, topology)
     found = snapshot(cluster_of_the_pages())
     for module in modules:
         monkeypatch.setattr(module, "caller_of", lambda _cluster: SimpleNamespace(namespace="alice"))
         monkeypatch.setattr(module, "reading", lambda *_args, **_options: found)
+    monkeypatch.setattr(explain, "past_events", lambda *_args: ([], None))
     done = CliRunner().invoke(main, shlex.split(line)[1:], prog_name="topogate")
     assert done.exception is None or isinstance(done.exception, SystemExit), page
     shown = re.sub(r"policy [0-9a-f]{12}", "policy HASH", done.stdout)  # any new field changes it

@@ -1,0 +1,380 @@
+"""Explanations: waiting gangs with what is in the way and ways out, placed ones with their pods, what is left alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from engine.api import names
+from tests.support.golden import golden
+from tests.support.simulation import Json, grid, job, objects, pod, policy_map, priority_class
+from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
+from tests.unit.queries.test_topologies import printed
+from webhook.queries.explain import Events, explain
+from webhook.queries.explain_text import explain_text
+from webhook.queries.model import ExplainAnswer, ExplainedGang, PastEvent
+from webhook.queries.subject import SubjectProblem, subject_of
+from webhook.simulate.unsubmitted import unsubmitted
+from webhook.snapshot.files import FileProblem
+from webhook.snapshot.snapshot import Snapshot, Unread
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "explain.schema.json").read_text())
+
+
+def about(found: Snapshot, name: str, *, namespace: str = "alice", events: Events | None = None) -> ExplainAnswer:
+    answer = explain(found, [subject_of(found, name, namespace=namespace)], events=events)
+    jsonschema.validate(json.loads(answer.model_dump_json(by_alias=True)), SCHEMA)
+    return answer
+
+
+def one(cluster: list[Json], name: str, *, namespace: str = "alice") -> ExplainedGang:
+    (found,) = about(snapshot(cluster), name, namespace=namespace).gangs
+    return found
+
+
+def of_files(cluster: list[Json], *files: Json) -> ExplainAnswer:
+    found = snapshot(cluster)
+    answer = explain(found, unsubmitted(found, objects(files, name="train.yaml"), namespace="alice"))
+    jsonschema.validate(json.loads(answer.model_dump_json(by_alias=True)), SCHEMA)
+    return answer
+
+
+def text(answer: ExplainAnswer, *, wide: bool = False) -> str:
+    return printed(explain_text(answer, wide=wide))
+
+
+def tainted() -> list[Json]:
+    """One rack of two hosts, one of them tainted, the other one cordoned for nobody."""
+    nodes = grid(1, 1, 2)
+    nodes[0]["spec"]["taints"] = [{"key": "team", "effect": "NoSchedule"}]
+    return nodes
+
+
+def template(workload: Json, **fields: Any) -> Json:
+    workload["spec"]["template"]["spec"] |= fields
+    return workload
+
+
+def broken() -> list[Json]:
+    """A gang of five: ready, crashing, refused by the scheduler, held, and one that does not exist; with devices."""
+    hosts = {f"b0-r0-h{number}": ("b0/b0-r0", 1) for number in range(5)}
+    made = placed("train", hosts, bound=4, proven=False, readyAt="2026-01-01T00:02:00Z")
+    slots = made[1]["spec"]["assignment"]["podSets"][0]["slots"]
+    for slot in slots[:2]:
+        slot["devices"] = [[{"type": "gpu", "minor": minor, "core": 100} for minor in range(8)]]
+    crashing, refused, held = made[3], made[4], made[5]
+    crashing["status"] |= {
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:10:00Z"}],
+        "containerStatuses": [
+            {
+                "name": "main",
+                "ready": False,
+                "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+            }
+        ],
+    }
+    for late in (refused, held):
+        late["spec"].pop("nodeName")
+        late["status"]["phase"] = "Pending"
+    refused["spec"]["affinity"] = pinned("b0-r0-h2")
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "volume not bound"}
+    refused["status"]["conditions"] = [why]
+    held["spec"]["schedulingGates"] = [{"name": names.GATE}]
+    return [*grid(1, 1, 6), *made]
+
+
+def pinned(host: str) -> Json:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def test_what_people_read() -> None:
+    """One text for every kind of answer."""
+    busy = busy_cluster()
+    tenant = replace(snapshot(busy), unread=(Unread("pods", except_in="alice"),))
+    kueue = job("queued", 2, {"require": "rack"})
+    kueue["metadata"] |= {"namespace": "alice", "uid": "queued", "labels": {names.KUEUE_QUEUE: "main"}}
+    other = template(waits("other", 2, {"require": "rack"}), schedulerName="default-schedular")
+    wrong = waits("wrong", 2, {"require": "rak"})
+    suspended = waits("mine", 2, {"require": "rack"})
+    del suspended["metadata"]["annotations"][names.HELD_BY]
+    orphan = pod("lost-0", "", ownerReferences=[{"apiVersion": "batch/v1", "kind": "Job", "name": "lost", "uid": "l"}])
+    orphan["metadata"] |= {"namespace": "alice", "uid": "lost-0"}
+    orphan["metadata"]["ownerReferences"][0]["controller"] = True
+    orphan["spec"] = {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.GATE}]}
+    old = job("old", 2, {"require": "rack"})
+    old["metadata"] |= {"namespace": "alice", "uid": "old"}
+    more = [*busy, kueue, other, wrong, suspended, orphan, old, waiting_placement("gone")]
+    observe = [*busy, policy_map("mode: observe\n")]
+    kept = [
+        *grid(1, 1, 3),
+        *runs("fill", ["b0-r0-h0"]),
+        waits("first", 3, {"require": "rack"}),
+        waiting_placement("first", kept=["b0-r0-h1", "b0-r0-h2"]),
+    ]
+    golden(
+        "explain",
+        {
+            "it waits, and other levels or fewer pods would do": text(about(snapshot(busy), "job/wide")),
+            "the same with all hosts": text(about(snapshot(busy), "job/wide"), wide=True),
+            "others go first": text(about(snapshot(busy), "job/later", namespace="bob")),
+            "it fits now": text(about(snapshot(busy), "jobs.batch/small")),
+            "it never fits": text(about(snapshot(busy), "job/huge")),
+            "it runs, a pod is missing": text(about(snapshot(busy), "Job/train")),
+            "pods that are late": text(about(snapshot(broken()), "job/train")),
+            "one of its pods": text(about(snapshot(broken()), "pod/train-1")),
+            "by its Placement": text(about(snapshot(busy), "placement/job-train")),
+            "a taint is in the way": text(about(snapshot([*tainted(), waits("w", 2, {"require": "rack"})]), "job/w")),
+            "hosts are kept for another gang": text(
+                about(snapshot([*kept, waits("next", 2, {"require": "rack"}, minute=20)]), "job/next")
+            ),
+            "pods of other namespaces cannot be read": text(about(tenant, "job/wide")),
+            "no request": text(about(snapshot(busy), "job/fill", namespace="others")),
+            "a pod without a request": text(about(snapshot(busy), "pod/fill-0", namespace="others")),
+            "another scheduler": text(about(snapshot(more), "job/other")),
+            "Kueue": text(about(snapshot(more), "job/queued")),
+            "a request that the policy does not allow": text(about(snapshot(more), "job/wrong")),
+            "suspended by its user": text(about(snapshot(more), "job/mine")),
+            "a Placement without its workload": text(about(snapshot(more), "placement/job-gone")),
+            "a held pod without its owner": text(about(snapshot(more), "pod/lost-0")),
+            "older than its request": text(about(snapshot(more), "job/old")),
+            "mode observe": text(about(snapshot(observe), "job/wide")),
+            "a file": text(of_files(busy, job("fresh", 3, {"require": "rack"}))),
+            "a file that would be refused": text(of_files(busy, job("fresh", 3, {"require": "rak"}))),
+            "a file without a request": text(of_files(busy, job("fresh", 3))),
+        },
+    )
+
+
+def test_every_level_has_needed_have_and_best() -> None:
+    wide = one(busy_cluster(), "job/wide")
+    assert (wide.verdict, wide.reason) == ("waits", "Fragmented")
+    assert [(level.level, level.needed, level.have, level.most, level.domains) for level in wide.levels] == [
+        (None, 4, 6, 15, 1),
+        ("block", 4, 4, 8, 2),
+        ("rack", 4, 2, 4, 4),
+        ("host", 4, 1, 1, 16),
+    ]
+    assert [level.level for level in wide.levels if level.required] == ["rack"]
+    assert next((best.path, best.pods) for best in wide.levels[2].best) == (("b1", "b1-r0"), 2)
+    assert sum(wide.nodes.values()) == 17
+    assert wide.near == ("b1", "b1-r1")  # b1-r0 has as much room, but with its cordoned host never enough
+    assert [(found.kind, found.name, found.hosts) for found in wide.in_the_way] == [
+        ("pods", "others/job/endless", ("b1-r1-h0", "b1-r1-h1"))
+    ]
+
+
+def test_what_is_in_the_way_ends_when_it_says() -> None:
+    cluster = [*grid(1, 1, 2), *runs("fill", ["b0-r0-h0"], deadline=3600), waits("w", 2, {"require": "rack"})]
+    found = one(cluster, "job/w")
+    assert [(item.name, item.ends) for item in found.in_the_way] == [("others/job/fill", "2026-01-01T01:00:00Z")]
+    assert [(way.change, way.by) for way in found.ways_out if way.change == "wait"] == [
+        ("wait", "2026-01-01T01:00:00Z")
+    ]
+
+
+def test_a_gang_with_reserved_slots_is_in_the_way() -> None:
+    cluster = [
+        *grid(1, 1, 2),
+        *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=0),
+        waits("w", 2, {"require": "rack"}),
+    ]
+    assert [(item.kind, item.name) for item in one(cluster, "job/w").in_the_way] == [("gang", "alice/job/train")]
+
+
+def test_those_ahead_that_fit_take_their_room_first() -> None:
+    """Levels, ways out and outcome agree: what goes to the gangs ahead is not there for this one."""
+    cluster = [*grid(1, 2, 2), waits("a", 2, {"require": "rack"}), waits("b", 3, {"require": "block"}, minute=20)]
+    found = one(cluster, "job/b")
+    assert [(item.name, item.why, item.fits_now) for item in found.ahead] == [
+        ("alice/job/a", "it has waited longer", True)
+    ]
+    assert next(level.have for level in found.levels if level.required) == 2
+    assert [way.to for way in found.ways_out if way.change == "pods"] == ["2"]
+
+
+def test_a_priority_that_would_go_first() -> None:
+    cluster = [
+        *grid(1, 1, 2),
+        priority_class("low", 10),
+        priority_class("high", 1000),
+        template(waits("a", 2, {"require": "rack"}), priorityClassName="low"),
+        waits("b", 2, {"require": "rack"}, minute=20),
+    ]
+    found = one(cluster, "job/b")
+    assert [(item.name, item.why) for item in found.ahead] == [("alice/job/a", "priority 10 is higher than 0")]
+    assert [(way.change, way.to) for way in found.ways_out][:1] == [("priority", "high")]
+    assert one(cluster, "job/a").verdict == "fits"
+
+
+def test_a_selector_that_shuts_it_out() -> None:
+    found = one([*grid(1, 1, 2), template(waits("w", 2, {"require": "rack"}), nodeSelector={"disk": "ssd"})], "job/w")
+    assert found.reason == "NodesExcluded"
+    assert [way.change for way in found.ways_out] == ["selector", "wait"]
+
+
+def test_no_way_out_that_the_policy_forbids() -> None:
+    """A coarser level that its namespace may not name is not told."""
+    rule = "namespaces:\n  rules:\n  - namespaces: [alice]\n    levels: [rack, host]\n"
+    asks = waits("wide", 4, {"require": "rack"})
+    cluster = [item for item in busy_cluster() if item["metadata"]["name"] not in ("wide", "job-wide")]
+    found = one([*cluster, asks, policy_map(rule)], "job/wide")
+    assert found.verdict == "waits"
+    assert "level" not in {way.change for way in found.ways_out}
+
+
+def test_a_request_of_the_template_has_no_command() -> None:
+    """A template is not annotated by a command, and another dialect keeps its own key."""
+    asks = waits("w", 3, {})
+    asks["spec"]["template"]["metadata"] = {
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": "cloud.provider.com/topology-rack"}
+    }
+    found = one([*grid(1, 2, 2), asks], "job/w")
+    ways = {way.change: way for way in found.ways_out}
+    assert ways["level"].to == "block"
+    assert ways["level"].command is None
+
+
+def test_a_gang_that_was_given_up_is_not_said_to_fit() -> None:
+    status = {"reason": "StartLimitExceeded", "message": "5 starts in a row have failed"}
+    cluster = [*grid(1, 1, 2), waits("w", 2, {"require": "rack"}), waiting_placement("w", **status)]
+    found = one(cluster, "job/w")
+    assert (found.verdict, found.reason, found.message) == ("waits", "StartLimitExceeded", status["message"])
+    assert found.until == "the user changes its request, or resumes it"
+
+
+def test_a_suspended_gang_would_start_when_it_is_resumed() -> None:
+    asks = waits("w", 2, {"require": "rack"})
+    del asks["metadata"]["annotations"][names.HELD_BY]
+    found = one([*grid(1, 1, 2), asks], "job/w")
+    (way,) = found.ways_out
+    assert (found.reason, way.change) == ("Suspended", "resume")
+    assert way.result.startswith("starts now: 2 pods")
+    assert way.command == 'kubectl patch -n alice job/w --type=merge -p \'{"spec":{"suspend":false}}\''
+
+
+def test_pods_with_rank_devices_and_why() -> None:
+    found = one(broken(), "job/train")
+    assert (found.verdict, found.revision, found.proven) == ("placed", 1, False)
+    assert [(item.rank, item.pod, item.state) for item in found.pods] == [
+        (0, "train-0", "ready"),
+        (1, "train-1", "not ready"),
+        (2, "train-2", "not bound"),
+        (3, "train-3", "held"),
+        (4, None, "missing"),
+    ]
+    assert [item.devices for item in found.pods[:2]] == [("gpu 0-7",), ("gpu 0-7",)]
+    assert "CrashLoopBackOff" in found.pods[1].why
+    assert found.pods[2].why == "volume not bound"
+    assert [past.reason for past in found.history] == ["Created", "Ready"]
+
+
+def test_members_of_a_pod_group_are_explained_together() -> None:
+    asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
+    first, second = waits("first", 2, asks), waits("second", 2, asks, minute=11)
+    alone = one([*grid(1, 1, 2), first], "job/first")
+    assert (alone.reason, alone.message) == ("WaitingForMembers", "2 of 4 pods of pod group g exist")
+    narrow = one([*grid(1, 1, 2), first, second], "job/second")
+    assert narrow.verdict == "waits"
+    assert narrow.message.startswith("4 pods of pod group g start together")
+    assert one([*grid(1, 1, 4), first, second], "job/second").verdict == "fits"
+
+
+def test_the_history_has_events() -> None:
+    asked: list[object] = []
+
+    def events(namespace: str, about: Any) -> tuple[list[PastEvent], str | None]:
+        asked.append((namespace, list(about)))
+        return [PastEvent(at="2026-01-01T00:12:00Z", reason="Fragmented", message="waits", count=3)], "not all"
+
+    answer = about(snapshot(busy_cluster()), "job/wide", events=events)
+    assert asked == [("alice", ["wide", "job-wide"])]
+    assert [(past.reason, past.count) for past in answer.gangs[0].history] == [
+        ("Created", 1),
+        ("WaitingSince", 1),
+        ("Fragmented", 3),
+    ]
+    assert answer.remarks[-1] == "not all"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("train", '"train" is not KIND/NAME, as job/train'),
+        ("job/", '"job/" is not KIND/NAME'),
+        ("job/a/b", '"job/a/b" is not KIND/NAME'),
+        ("job/trains", 'no job "trains" in namespace "alice"; did you mean "train"?'),
+        ("pod/train-7", 'no pod "train-7" in namespace "alice"; did you mean "train-1"?'),
+        ("placement/x", 'no placement "x" in namespace "alice"'),
+        ("jobb/train", 'no kind "jobb" among those that are placed'),
+        ("cronjob/nightly", "a CronJob is placed through the objects that it creates"),
+        ("job/\x1b[2J", 'no job "\\x1b[2J" in namespace "alice"'),
+    ],
+)
+def test_a_name_of_nothing(name: str, message: str) -> None:
+    with pytest.raises(SubjectProblem) as caught:
+        about(snapshot(busy_cluster()), name)
+    assert str(caught.value).startswith(message)
+
+
+def test_what_may_not_be_read_is_said_and_not_called_missing() -> None:
+    found = replace(snapshot(busy_cluster()), unread=(Unread("jobs"),))
+    with pytest.raises(SubjectProblem, match="is not known: jobs cannot be read"):
+        about(found, "job/nothing")
+
+
+def test_files_queue_in_their_order_and_change_nothing_else() -> None:
+    answer = of_files(grid(1, 1, 3), job("b", 2, {"require": "rack"}), job("a", 2, {"require": "rack"}))
+    assert [(found.name, found.verdict) for found in answer.gangs] == [("b", "fits"), ("a", "waits")]
+    assert [item.name for item in answer.gangs[1].ahead] == ["alice/job/b"]
+    assert {way.command for way in answer.gangs[1].ways_out} == {None}
+    assert answer.gangs[1].history == ()
+
+
+def test_files_of_every_sort() -> None:
+    """Plain pods make one gang, a CronJob is explained by its Job, an unknown kind with a request would be refused."""
+    asks = {names.GANG_NAME: "pair", names.GANG_SIZE: "2", names.REQUIRE: "rack"}
+    pair = [pod(f"pair-{number}", "", annotations=asks) for number in range(2)]
+    for item in pair:
+        item["spec"].pop("nodeName")
+        item.pop("status")
+        item["metadata"].pop("namespace")
+    made = job("x", 2, {"require": "rack"})
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "@daily", "jobTemplate": {"metadata": made["metadata"], "spec": made["spec"]}},
+    }
+    bench = {
+        "apiVersion": "example.com/v1",
+        "kind": "Bench",
+        "metadata": {"name": "b", "annotations": {names.REQUIRE: "rack"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "m"}]}}},
+    }
+    answer = of_files(grid(1, 1, 4), *pair, cron, bench)
+    assert [(found.kind, found.verdict) for found in answer.gangs] == [
+        ("Pod", "fits"),
+        ("Job", "fits"),
+        ("Bench", "refused"),
+    ]
+
+
+def test_a_file_of_an_object_that_exists() -> None:
+    again = job("train", 3, {"require": "rack"})
+    with pytest.raises(FileProblem, match="job/train is in the cluster already: explain job/train -n alice"):
+        of_files(busy_cluster(), again)
+
+
+def test_text_of_people_moves_no_cursor() -> None:
+    evil = waits("w", 2, {"require": "rack"})
+    evil["metadata"]["annotations"][names.REQUIRE] = "ra\x1b[2Jck"
+    found = one([*grid(1, 1, 2), evil], "job/w")
+    assert found.verdict == "refused"
+    assert "\x1b" not in found.message

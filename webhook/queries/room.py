@@ -1,0 +1,224 @@
+"""What the pods of a gang find on each host and level now, and what is in the way where they nearly fit.
+
+Counted as the planner counts: hosts that are kept for others, have just joined or are barred by other gangs and pods
+have no room, whatever is free on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from engine.api.duration import timestamp
+from engine.api.names import AUTO
+from engine.api.placement import PodSetRequest, kept_hosts
+from engine.api.pod import Shape
+from engine.capacity.capacity import SlotCounts
+from engine.gang.gang import Gang
+from engine.gang.key import is_gang_key
+from engine.planner.plan import domain_slots
+from engine.planner.tree import Ints64
+from engine.resources.shape import JUST_JOINED, KEPT_FOR_OTHERS
+from engine.scheduler.precedence import precedence_of, queued_at
+from engine.scheduler.schedule import kept_assignment
+from engine.scheduler.separation import barred_hosts, rules_for
+from engine.scheduler.shortfall import IN_USE, full, without_devices
+from engine.topology.topology import Topology
+from webhook.queries import model as output
+from webhook.queries.forecast import endings, owner_label
+from webhook.queries.names import gang_label
+from webhook.snapshot.snapshot import Snapshot
+
+WITH_ROOM: Final = "with room"
+_DEVICES_SHORT: Final = "with too few free GPUs or devices"
+_MOST_BEST: Final = 3
+_MOST_OBSTACLES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PodRoom:
+    """The slots for pods of one template on the hosts of a topology, in the order of its tree.
+
+    `free`: now; `empty`: without other pods, on hosts that take the pods at all; `states`: why a host has no room, ""
+    where it has.
+    """
+
+    ask: PodSetRequest
+    topology: Topology
+    free: Ints64
+    empty: Ints64
+    states: Sequence[str]
+
+    @property
+    def needed(self) -> int:
+        """The pods that must fit into one domain."""
+        return max(1, min(self.ask.count, self.ask.min_available))
+
+    def sums(self, slots: Ints64, level: int) -> Ints64:
+        """Return the slots of every domain of a level (-1: the topology), whole slices alone."""
+        return domain_slots(self.topology.tree, slots, level, self.topology.slices(self.ask.slices))
+
+    def nodes(self) -> dict[str, int]:
+        """Return the nodes of the topology by state, those with room first; they add up to all of them."""
+        counts = Counter(state or WITH_ROOM for state in self.states)
+        counts.update(self.topology.outside.values())
+        return dict(sorted(counts.items(), key=lambda one: (one[0] != WITH_ROOM, -one[1], one[0])))
+
+
+def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
+    """Return the room for the pods of each template of a gang; none where its levels are not known."""
+    view = snapshot.view
+    topology = view.topologies.get(gang.request.topology or "")
+    if topology is None or topology.waits or not len(topology.tree.hosts):
+        return []
+    kept = {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept_assignment(gang).items()}
+    words = dict.fromkeys(view.capacity.unsettled(view.settled_before(snapshot.taken)), JUST_JOINED)
+    created = queued_at(gang.workload, gang.placement)
+    for nomination in precedence_of(view, gang, created=created).nominations:
+        words |= dict.fromkeys(nomination.hosts, KEPT_FOR_OTHERS)
+    barred = dict(barred_hosts(view, gang, gang.request.separation, topology))
+    rules = rules_for(view, gang, topology, kept=kept)
+    found = []
+    for ask in gang.request.pod_sets:
+        closed = barred | dict(rules.barred_for(ask.name)) if rules is not None else barred
+        states = {topology.tree.index[host]: why for host, why in words.items() if host in topology.tree.index}
+        for why, hosts in closed.items():
+            for place in np.flatnonzero(hosts).tolist():
+                states.setdefault(place, why)
+        found.append(_room(snapshot, ask, gang.shapes[ask.name], topology, states))
+    return found
+
+
+def _room(snapshot: Snapshot, ask: PodSetRequest, shape: Shape, topology: Topology, closed: dict[int, str]) -> PodRoom:
+    capacity = snapshot.view.capacity
+    counted = capacity.count(shape, topology)
+    free = counted.free.copy()
+    free[list(closed)] = 0
+    reasons = capacity.reasons(shape, topology)
+    by_numbers = without_devices(shape, topology, capacity, counted)
+    states = [
+        reason or closed.get(place) or _used(snapshot, shape, topology, place, (counted, by_numbers))
+        for place, reason in enumerate(reasons)
+    ]
+    return PodRoom(ask, topology, free, counted.empty, states)
+
+
+def _used(
+    snapshot: Snapshot, shape: Shape, topology: Topology, place: int, slots: tuple[SlotCounts, SlotCounts]
+) -> str:
+    """Return why an eligible host has no room, "" where it has; `slots`: with and without regard to devices."""
+    counted, by_numbers = slots
+    if counted.free[place] > 0:
+        return ""
+    host, capacity = topology.tree.hosts[place], snapshot.view.capacity
+    return full(shape, host, place, capacity, counted=counted, by_numbers=by_numbers, devices_short=_DEVICES_SHORT)
+
+
+def required_level(gang: Gang, room: PodRoom) -> int | None:
+    """Return the index of the level that the pods of one template require; None without one."""
+    asked = room.ask.require or (gang.request.gang.require if gang.request.gang is not None else None)
+    topology = room.topology
+    if asked == AUTO:
+        lowest = topology.auto_level(room.ask.count, room.ask.slices, empty=room.empty)
+        return topology.allowed_level(lowest, gang.request.levels)
+    return topology.level_of(asked)
+
+
+def levels_of(gang: Gang, room: PodRoom) -> Iterator[output.LevelRoom]:
+    """Yield needed, have and the best domains of every level, the whole topology first."""
+    topology, required = room.topology, required_level(gang, room)
+    for level in range(-1, len(topology.levels)):
+        free, most = room.sums(room.free, level), room.sums(room.empty, level)
+        order = np.argsort(-free, kind="stable")[:_MOST_BEST].tolist() if level >= 0 else []
+        yield output.LevelRoom(
+            pod_set=room.ask.name,
+            level=topology.levels[level].name if level >= 0 else None,
+            required=level == (-1 if required is None else required),
+            needed=room.needed,
+            have=int(free.max(initial=0)),
+            most=int(most.max(initial=0)),
+            domains=len(free) if level >= 0 else 1,
+            best=tuple(
+                output.FitDomain(path=topology.tree.path(level, one), pods=int(free[one]))
+                for one in order
+                if free[one] > 0
+            ),
+        )
+
+
+def obstacles(
+    snapshot: Snapshot, gang: Gang, room: PodRoom
+) -> tuple[tuple[str, ...] | None, tuple[output.Obstacle, ...]]:
+    """Return the domain of the required level that is nearest to having room, and what takes room there.
+
+    Nearest: of those that hold the gang without other pods, else of all, the one with most room now. Its path is empty
+    for the whole topology.
+    """
+    topology, required = room.topology, required_level(gang, room)
+    level = -1 if required is None else required
+    free, empty = room.sums(room.free, level), room.sums(room.empty, level)
+    if not len(free):
+        return None, ()
+    best = int(np.lexsort((-free, empty < room.needed))[0])
+    path = topology.tree.path(level, best) if level >= 0 else ()
+    first, end = topology.tree.range(level, best) if level >= 0 else (0, len(topology.tree.hosts))
+    in_use = {topology.tree.hosts[place] for place in range(first, end) if _is_used(room, place)}
+    states: defaultdict[str, list[str]] = defaultdict(list)
+    for place in range(first, end):
+        host, why = topology.tree.hosts[place], room.states[place]
+        if why and host not in in_use:
+            states[_kept_for(snapshot, host) if why == KEPT_FOR_OTHERS else why].append(host)
+    found = [output.Obstacle(kind="host", name=why, hosts=tuple(hosts), ends=None) for why, hosts in states.items()]
+    found += _running(snapshot, gang, in_use)
+    found.sort(key=lambda one: (-len(one.hosts), one.name))
+    return path, tuple(found[:_MOST_OBSTACLES])
+
+
+def _is_used(room: PodRoom, place: int) -> bool:
+    """Return whether the pods of others are the reason why a host has less room than it could have."""
+    if room.states[place]:
+        return room.empty[place] > 0 and room.free[place] < room.empty[place] and room.states[place] in _USED
+    return bool(room.free[place] < room.empty[place])
+
+
+_USED: Final = frozenset({IN_USE, _DEVICES_SHORT})
+
+
+def _kept_for(snapshot: Snapshot, host: str) -> str:
+    for key, _, placement in snapshot.view.gangs.keeping():
+        if host in kept_hosts(placement.status):
+            return f"kept for {gang_label(snapshot.view, key)}"
+    return KEPT_FOR_OTHERS
+
+
+def _running(snapshot: Snapshot, gang: Gang, hosts: set[str]) -> Iterator[output.Obstacle]:
+    """Yield the gangs and the pods of no gang on some hosts, with their known ends."""
+    view = snapshot.view
+    of_gangs: defaultdict[str, set[str]] = defaultdict(set)
+    others: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in view.stores.pods.values():
+        if pod.finished or pod.spec.node_name not in hosts:
+            continue
+        key = view.gangs.gang_of(pod)
+        if key is not None and view.gangs.placed(key):
+            if key != gang.key:
+                of_gangs[gang_label(view, key)].add(pod.spec.node_name)
+        elif pod.owner is None or pod.owner.kind != "DaemonSet":
+            others[owner_label(pod)].add(pod.spec.node_name)
+    for of, host, _ in view.capacity.reservations():
+        if host in hosts and is_gang_key(of) and of != gang.key:
+            of_gangs[gang_label(view, of)].add(host)
+    ends = {one.name: one.at for one in endings(snapshot)}
+    for kind, held in (("gang", of_gangs), ("pods", others)):
+        for name, on in held.items():
+            at = ends.get(name)
+            yield output.Obstacle(
+                kind="gang" if kind == "gang" else "pods",
+                name=name,
+                hosts=tuple(sorted(on)),
+                ends=timestamp(at) if at is not None else None,
+            )

@@ -1,0 +1,127 @@
+"""Objects of files in a snapshot of a live cluster, as if they had been submitted: admitted, stored and waiting.
+
+Only the snapshot in memory is changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from engine.api.field import FieldError
+from engine.api.pod import Pod
+from engine.api.workload import Workload
+from engine.cluster import pods as cluster_pods
+from engine.cluster.wire import ProjectionError
+from engine.cluster.workloads import workload
+from engine.kinds.read import UnreadableWorkload
+from webhook.admission.objects import POD
+from webhook.handlers.unreadable import asks_anywhere
+from webhook.queries.names import workload_label
+from webhook.queries.subject import Subject, of_workload
+from webhook.simulate.entries import SubmittedWorkload, entries, made_by
+from webhook.simulate.reader import OfflineReader
+from webhook.simulate.submit import submit
+from webhook.snapshot.files import FileObject, FileProblem
+from webhook.snapshot.snapshot import Snapshot
+
+_UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "explain.topogate.dev")
+_APART: Final = 0.001  # seconds: objects of files queue in their order
+
+
+def unsubmitted(snapshot: Snapshot, objects: Iterable[FileObject], *, namespace: str) -> list[Subject]:
+    """Add the objects to the snapshot in their order; return what to explain, each gang once.
+
+    Raises FileProblem for files without a workload, and for an object that the cluster has already.
+    """
+    taken = entries(objects, snapshot.view, namespace=namespace)
+    found = [subject for entry in taken for subject in _submitted(snapshot, entry)]
+    pods = [subject.pod for subject in found if subject.pod is not None]
+    snapshot.view.refresh()
+    keys = {pod.key: snapshot.view.gangs.gang_of(pod) for pod in pods}
+    done: set[object] = set()
+    answers: list[Subject] = []
+    for subject in found:
+        key = keys.get(subject.pod.key) if subject.pod is not None else None
+        if key is not None and key in done:
+            continue  # another pod of the same gang
+        done.add(key)
+        gang = snapshot.view.gangs.get(key) if key is not None else None
+        answers.append(replace(subject, keys=(gang.key,), pod=None) if gang is not None else subject)
+    return answers
+
+
+def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject]:
+    view, one = snapshot.view, entry.one
+    who = (entry.key[2], one.kind, entry.key[3])
+    known = view.registry.find(one.group, one.kind, one.version)
+    if one.what != POD and known is None:
+        asks = asks_anywhere(entry.sent, view.policy.annotations.dialects)
+        if asks and view.policy.mode == "enforce":
+            yield Subject(sent=who, refused=(_UNSUPPORTED,))
+        else:
+            yield Subject(sent=who, ignored="PolicyOff" if asks else "NoTopologyRequested")
+        return
+
+    def projection(source: Any) -> Pod | Workload:
+        if one.what == POD or known is None:
+            return cluster_pods.pod(source, labels=view.policy.pod_labels)
+        return workload(source, entry=known, registry=view.registry)
+
+    if _left_alone(snapshot, entry, projection):
+        yield Subject(sent=who, ignored="NoTopologyRequested")
+        return
+    submitted = submit(one, entry.sent, OfflineReader(view), projection=projection)
+    if submitted.errors:
+        yield Subject(sent=who, refused=submitted.errors)
+        return
+    record = projection(msgspec.json.encode(submitted.stored))
+    uid, created = str(uuid.uuid5(_UIDS, "/".join(entry.key))), snapshot.taken + entry.serial * _APART
+    if isinstance(record, Pod):
+        _must_be_new(entry, view.stores.pods.get(record.key))
+        pod = replace(record, uid=uid, created=created)
+        view.stores.pods.apply("ADDED", pod)
+        yield Subject(pod=pod, sent=who)
+    elif record.handling == "hint":
+        for _, made in made_by(one, submitted.stored, view):
+            sent = made.decoded()
+            key = (made.group, made.kind, entry.key[2], str(sent["metadata"]["name"]))
+            yield from _submitted(snapshot, replace(entry, one=made, sent=sent, key=key))
+    else:
+        _must_be_new(entry, view.stores.workloads.get(record.key))
+        # The child that its controller would make does not exist, so the workload takes its place.
+        unit = "workload" if record.unit == "child" else record.unit
+        added = replace(record, uid=uid, created=created, unit=unit)
+        view.stores.workloads.apply("ADDED", added)
+        view.refresh()
+        yield replace(of_workload(view, added), sent=who)
+
+
+def _left_alone(snapshot: Snapshot, entry: SubmittedWorkload, projection: Callable[[Any], Pod | Workload]) -> bool:
+    """Return True for an object that cannot be read and requests nothing: it is not refused."""
+    try:
+        projection(msgspec.json.encode(entry.sent))
+    except UnreadableWorkload:
+        return not asks_anywhere(entry.sent, snapshot.view.policy.annotations.dialects)
+    except ProjectionError:
+        pass
+    return False
+
+
+def _must_be_new(entry: SubmittedWorkload, known: object | None) -> None:
+    if known is not None:
+        what = workload_label(entry.one.kind, entry.key[3])
+        raise FileProblem(f"{entry.one.where}: {what} is in the cluster already: explain {what} -n {entry.key[2]}")
+
+
+_UNSUPPORTED: Final = FieldError(
+    field="kind",
+    kind="Unsupported value",
+    value=None,
+    reason="UnsupportedKind",
+    message="not a kind that can be placed; add it to the policy's kinds, or remove the annotation",
+)
