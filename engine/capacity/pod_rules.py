@@ -94,6 +94,12 @@ class PodRules:
         """True when the pods of the gang may not be placed independently of each other."""
         return bool(self.caps or self.together or self.apart)
 
+    @property
+    def among_pod_sets(self) -> bool:
+        """True when pods of several pod sets may not be placed independently of each other: a plan may be missed."""
+        shared = (*(cap.pod_sets for cap in self.caps), *(rule.pod_sets for rule in self.together))
+        return bool(self.apart) or any(len(pod_sets) > 1 for pod_sets in shared)
+
     def ways(
         self, name: str, tree: Tree, slots: Ints64, *, count: int, require: int | None, grain: Sequence[int]
     ) -> Iterator[Ints64]:

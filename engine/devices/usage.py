@@ -84,7 +84,9 @@ class _Finder:
             for function in use.functions:
                 # Its address is unique on the host, also where the device has another number by now.
                 there = self._buses.get(function.bus)
-                one = there if there is not None and there.device.kind == use.kind else one
+                if there is not None and there.device.kind == use.kind:
+                    there.withdraw({function.bus})  # an entry may name functions of several devices
+                    one = there
             if one is None:
                 continue
             if (one.device.kind, one.device.minor) in taken:

@@ -169,6 +169,8 @@ def constrained(
     parts = left_out[:_MAX_REASONS]
     if among:
         parts.append("its own pods must keep to " + ", ".join(among[:_MAX_REASONS]))
+    if rules.among_pod_sets:
+        parts.append("not every way to place several templates under one rule was tried")
     hosts = plural(len(topology.tree.hosts), "host")
     return Waits("PodConstraints", f"needs room for {plural(pods, 'pod')} among {hosts}; {'; '.join(parts)}")
 

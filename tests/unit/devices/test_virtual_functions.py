@@ -267,3 +267,11 @@ def test_of_pods_with_parts_of_several_gpus_near_rdma_devices_few_count() -> Non
     parts = DeviceRequest(gpus=2, core=1, ratio=1, rdma=1, rdma_scope="pcie", vf_selector=())
     assert ledger.slots_of(0, replace(parts, rdma_scope="")) == 64
     assert ledger.slots_of(0, parts) == MAX_JOINT
+
+
+def test_functions_of_two_cards_in_one_entry_are_both_taken() -> None:
+    """Another program's annotation may list them so: none of them is given to a second pod."""
+    ledger = HeldDevices(Inventory((card(0, "a", "b"), card(1, "c", "d"))))
+    ledger.hold(0, ("foreign",), ANY, ((use(0, "a", "c"),),))
+    assert [[one.bus for one in free.functions] for free in ledger.left(0)] == [["b"], ["d"]]
+    assert {one.functions[0].bus for uses in ledger.choose(0, ANY, 2) for one in uses} == {"b", "d"}

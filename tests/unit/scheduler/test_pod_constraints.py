@@ -181,6 +181,7 @@ def test_pod_sets_under_one_rule_share_its_domains() -> None:
     outcome = Cluster(more).plan(more)
     assert isinstance(outcome, Waits)
     assert outcome.reason == "PodConstraints"
+    assert outcome.message.endswith("; not every way to place several templates under one rule was tried")
 
 
 def test_workers_go_where_their_leader_goes() -> None:
