@@ -265,21 +265,25 @@ class _LabelIndex:
         """Return the indexes of the nodes that a selector matches; an empty one matches none."""
         if not selector:
             return []
+        budget.spend(sum(len(one.values) + 1 for one in selector))
         candidates: Iterable[int] = range(len(self._nodes))
         count = len(self._nodes)
         for one in selector:
             if one.operator in ("In", "Exists"):
-                values = self._values(one.key)
+                values = self._values(one.key, budget)
                 chosen = values if one.operator == "Exists" else dict.fromkeys(one.values)
                 few = [at for value in chosen for at in values.get(value, ())]
+                budget.spend(len(few))
                 if len(few) < count:
                     candidates, count = few, len(few)
         budget.spend(count * len(selector))
-        return [at for at in candidates if all(_holds(one, self._nodes[at].labels) for one in selector)]
+        tests = [(one, frozenset(one.values)) for one in selector]
+        return [at for at in candidates if all(_holds(*test, self._nodes[at].labels) for test in tests)]
 
-    def _values(self, key: str) -> dict[str, list[int]]:
+    def _values(self, key: str, budget: StepBudget) -> dict[str, list[int]]:
         found = self._by_key.get(key)
         if found is None:
+            budget.spend(len(self._nodes))
             found = self._by_key[key] = {}
             for at, node in enumerate(self._nodes):
                 if (value := node.labels.get(key)) is not None:
@@ -287,13 +291,13 @@ class _LabelIndex:
         return found
 
 
-def _holds(one: SelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _holds(one: SelectorRequirement, values: frozenset[str], labels: Mapping[str, str]) -> bool:
     """Return whether a requirement of a label selector holds; an unknown operator is an error of the selector."""
     match one.operator:
         case "In":
-            return labels.get(one.key) in one.values
+            return labels.get(one.key) in values
         case "NotIn":
-            return labels.get(one.key) not in one.values
+            return labels.get(one.key) not in values
         case "Exists":
             return one.key in labels
         case "DoesNotExist":

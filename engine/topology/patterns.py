@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from threading import Lock
 from typing import Final
 
 MAX_LENGTH: Final = 1_000  # characters of a pattern
@@ -18,7 +18,9 @@ _MOST_PARTS: Final = 10_000  # of its tree, with the repetitions written out
 MAX_DEPTH: Final = 50  # groups in groups
 MAX_REPEAT: Final = 1_000  # Go's own limit
 _MOST_ANSWERS: Final = 128  # names of one pattern; those of a large rack
-_MOST_SETS: Final = 500  # sets of states that are kept at a time
+_MOST_IN_SETS: Final = 100_000  # states in the sets that one pattern keeps, about 65 bytes each
+_MOST_KEPT: Final = 1_000_000  # states, in sets or not, that all patterns keep between two searches
+_MOST_PATTERNS: Final = 4_096
 
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")  # all characters of a node's name
 _DIGITS: Final = frozenset("0123456789")
@@ -68,7 +70,13 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self._states, self._start, self.literal = _Compiler(text).compile()
         self._sets: dict[frozenset[int], dict[str, frozenset[int]]] = {}
+        self._in_sets = 0  # states in all of them
         self._answers: dict[str, bool] = {}  # the same few names are asked for whenever a node comes or goes
+
+    @property
+    def kept(self) -> int:
+        """How many states it keeps, of the automaton and in sets, and answers."""
+        return len(self._states) + self._in_sets + len(self._answers)
 
     def matches(self, name: str, budget: StepBudget) -> bool:
         """Return whether the pattern matches anywhere in the name."""
@@ -81,22 +89,31 @@ class Pattern:
 
     def _matches(self, name: str, budget: StepBudget) -> bool:
         now = self._closed([self._start], budget, begin=True, end=not name)
-        if len(self._sets) > _MOST_SETS:
-            self._sets.clear()
+        if self._in_sets >= _MOST_IN_SETS:
+            self._sets, self._in_sets = {}, 0
         budget.spend(len(name))
         for place, char in enumerate(name):
             if self._done(now):
                 return True
             last = place == len(name) - 1
-            known = None if last else self._sets.setdefault(now, {})
+            known = None if last else self._following(now)
             following = None if known is None else known.get(char)
             if following is None:
                 reached = [one.to[0] for one in map(self._states.__getitem__, now) if char in one.what]
                 following = self._closed([*reached, self._start], budget, begin=False, end=last)
-                if known is not None:
+                if known is not None and self._in_sets < _MOST_IN_SETS:
                     known[char] = following
+                    self._in_sets += len(following) + 1
             now = following
         return self._done(now)
+
+    def _following(self, now: frozenset[int]) -> dict[str, frozenset[int]] | None:
+        """Return the sets that follow a set, by character; None when no more are kept."""
+        known = self._sets.get(now)
+        if known is None and self._in_sets < _MOST_IN_SETS:
+            known = self._sets[now] = {}
+            self._in_sets += len(now) + 1
+        return known
 
     def _done(self, states: frozenset[int]) -> bool:
         return 0 in states
@@ -120,8 +137,7 @@ class Pattern:
         return frozenset(found)
 
 
-@lru_cache(maxsize=4_096)
-def compiled(text: str) -> Pattern | str:
+def _compiled(text: str) -> Pattern | str:
     """Return the compiled pattern, or why it cannot be used."""
     try:
         return Pattern(text)
@@ -129,11 +145,54 @@ def compiled(text: str) -> Pattern | str:
         return str(error)
 
 
+class PatternCache:
+    """The patterns that were used last: at most so many, which keep at most so many states between two searches."""
+
+    def __init__(self, patterns: int = _MOST_PATTERNS, states: int = _MOST_KEPT) -> None:
+        self._most_patterns, self._most_states = patterns, states
+        self._lock = Lock()
+        self._known: dict[str, tuple[Pattern | str, int]] = {}  # with its states when it was last used; oldest first
+        self._states = 0
+
+    @property
+    def states(self) -> int:
+        """How many states its patterns keep."""
+        return self._states
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, text: str) -> Pattern | str:
+        """Return the compiled pattern, or why it cannot be used. Who has used it calls `put`."""
+        with self._lock:
+            known = self._known.get(text)
+        return _compiled(text) if known is None else known[0]
+
+    def put(self, text: str, pattern: Pattern | str) -> None:
+        """Keep a pattern that was used; those that were used longest ago give way."""
+        if len(text) > MAX_LENGTH:
+            return  # refused at a glance
+        kept = pattern.kept if isinstance(pattern, Pattern) else 1
+        with self._lock:
+            self._forget(text)
+            self._known[text] = (pattern, kept)
+            self._states += kept
+            while len(self._known) > self._most_patterns or self._states > self._most_states:
+                self._forget(next(iter(self._known)))
+
+    def _forget(self, text: str) -> None:
+        self._states -= self._known.pop(text, (None, 0))[1]
+
+
+_CACHE: Final = PatternCache()
+
+
 class NameIndex:
     """Names to be matched; a pattern that contains a literal text looks only at the names that contain it."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], cache: PatternCache = _CACHE) -> None:
         self._names = names
+        self._cache = cache
         self._joined = "\n" + "\n".join(names) + "\n"
         self._begins: dict[int, int] = {}
         at = 1
@@ -143,10 +202,13 @@ class NameIndex:
 
     def find(self, text: str, budget: StepBudget) -> list[int]:
         """Return the indexes of the names that the pattern matches. Raises PatternError."""
-        pattern = compiled(text)
-        if isinstance(pattern, str):
-            raise PatternError(pattern)
-        return [index for index in self._candidates(pattern.literal) if pattern.matches(self._names[index], budget)]
+        pattern = self._cache.find(text)
+        try:
+            if isinstance(pattern, str):
+                raise PatternError(pattern)
+            return [index for index in self._candidates(pattern.literal) if pattern.matches(self._names[index], budget)]
+        finally:
+            self._cache.put(text, pattern)
 
     def _candidates(self, literal: str) -> Iterator[int]:
         if not literal:

@@ -337,6 +337,24 @@ def test_large_objects_are_read_in_bounded_time() -> None:
     assert any("takes too long" in fault for fault in found.faults)
 
 
+@pytest.mark.parametrize(
+    "expressions",
+    [
+        [{"key": "row", "operator": "NotIn", "values": [f"v{at}" for at in range(20_000)]}],
+        [{"key": "row", "operator": "In", "values": [f"v{at}" for at in range(20_000)]}],
+        [{"key": f"k{at}", "operator": "Exists"} for at in range(600)],
+        [{"key": "row", "operator": "Exists"}] * 600,
+    ],
+)
+def test_a_selector_costs_steps_for_all_that_it_says(expressions: list[dict[str, Any]]) -> None:
+    """Its values, the indexes made for its keys, and the nodes of each requirement."""
+    hostile = [hyper(f"s{at}", 1, labelled(matchExpressions=expressions)) for at in range(60)]
+    began = time.process_time()
+    found = topology(*hostile, over=nodes(2_000, row="r1"))
+    assert time.process_time() - began < 10
+    assert any("labelMatch: matching takes too long" in fault for fault in found.faults)
+
+
 # -- in the policy, the view and simulate ----------------------------------------------------------------------------
 
 
