@@ -27,6 +27,7 @@ from engine.api.resources import Quantity, QuantityError, Requests, effective, i
 from engine.cluster import wire
 from engine.cluster.pod_constraints import constraints_of, flat_labels
 from engine.cluster.wire import ProjectionError, Source, decode
+from engine.resources.hints import MAX_TEXT
 from engine.resources.request import device_request
 
 # Labels and annotations of pods and templates that we read; of 100,000 pods the rest would be most bytes.
@@ -55,6 +56,9 @@ KEPT_PREFIXES: Final = (
     "apps.kubernetes.io/pod-index",
     "workload.codeflare.dev/",
 )
+
+# Annotations of which only the key matters.
+_NAMED: Final = names.UNREAD_KEYS.difference(names.DEVICE_HINTS, names.ALIASES_BESIDE)
 
 _ONE_POD: Final = nano("pods", 1)
 
@@ -131,7 +135,7 @@ def pod_spec(
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
         labels=kept(meta.labels, also=labels),
-        annotations=kept(meta.annotations, also=names.UNREAD_KEYS),
+        annotations=annotations_of(meta.annotations),
         node_name=intern(spec.node_name or ""),
         scheduler_name=intern(spec.scheduler_name or ""),
         priority_class=intern(spec.priority_class_name or ""),
@@ -168,6 +172,30 @@ def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> d
     if not raw:
         return {}
     return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
+
+
+def annotations_of(raw: wire.StringMap | None, *, every: bool = False) -> dict[str, str]:
+    """Return the annotations of an object that we read; with `every` also the keys of the others.
+
+    What nobody reads of a value is left out: all of it where only the key matters, else what is too long for every
+    reader. A record is kept in each replica, and users may write 256 KiB.
+    """
+    if not raw:
+        return {}
+    return {
+        intern(key): _read_part(key, value) if value else ""
+        for key, value in raw.items()
+        if every or key.startswith(KEPT_PREFIXES) or key in names.UNREAD_KEYS
+    }
+
+
+def _read_part(key: str, value: str) -> str:
+    if key in _NAMED or not (key.startswith(KEPT_PREFIXES) or key in names.UNREAD_KEYS):
+        return ""
+    # The devices of a pod are read in whole, and written only by who gives them out.
+    if len(value) <= MAX_TEXT or key == names.DEVICE_ALLOCATED:
+        return value
+    return value[: MAX_TEXT + 1]  # that it is too long is told
 
 
 def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:

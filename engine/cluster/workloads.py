@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from engine.api.duration import epoch
-from engine.api.names import MAIN, UNREAD_KEYS
+from engine.api.names import MAIN
 from engine.api.pod import PodSpec
 from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
 from engine.api.reasons import Code
 from engine.api.workload import TO_ANNOTATIONS, Owned, PodSet, Workload
 from engine.cluster import pods, wire
 from engine.cluster.objects import _FAILURES, labels_of
-from engine.cluster.pods import KEPT_PREFIXES, controller_of, kept, pod_spec
+from engine.cluster.pods import KEPT_PREFIXES, annotations_of, controller_of, kept, pod_spec
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.kinds import structure as kinds
 from engine.kinds.read import read
@@ -73,7 +73,7 @@ def job(source: Source) -> Workload:
         resource_version=meta.resource_version or "",
         generation=meta.generation or 0,
         labels=labels_of(meta.labels),
-        annotations=labels_of(meta.annotations),
+        annotations=annotations_of(meta.annotations, every=True),  # a mistyped key is told
         pod_sets=(
             PodSet(
                 name=MAIN,
@@ -127,7 +127,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         resource_version=meta.resource_version or "",
         generation=meta.generation or 0,
         labels=kept(meta.labels),
-        annotations=kept(meta.annotations, also=UNREAD_KEYS),
+        annotations=annotations_of(meta.annotations),
         pod_sets=tuple(_pod_set(one, structure, namespace=namespace) for one in structure.pod_sets if not one.beside),
         suspended=suspension is not None and suspension.suspended,
         suspendable=suspension is not None and suspension.allowed,

@@ -20,7 +20,7 @@ from engine.api.reasons import Code
 from engine.api.text import join_and, join_comma, quote, sanitize, suggest
 from engine.api.workload import PodSet, Workload
 from engine.planner.plan import PROFILES
-from engine.resources.hints import read_hint
+from engine.resources.hints import MAX_TEXT, read_hint
 from engine.resources.selectors import SelectorError, format_selector, parse_selector
 from engine.topology.choice import LevelNames
 from engine.topology.levels import MAX_LEVELS
@@ -267,6 +267,9 @@ def _hint(name: str, *, hint: bool, short: bool) -> str:
 
 def check_value(said: RequestAnnotation, *, levels: LevelNames, topologies: Collection[str]) -> str | FieldError:
     """Return the value in one spelling (a level alias, a name, a number, "true"), or the error in it."""
+    # Records keep no more of a value; the others are refused at that length whatever they say.
+    if len(said.value) > MAX_TEXT and said.about in (names.SLICES, names.DEVICE_SELECTOR):
+        return invalid(said, f"must be at most {MAX_TEXT:,} characters long")
     return _CHECKS[said.about](said, levels, topologies)
 
 

@@ -25,7 +25,7 @@ from engine.api.text import join_comma, quote, sanitize
 from engine.resources.names import KINDS
 from engine.resources.selectors import SelectorError, format_selector, selector_of
 
-_MAX_TEXT: Final = 16384  # characters
+MAX_TEXT: Final = 16384  # characters
 _SAME_PCIE: Final = "SamePCIe"
 # The fields of a hint, and what to use for those that are not read.
 _FIELDS: Final = ("allocateStrategy", "exclusivePolicy", "requiredTopologyScope", "selector", "vfSelector")
@@ -52,9 +52,7 @@ class DeviceHint:
 
 def read_hint(key: str, text: str) -> DeviceHint:
     """Return the meaning of a value of DEVICE_ALLOCATE_HINT or DEVICE_JOINT_ALLOCATE; never raises."""
-    return (
-        _cached(key, text) if len(text) <= _MAX_TEXT else _wrong("", f"must be at most {_MAX_TEXT:,} characters long")
-    )
+    return _cached(key, text) if len(text) <= MAX_TEXT else _wrong("", f"must be at most {MAX_TEXT:,} characters long")
 
 
 @lru_cache(maxsize=1024)

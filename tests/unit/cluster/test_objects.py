@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.api import names
 from engine.api.device import DeviceRequest
 from engine.api.objects import Taint
 from engine.api.pod import OwnerRef, SelectorRequirement, SelectorTerm, Toleration
@@ -18,6 +19,7 @@ from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import job
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
+from engine.resources.hints import MAX_TEXT
 from engine.resources.shape import merge_runtime_class
 
 _NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
@@ -260,6 +262,41 @@ def test_the_owner_is_the_controller_reference() -> None:
     assert pod(raw).owner is None
 
 
+@pytest.mark.parametrize("read", ["pod", "template", "job"])
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        *((key, 0) for key in sorted(names.UNREAD_KEYS - {*names.DEVICE_HINTS, "kai.scheduler/segment-size"})),
+        *((key, MAX_TEXT + 1) for key in names.DEVICE_HINTS),
+        ("kai.scheduler/segment-size", MAX_TEXT + 1),
+        (names.REQUIRE, MAX_TEXT + 1),
+        ("topogate.dev/no-such-key", MAX_TEXT + 1),
+        ("volcano.sh/no-such-key", MAX_TEXT + 1),
+        (names.DEVICE_ALLOCATED, 200_000),
+    ],
+)
+def test_no_more_is_kept_of_a_value_than_is_read(key: str, most: int, read: str) -> None:
+    """A user may write 256 KiB on each pod, and each replica keeps all pods."""
+    written = {"annotations": {key: "x" * 200_000}}
+    if read == "pod":
+        kept = pod(a_pod() | {"metadata": written}).spec.annotations
+    elif read == "template":
+        kept = job(a_job(template={"metadata": written, "spec": {}})).template.annotations
+    else:
+        kept = job(a_job() | {"metadata": written}).annotations
+    assert kept == {key: "x" * most}
+
+
+def test_of_a_job_s_other_annotations_the_keys_are_kept() -> None:
+    """A mistyped key is told; kubectl's copy of the whole object is not worth its bytes."""
+    annotations = {"required-topology": "rack", "a": "x" * 200_000, "b": None}
+    assert job(a_job() | {"metadata": {"annotations": annotations}}).annotations == {
+        "required-topology": "",
+        "a": "",
+        "b": "",
+    }
+
+
 def test_pods_keep_only_labels_and_annotations_that_concern_us() -> None:
     """The rest is most of the bytes of 100,000 pods; a mirror pod is known by its annotation all the same."""
     raw = a_pod()
@@ -384,7 +421,7 @@ def test_a_job() -> None:
     assert (record.api_version, record.kind, record.namespace, record.name) == ("batch/v1", "Job", "team", "train")
     assert (record.uid, record.resource_version, record.generation) == ("u", "5", 4)
     assert record.labels == {"app": "x"}
-    assert record.annotations == {"topogate.dev/require-topology": "rack", "note": "n"}
+    assert record.annotations == {"topogate.dev/require-topology": "rack", "note": ""}
     assert record.template.labels == {"topogate.dev/managed": "true"}
     assert record.template.node_name == "h"
     assert (record.suspended, record.suspendable, record.started, record.pod_sets[0].ranked) == (True, True, True, True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.api.workload import Workload
 from engine.cluster.pods import KEPT_PREFIXES
 from engine.cluster.wire import ProjectionError
@@ -14,6 +15,7 @@ from engine.cluster.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import built_in
 from engine.kinds.rules import label_keys
+from engine.resources.hints import MAX_TEXT
 from tests.support.kinds import FILES, example, merged, structure_of
 
 KINDS = [path.stem for path in FILES]
@@ -144,6 +146,16 @@ def test_only_labels_and_annotations_that_are_read_are_kept() -> None:
     record = read(jobset(metadata=metadata))
     assert record.labels == {"kueue.x-k8s.io/queue-name": "q"}
     assert record.annotations == {"topogate.dev/require-topology": "rack"}
+
+
+def test_no_more_is_kept_of_a_long_value_than_is_read() -> None:
+    """Neither of the object nor of its templates."""
+    annotations = {"gpu-memory": "x" * 200_000, names.DEVICE_ALLOCATE_HINT: "x" * 200_000}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": []}}
+    record = read(jobset(metadata={"annotations": annotations}, spec={"replicatedJobs": [one_job(template)]}))
+    kept = {"gpu-memory": "", names.DEVICE_ALLOCATE_HINT: "x" * (MAX_TEXT + 1)}
+    assert {key: record.annotations[key] for key in kept} == kept
+    assert record.pod_sets[0].template.annotations.items() >= kept.items()
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,28 @@ def test_the_node_selector_of_an_exclusive_job_set_is_its_own(on_job: bool) -> N
     assert (answer.allowed, answer.warnings) == (True, ())
     mutated = mutate(review(job_set, namespace="ml"), FakeView(policy=parse_policy("{}")), 0.0)
     assert not mutated.patch
+
+
+@pytest.mark.parametrize(
+    "key", [names.REQUIRE, names.TOPOLOGY, names.SLICE_SIZE, names.SCHEDULE_TIMEOUT, names.PROFILE]
+)
+def test_a_value_of_any_length_is_refused_in_the_same_words(key: str) -> None:
+    """Though no more than the read part of it is kept."""
+    short, long = (told({names.REQUIRE: "rack", key: "x" * length}) for length in (100, 200_000))
+    assert not long.allowed
+    assert (long.code, long.message) == (short.code, short.message)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (names.SLICES, ",".join(["rack=4"] * 40_000)),
+        ("kueue.x-k8s.io/podset-slice-required-topology-constraints", "[" + " " * 200_000 + "]"),
+        (names.DEVICE_SELECTOR, ",".join(f"a{at}=b" for at in range(30_000))),
+        (names.DEVICE_ALLOCATE_HINT, "{}" + " " * 200_000),
+    ],
+)
+def test_a_list_that_is_too_long_is_refused_for_its_length(key: str, value: str) -> None:
+    """What is kept of it would mean something else."""
+    answer = told({names.REQUIRE: "rack", key: value}, policy="annotations: {dialects: [topogate, kueue]}")
+    assert [error.message for error in answer.errors] == ["must be at most 16,384 characters long"]
