@@ -19,7 +19,18 @@ from rich.table import Table
 from bench import results
 from engine.api import names
 from engine.api.objects import Node
-from engine.api.pod import OwnerRef, Pod, PodConstraints, PodSpec, PodTerm, SelectorRequirement, Shape, SpreadConstraint
+from engine.api.pod import (
+    OwnerRef,
+    Pod,
+    PodConstraints,
+    PodPreferences,
+    PodSpec,
+    PodTerm,
+    SelectorRequirement,
+    Shape,
+    SpreadConstraint,
+    WeightedPodTerm,
+)
 from engine.api.workload import PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
@@ -34,13 +45,18 @@ def _is(app: str) -> tuple[SelectorRequirement, ...]:
     return (SelectorRequirement("app", "In", (app,)),)
 
 
-CASES: dict[str, PodConstraints | None] = {
+CASES: dict[str, PodConstraints | PodPreferences | None] = {
     "plain": None,
     "podAffinity to running pods, rack": PodConstraints(affinity=(PodTerm(RACK, _is("a0"), ("default",)),)),
     "podAntiAffinity to running pods, rack": PodConstraints(anti_affinity=(PodTerm(RACK, _is("a1"), ("default",)),)),
     "podAntiAffinity to each other, rack": PodConstraints(anti_affinity=(PodTerm(RACK, _is("train"), ("default",)),)),
     "spread over blocks": PodConstraints(spread=(SpreadConstraint(BLOCK, 1, _is("train")),)),
     "spread over hosts": PodConstraints(spread=(SpreadConstraint(names.HOSTNAME, 1, _is("train")),)),
+    "preferred podAffinity, rack": PodPreferences((WeightedPodTerm(10, PodTerm(RACK, _is("a0"), ("default",))),)),
+    "preferred podAntiAffinity, host": PodPreferences(
+        (WeightedPodTerm(-10, PodTerm(names.HOSTNAME, _is("a1"), ("default",))),)
+    ),
+    "ScheduleAnyway over racks": PodPreferences(spread=(SpreadConstraint(RACK, 1, _is("a1")),)),
 }
 
 
@@ -83,9 +99,11 @@ def running(number: int, host: str, app: str, constraints: PodConstraints | None
     )
 
 
-def gang(constraints: PodConstraints | None, pods: int) -> Workload:
+def gang(asked: PodConstraints | PodPreferences | None, pods: int) -> Workload:
     """A held Job without a level."""
-    template = spec("train", constraints=constraints)
+    template = spec("train", constraints=asked if isinstance(asked, PodConstraints) else None)
+    if isinstance(asked, PodPreferences):
+        template = replace(template, preferred_pods=asked)
     return Workload(
         api_version="batch/v1",
         kind="Job",
@@ -150,8 +168,8 @@ def measure(hosts: int, pods: int, rounds: int) -> list[dict[str, Any]]:
     """The median decision of every case, and its ratio to the plain one."""
     stores, view = cluster_of(hosts)
     rows: list[dict[str, Any]] = []
-    for name, constraints in CASES.items():
-        workload = replace(gang(constraints, pods), uid=f"uid-{name}")
+    for name, asked in CASES.items():
+        workload = replace(gang(asked, pods), uid=f"uid-{name}")
         stores.workloads.replace([workload])
         view.refresh()
         found = view.gangs.get(key_of(workload))
@@ -180,7 +198,7 @@ def measure(hosts: int, pods: int, rounds: int) -> list[dict[str, Any]]:
 @click.option("--pods", default=8, show_default=True, type=click.IntRange(1), help="Pods of the gang.")
 @click.option("--rounds", default=60, show_default=True, type=click.IntRange(4), help="Decisions per figure.")
 def main(sizes: tuple[int, ...], pods: int, rounds: int) -> None:
-    """Measure decisions for gangs with required pod (anti-)affinity and topology spread."""
+    """Measure decisions for gangs with pod (anti-)affinity and topology spread."""
     console = Console(width=150)
     table = Table(box=None, pad_edge=False)
     for column in ("HOSTS", "GANG", "WARM p50 us", "RATIO", "FIRST us", "ANSWER"):

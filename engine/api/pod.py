@@ -62,7 +62,7 @@ LabelSelector = tuple[SelectorRequirement, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required term of podAffinity or podAntiAffinity: the pods that a selector matches in some namespaces.
+    """A term of podAffinity or podAntiAffinity: the pods that a selector matches in some namespaces.
 
     `namespace_selector` adds namespaces to the named ones, by their labels; None: none. `claimed`: the term keeps equal
     pods off each other's host, and is counted as a claim of the shape as well.
@@ -77,7 +77,7 @@ class PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """A topology spread constraint with DoNotSchedule; `honor_*`: which nodes have domains that count."""
+    """A topology spread constraint; `honor_*`: which nodes have domains that count."""
 
     topology_key: str
     max_skew: int
@@ -93,6 +93,22 @@ class PodConstraints:
 
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPodTerm:
+    """A preferred term of podAffinity (weight 1 to 100), or of podAntiAffinity (-100 to -1)."""
+
+    weight: int
+    term: PodTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodPreferences:
+    """What a pod prefers of the pods near its host: preferred terms, and spread with ScheduleAnyway."""
+
+    terms: tuple[WeightedPodTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
 
 
@@ -129,9 +145,10 @@ class Shape:
 class PodSpec:
     """The part of a pod or pod template that Topogate reads.
 
-    `constraints`: what it requires of the pods near it, None: nothing; `own_labels`: all of its labels, key and value
-    in turn, for the selectors of others. For warnings: `unmodelled` names constraints that the kube-scheduler checks
-    and we do not (resource claims, too many terms), `preferences` those that have no effect on a pod bound to a host.
+    `constraints`: what it requires of the pods near it, None: nothing; `preferred_pods`: what it prefers of them;
+    `own_labels`: all of its labels, key and value in turn, for the selectors of others. For warnings: `unmodelled`
+    names constraints that the kube-scheduler checks and we do not (resource claims, too many terms), `preferences`
+    those that are not counted.
     """
 
     shape: Shape
@@ -152,6 +169,7 @@ class PodSpec:
     volume_claims: tuple[str, ...] = ()  # the PersistentVolumeClaims that it mounts
     volume_classes: tuple[str | None, ...] = ()  # StorageClasses of its ephemeral volumes and own claims; None: default
     constraints: PodConstraints | None = None
+    preferred_pods: PodPreferences | None = None
     own_labels: tuple[str, ...] = ()
 
 

@@ -383,12 +383,13 @@ class Capacity:
         """Whether any node has a taint with PreferNoSchedule."""
         return self._preferences.soft_taints
 
-    def scores(self, shapes: Mapping[Shape, int], topology: Topology) -> HostScores | None:
+    def scores(self, shapes: Mapping[Shape, int], topology: Topology, near: Ints64 | None = None) -> HostScores | None:
         """Return how much pods of these shapes, so many of each, prefer the hosts of the topology; None: all equally.
 
-        Preferred node affinity counts, and taints with PreferNoSchedule that the pods do not tolerate.
+        Preferred node affinity counts, and taints with PreferNoSchedule that the pods do not tolerate; and `near`, the
+        scores of all of them by host because of the pods there (`engine.capacity.pod_preferences`).
         """
-        return self._preferences.of(shapes, self._rows_of(topology))
+        return self._preferences.of(shapes, self._rows_of(topology), near)
 
     def eligible(self, shape: Shape, topology: Topology) -> Bools:
         """Return which hosts of the topology may take the shape's pods, regardless of what is free, in tree order."""

@@ -220,6 +220,38 @@ class NearbyPods:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    def count(self, queries: Iterable[PodQuery]) -> None:
+        """Start to count for several queries, in one pass over all pods instead of one for each."""
+        fresh: dict[PodQuery, _Counted] = {}
+        for query in queries:
+            if query in self._queries:
+                self._queries.move_to_end(query)
+            else:
+                fresh[query] = _Counted(_Matcher(query))
+        if len(fresh) <= 1:
+            for query in fresh:
+                self._counted(query)
+            return
+        # Pods of one template have equal labels.
+        known: dict[tuple[str, tuple[str, ...]], list[tuple[bool, Counter[str]]]] = {}
+        for pod in self._pods():
+            host = pod.spec.node_name or pod.nominated_node
+            if not host or pod.finished:
+                continue
+            same = pod.namespace, pod.spec.own_labels
+            matching = known.get(same)
+            if matching is None:
+                matching = known[same] = [
+                    (query.live, counted.hosts)
+                    for query, counted in fresh.items()
+                    if counted.matcher.matches(*same, deleting=False)
+                ]
+            for live, hosts in matching:
+                if not (live and pod.deleting):
+                    hosts[host] += 1
+        for query, counted in fresh.items():
+            self._keep(query, counted)
+
     def by_row(self, query: PodQuery, rows: Mapping[str, int], *, size: int, stamp: object) -> Ints64:
         """Return the number of matching pods on each host, by its row of `size` rows; it must not be written to.
 
@@ -265,7 +297,7 @@ class NearbyPods:
         counted = self._queries.get(query)
         if counted is None:
             matcher = _Matcher(query)
-            counted = self._queries[query] = _Counted(matcher)
+            counted = _Counted(matcher)
             needles = matcher.needles
             for pod in self._pods():
                 flat = pod.spec.own_labels
@@ -274,15 +306,20 @@ class NearbyPods:
                 host = pod.spec.node_name or pod.nominated_node
                 if host and not pod.finished and matcher.matches(pod.namespace, flat, deleting=pod.deleting):
                     counted.hosts[host] += 1
-            for of_key in self._reserved.values():
-                for one in of_key.values():
-                    if query.matches(one.namespace, one.labels):
-                        _add(counted, one.hosts, 1)
-            if len(self._queries) > MAX_QUERIES:
-                dropped, _ = self._queries.popitem(last=False)
-                self._forgotten |= dropped.attracts
+            self._keep(query, counted)
         self._queries.move_to_end(query)
         return counted
+
+    def _keep(self, query: PodQuery, counted: _Counted) -> None:
+        """Add a query with its running pods counted; those to come are added here."""
+        for of_key in self._reserved.values():
+            for one in of_key.values():
+                if query.matches(one.namespace, one.labels):
+                    _add(counted, one.hosts, 1)
+        self._queries[query] = counted
+        if len(self._queries) > MAX_QUERIES:
+            dropped, _ = self._queries.popitem(last=False)
+            self._forgotten |= dropped.attracts
 
     def _count(self, host: str, namespace: str, flat: tuple[str, ...], *, deleting: bool, by: int) -> bool:
         possible = self._forgotten and by > 0

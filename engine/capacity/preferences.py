@@ -1,7 +1,7 @@
 """How much pods prefer hosts: preferred node affinity, and taints with PreferNoSchedule that they do not tolerate.
 
 The numbers are the kube-scheduler's: two plugins score 0 to 100 over the eligible nodes, and TaintToleration counts
-three times, NodeAffinity twice.
+three times, NodeAffinity twice. `engine.capacity.pod_preferences` has those that depend on the pods there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SOFT: Final = "PreferNoSchedule"
 _AFFINITY_WEIGHT: Final = 2
 _TAINT_WEIGHT: Final = 3
 _BEST: Final = 100
-# Scores that are kept: 8 bytes a host each. They are counted afresh after any change of a node.
+# Scores that are kept: 16 bytes a host each. They are counted afresh after any change of a node.
 _MAX_KEPT: Final = 64
 
 _Key = tuple[tuple[tuple[Shape, int], ...], int]
@@ -37,7 +37,7 @@ class NodePreferences:
         self._nodes = nodes
         self._eligibility = eligibility
         self._soft: dict[int, tuple[Taint, ...]] = {}  # by row: the taints with PreferNoSchedule
-        self._kept: OrderedDict[_Key, tuple[Rows, HostScores | None]] = OrderedDict()
+        self._kept: OrderedDict[_Key, tuple[Rows, Ints64, HostScores | None]] = OrderedDict()
         self._weight = 0
 
     @property
@@ -54,22 +54,33 @@ class NodePreferences:
         self._kept.clear()
         self._weight = 0
 
-    def of(self, shapes: Mapping[Shape, int], rows: Rows) -> HostScores | None:
-        """Return the scores of hosts (their rows) for so many pods of each shape; None where all are equal."""
+    def of(self, shapes: Mapping[Shape, int], rows: Rows, near: Ints64 | None = None) -> HostScores | None:
+        """Return the scores of hosts (their rows) for so many pods of each shape; None where all are equal.
+
+        `near`: what is added, by host.
+        """
+        total, scores = self._of_nodes(shapes, rows)
+        if near is None:
+            return scores
+        eligible = np.logical_or.reduce([self._eligibility.of(shape).mask[rows] for shape in shapes])
+        every = near if total is None else total + near
+        return HostScores.of(np.where(eligible, every, every[eligible].min())) if eligible.any() else None
+
+    def _of_nodes(self, shapes: Mapping[Shape, int], rows: Rows) -> tuple[Ints64 | None, HostScores | None]:
         if not self._soft and not any(shape.preferred for shape in shapes):
-            return None
+            return None, None
         key = (tuple(shapes.items()), id(rows))
         known = self._kept.get(key)
         if known is None or known[0] is not rows:
             total = np.zeros(len(rows), dtype=np.int64)
             for shape, count in shapes.items():
                 total += self._scores(shape, rows) * count
-            known = self._kept[key] = (rows, HostScores.of(total))
+            known = self._kept[key] = (rows, total, HostScores.of(total))
             self._weight += sum(map(weight_of, shapes))
             if len(self._kept) > _MAX_KEPT or self._weight > MAX_WEIGHT:
                 self._kept.clear()
                 self._weight = 0
-        return known[1]
+        return known[1], known[2]
 
     def _scores(self, shape: Shape, rows: Rows) -> Ints64:
         eligible = self._eligibility.of(shape).mask[rows]

@@ -1,4 +1,4 @@
-"""Decodes what pods require of the pods near them: pod (anti-)affinity and topology spread constraints.
+"""Decodes what pods require and prefer of the pods near them: pod (anti-)affinity and topology spread constraints.
 
 What cannot be taken into account is returned by name, for a warning: selectors that do not parse, and more terms than
 a plan should be slowed down by. The API server refuses the former in pods, not in every workload's template.
@@ -12,12 +12,23 @@ from functools import lru_cache
 from sys import intern
 from typing import Final
 
-from engine.api.pod import NAMESPACE_NAME, LabelSelector, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
+from engine.api.pod import (
+    NAMESPACE_NAME,
+    LabelSelector,
+    PodConstraints,
+    PodPreferences,
+    PodTerm,
+    SelectorRequirement,
+    SpreadConstraint,
+    WeightedPodTerm,
+)
 from engine.cluster import wire
 
 # Keys and values of all selectors of a pod, one more for each 256 characters, and the terms themselves.
 MAX_WEIGHT: Final = 1_000
 _LONG_WORD: Final = 256
+MAX_PREFERRED: Final = 100  # preferred terms of node affinity that count; and as many of pods, of all sorts together
+MOST_WEIGHT: Final = 100  # of a preferred term; the API server refuses others
 MAX_LABELS: Final = 128  # of a pod that selectors are matched with
 _OPERATORS: Final = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # whether it takes values
 _POLICIES: Final = ("Honor", "Ignore", "", None)
@@ -63,6 +74,39 @@ def constraints_of(
     return (_shared(found) if found != PodConstraints() else None), tuple(read.left_out)
 
 
+def preferred_of(
+    spec: wire.PodSpec, labels: Mapping[str, str | None], namespace: str
+) -> tuple[PodPreferences | None, tuple[str, ...]]:
+    """Return what a pod with these labels prefers of others, and the names of what is not counted.
+
+    A term with `matchLabelKeys` that the pod has no labels for is not: its controller may add them.
+    """
+    affinity = spec.affinity
+    near = affinity.pod_affinity.preferred if affinity is not None and affinity.pod_affinity is not None else None
+    apart = affinity.pod_anti_affinity.preferred if affinity and affinity.pod_anti_affinity is not None else None
+    spread = [one for one in spec.topology_spread_constraints or () if one.when_unsatisfiable == "ScheduleAnyway"]
+    if not (near or apart or spread):
+        return None, ()
+    read, terms, even = _Reader(labels, namespace), list[WeightedPodTerm](), list[SpreadConstraint]()
+    weighted = [(1, AFFINITY, one) for one in near or ()] + [(-1, ANTI_AFFINITY, one) for one in apart or ()]
+    for sign, what, one in weighted[:MAX_PREFERRED]:
+        raw = one.pod_affinity_term
+        if raw is None or one.weight is None or one.weight <= 0:
+            continue
+        term = read.term(raw, what)
+        if term is not None and term.selector is not None and read.knows(raw.match_label_keys, raw.mismatch_label_keys):
+            terms.append(WeightedPodTerm(sign * min(one.weight, MOST_WEIGHT), term))
+    left = max(MAX_PREFERRED - len(weighted), 0)
+    for every in spread[:left]:
+        constraint = read.spread(every)
+        if constraint is not None and read.knows(every.match_label_keys):
+            even.append(constraint)
+    beyond = [what for _, what, _ in weighted[MAX_PREFERRED:]] + [SPREAD] * (len(spread) > left)
+    left_out = (*read.left_out, *dict.fromkeys(f"{what} beyond {MAX_PREFERRED} terms" for what in beyond))
+    found = PodPreferences(tuple(terms), tuple(even))
+    return (_shared_preferences(found) if found != PodPreferences() else None), left_out
+
+
 def flat_labels(raw: Mapping[str, str | None] | None) -> tuple[str, ...]:
     """Return all labels, key and value in turn, with the strings shared; the first ones of a pod with very many."""
     if not raw:
@@ -88,6 +132,11 @@ def _shared(constraints: PodConstraints) -> PodConstraints:
     return constraints
 
 
+@lru_cache(maxsize=1024)
+def _shared_preferences(preferences: PodPreferences) -> PodPreferences:
+    return preferences
+
+
 class _Reader:
     """Reads the terms of one pod, up to a weight; `left_out` names what is not taken into account, in order."""
 
@@ -110,6 +159,10 @@ class _Reader:
         except _NotModelledError as problem:
             self.left_out[f"{SPREAD} ({problem})"] = None
             return None
+
+    def knows(self, *keys: Iterable[str] | None) -> bool:
+        """Return whether the pod has all labels with these keys."""
+        return all(key in self._labels for some in keys for key in some or ())
 
     def _take(self, words: list[str]) -> None:
         self._left -= 1 + len(words) + sum(map(len, words)) // _LONG_WORD

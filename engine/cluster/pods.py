@@ -25,7 +25,7 @@ from engine.api.pod import (
 )
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.cluster import wire
-from engine.cluster.pod_constraints import constraints_of, flat_labels
+from engine.cluster.pod_constraints import MAX_PREFERRED, MOST_WEIGHT, constraints_of, flat_labels, preferred_of
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.resources.hints import MAX_TEXT
 from engine.resources.request import device_request
@@ -62,8 +62,6 @@ _NAMED: Final = names.UNREAD_KEYS.difference(names.DEVICE_HINTS, names.ALIASES_B
 
 _ONE_POD: Final = nano("pods", 1)
 
-MAX_PREFERRED: Final = 100  # terms of preferred node affinity that count; each costs an operation on all nodes
-_MOST_WEIGHT: Final = 100  # of a preferred term; the API server refuses others
 _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
@@ -123,6 +121,7 @@ def pod_spec(
     constraints, left_out = constraints_of(
         spec, own, namespace, claimed=lambda term: selector_of(term, own, namespace) is not None
     )
+    preferred_pods, uncounted = preferred_of(spec, own, namespace)
     return PodSpec(
         shape=Shape(
             requests=requests,
@@ -145,10 +144,11 @@ def pod_spec(
         deadline=spec.active_deadline_seconds is not None,
         unmodelled=(*left_out, "resource claims") if spec.resource_claims else left_out,
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),
-        preferences=_preferences(spec),
+        preferences=(*_beyond(spec.affinity), *uncounted),
         volume_claims=_volume_claims(spec.volumes),
         volume_classes=_volume_classes(spec.volumes),
         constraints=constraints,
+        preferred_pods=preferred_pods,
         own_labels=flat_labels(meta.labels),
     )
 
@@ -373,7 +373,7 @@ def _preferred(raw: wire.Affinity | None) -> tuple[PreferredTerm, ...]:
         return ()
     found = (
         PreferredTerm(
-            min(one.weight, _MOST_WEIGHT),
+            min(one.weight, MOST_WEIGHT),
             SelectorTerm(_expressions(one.preference.match_expressions), _expressions(one.preference.match_fields)),
         )
         for one in raw.node_affinity.preferred[:MAX_PREFERRED]
@@ -411,19 +411,10 @@ def _expressions(raw: Sequence[wire.Requirement] | None) -> tuple[SelectorRequir
     )
 
 
-def _preferences(spec: wire.PodSpec) -> tuple[str, ...]:
-    found = []
-    affinity = spec.affinity
-    if affinity is not None:
-        if affinity.node_affinity is not None and len(affinity.node_affinity.preferred or ()) > MAX_PREFERRED:
-            found.append(f"node affinity beyond {MAX_PREFERRED} terms")
-        if affinity.pod_affinity is not None and affinity.pod_affinity.preferred:
-            found.append("pod affinity")
-        if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.preferred:
-            found.append("pod anti-affinity")
-    if any(one.when_unsatisfiable == "ScheduleAnyway" for one in spec.topology_spread_constraints or ()):
-        found.append("spread")
-    return tuple(found)
+def _beyond(raw: wire.Affinity | None) -> tuple[str, ...]:
+    """Return the name of the preferred terms of node affinity that are too many to count."""
+    preferred = raw.node_affinity.preferred if raw is not None and raw.node_affinity is not None else None
+    return (f"node affinity beyond {MAX_PREFERRED} terms",) if len(preferred or ()) > MAX_PREFERRED else ()
 
 
 def _shown(name: str) -> str:

@@ -195,7 +195,7 @@ class LabelSelector(Struct):
 
 
 class PodAffinityTerm(Struct):
-    """A required term of podAffinity or podAntiAffinity."""
+    """A term of podAffinity or podAntiAffinity."""
 
     topology_key: str | None = None
     label_selector: LabelSelector | None = None
@@ -205,13 +205,20 @@ class PodAffinityTerm(Struct):
     mismatch_label_keys: list[str] | None = None
 
 
+class WeightedPodAffinityTerm(Struct):
+    """A preferred term of podAffinity or podAntiAffinity."""
+
+    weight: int | None = None
+    pod_affinity_term: PodAffinityTerm | None = None
+
+
 class PodAffinity(Struct):
     """spec.affinity.podAffinity and podAntiAffinity."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
-    preferred: list[Present] | None = msgspec.field(
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 

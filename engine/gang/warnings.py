@@ -182,7 +182,7 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
         yield f"not considered: {join_and(unseen)} of the pods; the scheduler may refuse a chosen host"
     preferred = tuple(dict.fromkeys(name for template in templates for name in template.preferences))
     if preferred:
-        yield f"preferences ({', '.join(preferred)}) have no effect: pods are pinned to hosts"
+        yield f"preferences not counted: {', '.join(preferred)}"
 
 
 def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:

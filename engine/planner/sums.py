@@ -12,6 +12,7 @@ from engine.planner.slices import whole_slots
 from engine.planner.tree import Bools, Ints, Ints64, Tree
 
 _FEW_OF: Final = 4  # fewer than one in so many domains are summed up one by one
+_COUNTABLE: Final = 1 << 16  # the largest score up to which distinct ones are found by counting
 MAX_SCORES: Final = 8  # distinct values that are told apart; each costs one sum over the hosts
 
 
@@ -34,12 +35,19 @@ class HostScores:
         if not len(values) or int(values.min()) == int(values.max()):
             return None
         least = values - values.min()
-        distinct = np.unique(least)
+        distinct = _distinct(least)
         if len(distinct) > MAX_SCORES + 1:
             width = -(-int(distinct[-1]) // MAX_SCORES)
             least = -(-least // width) * width
-            distinct = np.unique(least)
+            distinct = _distinct(least)
         return cls(least.astype(np.int64), tuple(distinct[:0:-1].tolist()))
+
+
+def _distinct(values: Ints64) -> Ints64:
+    """Return the distinct values, ascending; none is below 0."""
+    if int(values.max()) > _COUNTABLE:
+        return np.unique(values)
+    return np.flatnonzero(np.bincount(values)).astype(np.int64, copy=False)
 
 
 @dataclass(slots=True, eq=False)

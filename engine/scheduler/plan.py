@@ -21,7 +21,7 @@ from engine.capacity.pod_rules import PodRules
 from engine.gang.request import PlacementRequest
 from engine.planner.plan import NoFit, Plan, PlanRequest
 from engine.planner.slices import grains
-from engine.planner.tree import Bools
+from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
 from engine.resources.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, within_scope
@@ -48,6 +48,7 @@ def plan_placement(
     emptied: frozenset[str] = frozenset(),
     barred: Mapping[str, Bools] | None = None,
     rules: PodRules | None = None,
+    near: Mapping[str, Ints64] | None = None,
 ) -> Outcome:
     """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
@@ -56,8 +57,8 @@ def plan_placement(
     nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `barred`: words -> hosts of
     the topology, by index, that the gang may not use because of other gangs (`engine.scheduler.separation`). `kept`:
     pod set -> rank -> host of pods that are running or bound already; the others join them, inside the required domain
-    that these use. `rules`: what the pods require of those near them. Never raises for malformed input: the outcome
-    names what is missing.
+    that these use. `rules`: what the pods require of those near them; `near`: what they prefer of them, as the score of
+    one pod of a pod set by host. Never raises for malformed input: the outcome names what is missing.
     """
     assert request.pod_sets, "only a workload that asks is planned"
     plan_with = partial(
@@ -73,6 +74,7 @@ def plan_placement(
         emptied=emptied,
         barred=barred or {},
         rules=rules or PodRules(),
+        near=near or {},
     )
     found = plan_with(shapes)
     if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
@@ -154,6 +156,7 @@ def _plan_shapes(
     emptied: frozenset[str],
     barred: Mapping[str, Bools],
     rules: PodRules,
+    near: Mapping[str, Ints64],
     explained: bool = True,
 ) -> Outcome:
     """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
@@ -186,6 +189,7 @@ def _plan_shapes(
             left_out=left_out,
             barred={**barred, **rules.barred_for(asks[0].name)},
             rules=rules,
+            near=near.get(asks[0].name),
             emptied=vacated,
             levels=request.levels,
             explained=explained,
@@ -210,7 +214,7 @@ def _plan_shapes(
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
-            scores=capacity.scores(_pods_by_shape(asks, shapes), topology),
+            scores=capacity.scores(_pods_by_shape(asks, shapes), topology, _near_all(asks, near)),
             explain=(
                 lambda answer, ask: _no_fit_reason(
                     answer,
@@ -243,6 +247,7 @@ def _plan_equal_pods(
     left_out: Mapping[str, str],
     barred: Mapping[str, Bools],
     rules: PodRules,
+    near: Ints64 | None,
     emptied: frozenset[str],
     levels: tuple[str, ...] | None,
     explained: bool,
@@ -264,7 +269,9 @@ def _plan_equal_pods(
         slices=topology.slices(ask.slices),
     )
     scarce = scarce_of(shape, capacity)
-    scores = capacity.scores({shape: 1}, topology) if shape.preferred or capacity.soft_taints else None
+    scores = None
+    if shape.preferred or capacity.soft_taints or near is not None:
+        scores = capacity.scores({shape: 1}, topology, near)
     warm = capacity.slots(shape, topology, scarce=scarce)
     if left_out or emptied or barred or rules.among_own:
         free = warm.slots.copy()
@@ -342,6 +349,13 @@ def _pods_by_shape(asks: Iterable[PodSetRequest], shapes: Mapping[str, Shape]) -
     for ask in asks:
         pods[shapes[ask.name]] = pods.get(shapes[ask.name], 0) + ask.count
     return pods
+
+
+def _near_all(asks: Iterable[PodSetRequest], near: Mapping[str, Ints64]) -> Ints64 | None:
+    """Return the scores of all pods together because of the pods near them, by host; None without any."""
+    found = [near[ask.name] * ask.count for ask in asks if ask.name in near]
+    total: Ints64 | None = np.sum(found, axis=0) if found else None
+    return total
 
 
 def _tie_breaking_shape(shapes: Sequence[Shape]) -> Shape:

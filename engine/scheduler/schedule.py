@@ -16,6 +16,7 @@ from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
+from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.cluster.placements import assignment_body
 from engine.devices.allocation import devices_of
@@ -149,6 +150,19 @@ def _planned(
     topology = view.topologies.get(request.topology or "")
     barred, hosts = barred_hosts(view, gang, separation, topology, emptied=emptied), _hosts(kept)
     rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
+    near = {}
+    if topology is not None and not topology.waits:
+        near = pod_scores(
+            [one for one in gang.workload.pod_sets if one.name in gang.shapes],
+            gang.shapes,
+            namespace=gang.workload.namespace,
+            nearby=view.nearby,
+            capacity=view.capacity,
+            topology=topology,
+            key=gang.key,
+            pods=gang.pods,
+            emptied=emptied,
+        )
 
     def plan(out: frozenset[str], barred: Barred = barred, rules: PodRules | None = rules) -> Outcome:
         return plan_placement(
@@ -164,6 +178,7 @@ def _planned(
             emptied=emptied,
             barred=barred,
             rules=rules,
+            near=near,
         )
 
     free = frozenset[str]()

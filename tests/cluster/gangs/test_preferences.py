@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from local.nodes import RACK
+from tests.cluster.gangs.test_pod_constraints import run_beside, term
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, patch_node
-from tests.support.gangs import Namespace, prefer, require
+from tests.support.gangs import Json, Namespace, prefer, require
 
 pytestmark = pytest.mark.timeout(120)
 GENERATION = "example.com/generation"
@@ -70,3 +72,48 @@ def test_a_host_that_is_better_left_free_is_taken_last(gangs: Namespace) -> None
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.submit("second", pods=2, annotations=require("rack"))
     assert {*gangs.all_bound("first", 2).values(), *gangs.all_bound("second", 2).values()} == set(hosts)
+
+
+CACHE, WEB = {"app": "cache"}, {"app": "web"}
+
+
+def weighted(kind: str, labels: dict[str, str], **more: Any) -> Json:
+    one = {"weight": 10, "podAffinityTerm": term(RACK, labels, **more)}
+    return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [one]}}}
+
+
+def anyway(labels: dict[str, str]) -> Json:
+    return {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", **term(RACK, labels)}]}
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        weighted("podAffinity", CACHE),
+        weighted("podAffinity", CACHE, namespaceSelector={}),
+        weighted("podAntiAffinity", WEB),
+        anyway(WEB),
+    ],
+    ids=["affinity", "affinity in all namespaces", "anti-affinity", "spread"],
+)
+def test_of_equal_racks_the_one_with_the_preferred_neighbours(gangs: Namespace, wish: Json) -> None:
+    """A pod in each rack, as large as the other; the plain pod goes there by the stock scheduler, the gang by us."""
+    hosts = gangs.fleet.grid("1x2x2")
+    run_beside(gangs, "web", hosts[0], WEB, {})
+    run_beside(gangs, "cache", hosts[2], CACHE, {})
+    assert lands(gangs, "plain", 1, pod_spec=wish) <= set(hosts[2:])
+    assert lands(gangs, "gang", 2, annotations=require("rack"), pod_spec=wish) == set(hosts[2:])
+    assert lands(gangs, "no-wish", 2, annotations=require("rack")) == set(hosts[:2])
+
+
+def test_a_preferred_neighbour_costs_no_domain(gangs: Namespace) -> None:
+    """One on a host of each rack: the gang stays in one rack, and a full rack is no reason to wait."""
+    hosts = gangs.fleet.grid("1x2x2")
+    for name, host in (("one", hosts[1]), ("other", hosts[3])):
+        run_beside(gangs, name, host, CACHE, {})
+    term_of_hosts = {"weight": 100, "podAffinityTerm": term("kubernetes.io/hostname", CACHE)}
+    wish = {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term_of_hosts]}}}
+    found = lands(gangs, "gang", 2, annotations=prefer("rack"), pod_spec=wish)
+    assert len({gangs.fleet.rack_of(host) for host in found}) == 1
+    both = [lands(gangs, f"single-{at}", 1, annotations=require("host"), pod_spec=wish) for at in range(2)]
+    assert all(one <= {hosts[1], hosts[3]} for one in both)

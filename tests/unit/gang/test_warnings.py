@@ -44,6 +44,15 @@ def workers(kind: str, count: int, **pods: Any) -> Json:
 PREFER_AND_RELAX = {names.PREFER: "rack", names.RELAX_AFTER: "10m"}
 COLOCATED = {**RACK, names.COLOCATE: "all"}
 EVERY_PREFERENCE = preferring("nodeAffinity", "podAffinity", "podAntiAffinity", "spread")
+OTHER_NAMESPACES = {"topologyKey": "x", "namespaceSelector": {"matchLabels": {"team": "a"}}}
+UNCOUNTED = {
+    "affinity": {
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": OTHER_NAMESPACES}]
+        }
+    },
+    "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "x"}],
+}
 
 TOLD: Mapping[str, Json] = {
     "relax-after beside prefer-topology": raw_job(PREFER_AND_RELAX),
@@ -61,7 +70,7 @@ TOLD: Mapping[str, Json] = {
     ),
     "a start-timeout on a kind that cannot be suspended": other("deployment", {**RACK, names.START_TIMEOUT: "10m"}),
     "a recover-timeout where the policy keeps gangs": raw_job({**RACK, names.RECOVER_TIMEOUT: "10m"}),
-    "every preference": raw_job(RACK, pod_spec=EVERY_PREFERENCE),
+    "preferences that are not counted": raw_job(RACK, pod_spec=UNCOUNTED),
 }
 
 UNTOLD: Mapping[str, Json] = {
@@ -89,7 +98,7 @@ UNTOLD: Mapping[str, Json] = {
     "a pod group's minimum on several templates": other("tfjob", {}, workers("TFJob", 4, metadata={"labels": GROUP})),
     "a pod group's minimum of all pods": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "4"}),
     "a pod group's minimum without a group": raw_job(RACK, labels={names.POD_GROUP_MIN: "nine"}),
-    "preferred node affinity": raw_job(RACK, pod_spec=preferring("nodeAffinity")),
+    "every preference": raw_job(RACK, pod_spec=EVERY_PREFERENCE),
     "required node affinity": raw_job(
         RACK,
         pod_spec={

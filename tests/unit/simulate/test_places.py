@@ -27,6 +27,24 @@ def test_of_equal_racks_the_preferred_one() -> None:
     assert {path[1] for path in placed(grid(1, 3, 2), job("train", 2, {"require": "rack"}))} == {"b0-r0"}
 
 
+def test_of_equal_racks_the_one_with_the_preferred_neighbour() -> None:
+    """The pods of the cluster's file count, as in the service."""
+    cache = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "cache", "namespace": "default", "labels": {"app": "cache"}},
+        "spec": {"nodeName": "b0-r1-h0", "containers": [{"name": "main", "image": "x"}]},
+        "status": {"phase": "Running"},
+    }
+    there = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "cache"}}}
+    wish = job("train", 2, {"require": "rack"})
+    wish["spec"]["template"]["spec"]["affinity"] = {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": there}]}
+    }
+    assert {path[1] for path in placed([*grid(1, 3, 2), cache], wish)} == {"b0-r1"}
+    assert {path[1] for path in placed(grid(1, 3, 2), wish)} == {"b0-r0"}
+
+
 def test_a_rack_that_is_better_left_free_is_taken_last() -> None:
     taint = {"key": "gone-soon", "effect": "PreferNoSchedule"}
     nodes = [
