@@ -180,3 +180,23 @@ def test_growth_and_a_pod_that_appears_keep_to_the_rules(gangs: Namespace) -> No
         message=lambda: gangs.describe("train"),
     )
     assert len(gangs.bound("train")) == 4
+
+
+def test_a_deleted_pod_comes_back_apart_from_those_that_stay(gangs: Namespace) -> None:
+    """Its own reservation and its terminating pod do not keep it out; the others stay where they are."""
+    gangs.fleet.grid("2x2x2")
+    start(gangs, "train", Case(4, apart(term(RACK, TRAIN))), ALONE)
+    gangs.client.patch(f"{gangs.jobs_path}/train", {"spec": {"backoffLimit": 4}})
+    before = gangs.all_bound("train", 4)
+    lost = sorted(before)[0]
+    path = f"/api/v1/namespaces/{gangs.name}/pods"
+    named = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in gangs.pods("train")}
+    victim = next(name for name in named if gangs.client.get(f"{path}/{name}")["spec"]["nodeName"] == before[lost])
+    gangs.client.delete(f"{path}/{victim}")
+    eventually(
+        lambda: named[victim] not in {pod["metadata"]["uid"] for pod in gangs.pods("train")},
+        message=lambda: gangs.describe("train"),
+    )
+    after = gangs.all_bound("train", 4)
+    assert len(gangs.racks(after)) == 4
+    assert accepted_by_the_rules(gangs, "train")
