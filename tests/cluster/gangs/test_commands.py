@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from local.controlplane import ControlPlane
 from local.service import ROOT
 from tests.support.callers import caller, rule
 from tests.support.eventually import eventually
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -139,6 +140,57 @@ def test_a_tenant_sees_own_gangs_and_what_is_not_known(
     found = rows(gangs, reader)
     assert (found["waits"]["position"], found["waits"]["queued"]) == (1, 1)
     assert topogate(reader, "fits", "-n", "2").returncode == 1
+    (told,) = answer(reader, "explain", "job/waits")["gangs"]
+    assert [item["name"] for item in told["inTheWay"]] == [f"{gangs.name}/job/mine"]
+    own_only = topogate(tenant, "explain", "job/waits")
+    assert (own_only.returncode, "as the leader last wrote: " in own_only.stdout) == (1, True)
+    assert f"events of namespace {gangs.name} cannot be read" in own_only.stderr
+
+
+def test_what_explain_tells_is_what_happens(
+    gangs: Namespace, admin: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """A gang that waits is told a command; run as it is printed, it places the gang where explain then says it is."""
+    gangs.fleet.grid("1x2x2")
+    gangs.submit("runs", pods=1, annotations=require("rack"), spec={"activeDeadlineSeconds": 3600})
+    gangs.all_bound("runs", 1)
+    gangs.submit("wide", pods=3, annotations=require("rack"))
+    gangs.waits("wide")
+
+    def explained(name: str) -> dict[str, Any]:
+        (found,) = answer(admin, "explain", name, "-n", gangs.name)["gangs"]
+        return dict(found)
+
+    found = explained("job/wide")
+    assert found["verdict"] in ("waits", "never")
+    ways = {way["change"]: way for way in found["waysOut"]}
+    assert (ways["level"]["to"], ways["pods"]["to"]) == ("block", "2")
+    waits = topogate(admin, "explain", "job/wide", "-n", gangs.name)
+    assert (waits.returncode, waits.stderr) == (1, "")
+    assert ways["level"]["command"] in waits.stdout
+
+    file = tmp_path / "fresh.json"
+    fresh = job_body("fresh", pods=2, annotations=require("rack"), selector=gangs.fleet.selector)
+    file.write_text(json.dumps(fresh))
+    (of_file,) = answer(admin, "explain", "-f", str(file), "-n", gangs.name)["gangs"]
+    assert of_file["verdict"] == "fits"
+
+    kubectl = str(control_plane.programs["kubectl"])
+    words = shlex.split(ways["level"]["command"])
+    subprocess.run([kubectl, "--kubeconfig", str(admin), *words[1:]], check=True, capture_output=True, timeout=60)
+    bound = gangs.all_bound("wide", 3)
+
+    def settled() -> dict[str, Any] | None:
+        one = explained("job/wide")
+        ready = one["pods"] and all(pod["state"] == "ready" for pod in one["pods"])
+        return one if ready and "Running" in {past["reason"] for past in one["history"]} else None
+
+    placed = eventually(settled, message="all pods are shown as ready, and the Event about it")
+    assert (placed["verdict"], placed["proven"], [pod["rank"] for pod in placed["pods"]]) == ("placed", True, [0, 1, 2])
+    assert {pod["rank"]: pod["host"] for pod in placed["pods"]} == bound
+    assert placed["history"][0]["reason"] == "Created"
+    (pod,) = explained(f"pod/{placed['pods'][1]['pod']}")["pods"]
+    assert pod == placed["pods"][1]
 
 
 def test_a_kubectl_plugin(gangs: Namespace, control_plane: ControlPlane, tmp_path: Path) -> None:
