@@ -268,3 +268,37 @@ def test_users_choose_no_devices(gangs: Namespace, control_plane: ControlPlane) 
     with pytest.raises(ClientError, match="records the devices of a pod") as refusal:
         user.patch(f"{path}/own", {"metadata": {"annotations": chosen}})
     assert refusal.value.status == 403
+
+
+def test_while_the_service_is_down_only_writers_change_devices(
+    gangs: Namespace, service: Service, control_plane: ControlPlane, kubectl: Kubectl
+) -> None:
+    """A pod's user neither names, changes nor removes them, not as its status either; all else he may change."""
+    status = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch", "update"]}
+    user = ordinary_user(control_plane, gangs.name, rules=[status])
+    given, other = (json.dumps({"gpu": [{"minor": minor, "resources": {}}]}) for minor in (0, 1))
+    bare_pod(gangs, "given", asking({}), annotations={names.DEVICE_ALLOCATED: given})
+    bare_pod(gangs, "bare", asking({}))
+    service.kill_all()
+    pods = f"/api/v1/namespaces/{gangs.name}/pods"
+    for pod, value in (("bare", other), ("given", other), ("given", None)):
+        for part in ("", "/status"):
+            with pytest.raises(ClientError, match="records the devices of a pod") as refusal:
+                user.patch(f"{pods}/{pod}{part}", {"metadata": {"annotations": {names.DEVICE_ALLOCATED: value}}})
+            assert refusal.value.status == 403
+    same = {names.DEVICE_ALLOCATED: given, "note": "mine"}
+    user.patch(f"{pods}/given", {"metadata": {"annotations": same, "labels": {"team": "a"}}})
+    user.patch(f"{pods}/given/status", {"status": {"message": "seen"}})
+    stored = gangs.client.get(f"{pods}/given")
+    assert stored["metadata"]["annotations"].items() >= same.items()
+    assert (stored["metadata"]["labels"]["team"], stored["status"]["message"]) == ("a", "seen")
+
+    scheduler = {"kind": "ServiceAccount", "name": "koord-scheduler", "namespace": "koordinator-system"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{gangs.name}/rolebindings"
+    gangs.client.create(bindings, {"metadata": {"name": "scheduler"}, "roleRef": role, "subjects": [scheduler]})
+    account = f"--as=system:serviceaccount:{scheduler['namespace']}:{scheduler['name']}"
+    written = ("annotate", "--overwrite", account, "pod/bare", f"{names.DEVICE_ALLOCATED}={other}")
+    # The authorizer may not know the new binding at once.
+    eventually(lambda: kubectl(*written, check=False).returncode == 0, message="Koordinator's scheduler gives devices")
+    assert gangs.client.get(f"{pods}/bare")["metadata"]["annotations"][names.DEVICE_ALLOCATED] == other
