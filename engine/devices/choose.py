@@ -8,7 +8,7 @@ chosen one after the other. Nothing depends on the order of devices or of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,11 +16,11 @@ from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.devices import fit
 from engine.devices.free import FreeDevice, card_times, card_use, devices_asked, gpu_use, share_use
 from engine.devices.gpus import choose_alike, choose_gpus, tightest_fit
-from engine.devices.scopes import Partitions, linked_sets, scope_of
+from engine.devices.scopes import Partitions, linked_sets, pcie_scope, scope_of
 from engine.resources.names import WHOLE
 
 # Pods of one host whose parts of several GPUs have RDMA devices near: they are chosen one after the other, on every
-# host, and any user may ask for them.
+# host whose devices differ, and any user may ask for them.
 MAX_JOINT: Final = 16
 
 Cards = Mapping[str, Sequence[FreeDevice]]  # RDMA devices that take the request, by PCIe scope
@@ -60,26 +60,90 @@ def _others(left: Sequence[FreeDevice], request: DeviceRequest, count: int) -> I
         yield [gpu_use(part, one.device) for part, of_pods in listed for one in of_pods[pod]]
 
 
-def slots(devices: Sequence[FreeDevice], request: DeviceRequest, *, partitions: Partitions) -> int:
+def slots(
+    devices: Sequence[FreeDevice],
+    request: DeviceRequest,
+    *,
+    partitions: Partitions,
+    known: MutableMapping[Hashable, int] | None = None,
+) -> int:
     """Return how many such pods fit on the free part of a host's devices: as many as `choose_devices` can serve.
 
-    Of pods with parts of several GPUs and RDMA devices near these, MAX_JOINT at most.
+    Of pods with parts of several GPUs and RDMA devices near these, MAX_JOINT at most. `known`: where the counts of pods
+    that are chosen one after the other are kept, also for other requests.
     """
     most = fit.slots(devices, request, partitions=partitions)
     if not request.joint or most <= 0:
         return most
-    if request.gpus > 1:
-        return len(choose_devices(devices, request, min(most, MAX_JOINT), partitions=partitions))
     cards = _cards_by_scope(devices, request)
     gpus: dict[str, list[FreeDevice]] = {}
     for one in _fitting_gpus(devices, request):
-        gpus.setdefault(one.device.pcie, []).append(one)
+        if one.device.pcie in cards:
+            gpus.setdefault(one.device.pcie, []).append(one)
+    if request.gpus > 1:
+        most = min(most, MAX_JOINT)
+        least, limit = _joint_bounds(request, gpus, cards)
+        if least >= min(most, limit):
+            return min(most, limit)
+        key = (min(most, limit), *_joint_state(request, gpus, cards), tuple(partitions.items()))
+        found = known.get(key) if known is not None else None
+        if found is None:
+            found = len(choose_devices(devices, request, min(most, limit), partitions=partitions))
+            if known is not None:
+                known[key] = found
+        return found
     found = sum(
         min(fit.gpu_slots([(one.empty, _times(request, one)) for one in near], request), fit.card_slots(of, request))
         for scope, of in cards.items()
         if (near := gpus.get(scope))
     )
     return min(most, found)
+
+
+def _joint_bounds(request: DeviceRequest, gpus: Mapping[str, Sequence[FreeDevice]], cards: Cards) -> tuple[int, int]:
+    """Return how many pods with several GPUs surely are chosen, and how many there are at most.
+
+    A pod with whole GPUs takes those of one PCIe scope while some scope has enough of all: that leaves one pod less
+    there, and the others as they are. So as many pods are chosen as the PCIe scopes alone have.
+    """
+    wanted = request.cards[0]
+    often = {scope: [card_times(request, one) for one in cards[scope]] for scope in gpus}
+    limit = fit.pods([times for of in often.values() for times in of], wanted)
+    if not request.whole:
+        return 0, limit
+    limit = min(limit, sum(len(of) for of in gpus.values()) // request.gpus)
+    if request.scope == "nvlink":
+        return 0, limit
+    least = 0
+    for scope, of in gpus.items():
+        if len({pcie_scope(one.device) for one in of}) == 1:
+            least += min(len(of) // request.gpus, sum(often[scope]) // wanted)
+        else:
+            return 0, limit  # two scopes with one name share its RDMA devices
+    return least, limit
+
+
+def _joint_state(
+    request: DeviceRequest, gpus: Mapping[str, Sequence[FreeDevice]], cards: Cards
+) -> tuple[Hashable, ...]:
+    """Return all that decides how many pods with several GPUs are chosen: not the selectors that chose the devices."""
+    part = (0, 0, 0) if request.whole else (request.core, request.ratio, request.memory)
+    asked = (request.gpus, request.whole, part, request.rdma, request.scope, request.spread)
+    places: list[Hashable] = []
+    for one in (one for of in gpus.values() for one in of):
+        device = one.device
+        left = (one.core, one.ratio, one.memory, one.empty, device.core, device.ratio, device.memory)
+        places.append((device.minor, device.socket, device.numa, device.pcie, () if request.whole else left))
+    near: list[Hashable] = []
+    for scope in sorted(gpus):
+        of = cards[scope]
+        if request.rdma >= WHOLE and request.vf_selector is None:
+            near.append((scope, len(of)))
+            continue
+        for one in of:
+            wanted = -1 if request.vf_selector is None else sum(map(request.accepts_function, one.functions))
+            near.append((scope, one.device.minor, one.empty, one.share, len(one.functions), wanted))
+    return asked, tuple(places), tuple(near)
 
 
 def _uses(

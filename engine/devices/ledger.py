@@ -22,7 +22,7 @@ from engine.devices import fit
 from engine.devices.choose import slots
 from engine.devices.free import FreeDevice, offered_memory, unused
 from engine.devices.inventory import Inventory
-from engine.devices.scopes import numa_scope, pcie_scope, pods_in_scope, scope_numbers, socket_scope
+from engine.devices.scopes import Partitions, numa_scope, pcie_scope, pods_in_scope, scope_numbers, socket_scope
 from engine.devices.usage import DeviceHolding, Holder, free_devices
 from engine.planner.tree import Ints64
 from engine.resources.names import WHOLE
@@ -168,7 +168,9 @@ _GPU_AMOUNTS = {
 # The amounts that decide how often a GPU takes a request: what is free of them, and what is there without holders.
 _FREE_AMOUNTS = ("empty", "core", "ratio", "memory", "size")
 _ALL_AMOUNTS = ("healthy", "all_core", "all_ratio", "all_memory", "size")
-_MAX_COUNTED = 64  # particular requests for which slots are kept
+_MAX_COUNTED = 1_024  # requests for which slots are kept by state
+_MAX_COUNTS = 500_000  # slots that are kept of all of these
+_MAX_JOINT_COUNTS = 8_192  # kept at a time, of pods that are chosen one after the other
 _MAX_STATES = 16_384  # kept at a time; as many hosts as differ in the labels or the free parts of their devices
 _SHARE_AMOUNTS = {"share": np.int16, "empty": np.bool_, "all_share": np.int16, "healthy": np.bool_}
 
@@ -198,10 +200,13 @@ class DeviceLedger:
         self._shares = {"rdma": DeviceTables(_SHARE_AMOUNTS), "fpga": DeviceTables(_SHARE_AMOUNTS)}
         self._others: dict[str, DeviceTables] = {}  # by the policy's kinds
         self._stale: set[int] = set()
-        # For particular requests: states of hosts as numbers, and the slots of a request by state.
+        # For requests that are counted device by device: states of hosts as numbers, and a request's slots by state.
         self._numbers: dict[Hashable, int] = {}
+        self._examples: list[tuple[list[FreeDevice], Partitions]] = []  # the devices of one host of each state
         self._states: dict[tuple[int, bool], int] = {}  # by row; also as if it had no holders
         self._counts: dict[DeviceRequest, dict[int, int]] = {}
+        self._counted = 0
+        self._joint_counts: dict[Hashable, int] = {}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -230,9 +235,9 @@ class DeviceLedger:
         rows = np.asarray(rows, dtype=np.intp)
         result: Ints64 = np.full(len(rows), fit.UNLIMITED, dtype=np.int64)
         if request.particular:
-            return np.array([self._particular(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
+            return self._by_state(rows, request, empty=empty)
         if request.selector:
-            result = np.array([self._selected(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
+            result = self._by_state(rows, replace(request, rdma=0, fpga=0, others=()), empty=empty)
         elif request.scope == "nvlink":
             result = np.array([self._linked(row, request, empty=empty) for row in rows.tolist()], dtype=np.int64)
         elif request.gpus > 0:
@@ -250,10 +255,10 @@ class DeviceLedger:
         """Return how many such pods fit on the devices of one host."""
         self._refresh_row(row)
         if request.particular:
-            return self._particular(row, request, empty=False)
+            return self._on_state(self._state_of(row, empty=False), request)
         result = fit.UNLIMITED
         if request.selector:
-            result = self._selected(row, request, empty=False)
+            result = self._on_state(self._state_of(row, empty=False), replace(request, rdma=0, fpga=0, others=()))
         elif request.scope:
             result = self._within_scope(row, request, empty=False)
         elif request.gpus > 0:
@@ -305,11 +310,13 @@ class DeviceLedger:
         for row in self._stale:
             self._recompute(row)
         self._stale.clear()
+        self._forget_states()
 
     def _refresh_row(self, row: int) -> None:
         if row in self._stale:
             self._recompute(row)
             self._stale.discard(row)
+        self._forget_states()
 
     def _within_scope(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
         """Return how many pods fit on the GPUs of one host, every pod within one scope."""
@@ -323,48 +330,59 @@ class DeviceLedger:
         taking = [one for one, (free, times) in zip(gpus, often, strict=True) if free and times]
         return pods_in_scope(taking, request.gpus, request.scope, inventory.partitions)
 
-    def _selected(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
-        """Return how many pods fit on the GPUs of one host that have the labels of the request."""
-        inventory = self.inventory(row)
-        if not any(one.labels for one in inventory.devices):
-            return 0
-        devices = [unused(one) for one in inventory.devices] if empty else self.left(row)
-        return fit.slots(devices, replace(request, rdma=0, fpga=0), partitions=inventory.partitions)
+    def _by_state(self, rows: Rows, request: DeviceRequest, *, empty: bool) -> Ints64:
+        """Return the slots of a request that is counted device by device, once for all hosts of one state."""
+        states = [self._state_of(row, empty=empty) for row in rows.tolist()]
+        return np.array([self._on_state(state, request) for state in states], dtype=np.int64)
 
-    def _particular(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
-        """Return how many pods fit on one host where not every RDMA device will do; kept until the host changes."""
-        state = self._states.get((row, empty))
-        known = self._counts.get(request)
-        if state is None or known is None or state not in known:
-            return self._count_particular(row, request, empty=empty)
-        return known[state]
-
-    def _count_particular(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
-        inventory = self.inventory(row)
-        empty = empty or row not in self._holdings
-        devices = [unused(one) for one in inventory.devices] if empty else self.left(row)
-        state = self._state_of(row, inventory, devices, empty=empty)
+    def _on_state(self, state: int, request: DeviceRequest) -> int:
+        """Return how many pods fit on a host of this state; kept."""
         known = self._counts.get(request)
         if known is None:
             while len(self._counts) >= _MAX_COUNTED:
-                del self._counts[next(iter(self._counts))]
+                self._forget_oldest()
             known = self._counts[request] = {}
         if state not in known:
-            reports = any(one.kind == "rdma" for one in inventory.devices)
-            known[state] = slots(devices, request, partitions=inventory.partitions) if reports else 0
+            if len(self._joint_counts) >= _MAX_JOINT_COUNTS:
+                self._joint_counts.clear()
+            devices, partitions = self._examples[state]
+            if request.particular:
+                reported = any(one.device.kind == "rdma" for one in devices)
+            else:
+                reported = any(one.device.labels for one in devices)
+            known[state] = slots(devices, request, partitions=partitions, known=self._joint_counts) if reported else 0
+            self._counted += 1
+            while self._counted > _MAX_COUNTS and len(self._counts) > 1:
+                self._forget_oldest()
         return known[state]
 
-    def _state_of(self, row: int, inventory: Inventory, devices: list[FreeDevice], *, empty: bool) -> int:
+    def _forget_oldest(self) -> None:
+        self._counted -= len(self._counts.pop(next(iter(self._counts))))
+
+    def _state_of(self, row: int, *, empty: bool) -> int:
         """Return the number of a host's state: hosts that have the same devices left have the same number."""
-        if len(self._numbers) >= _MAX_STATES:
-            self._numbers.clear()
-            self._states.clear()
-            self._counts.clear()
-        state = self._numbers.setdefault(_state(inventory, devices), len(self._numbers))
+        state = self._states.get((row, empty))
+        if state is not None:
+            return state
+        inventory = self.inventory(row)
+        as_empty = empty or row not in self._holdings
+        devices = [unused(one) for one in inventory.devices] if as_empty else self.left(row)
+        key = _state(inventory, devices)
+        state = self._numbers.get(key)
+        if state is None:
+            state = self._numbers[key] = len(self._examples)
+            self._examples.append((devices, inventory.partitions))
         self._states[row, empty] = state
-        if empty and row not in self._holdings:
+        if as_empty and row not in self._holdings:
             self._states[row, False] = self._states[row, True] = state
         return state
+
+    def _forget_states(self) -> None:
+        """Forget the states when there are too many: hosts change, and states of the past are kept."""
+        if len(self._examples) >= _MAX_STATES:
+            for kept in (self._numbers, self._examples, self._states, self._counts):
+                kept.clear()
+            self._counted = 0
 
     def _linked(self, row: int, request: DeviceRequest, *, empty: bool) -> int:
         if request.gpus not in self.inventory(row).partitions:
@@ -435,7 +453,7 @@ def _state(inventory: Inventory, left: Sequence[FreeDevice]) -> Hashable:
         (
             (device := one.device).kind,
             device.minor,
-            (one.core, one.ratio, one.memory, one.share, one.empty, device.memory),
+            (one.core, one.ratio, one.memory, one.share, one.empty, device.core, device.ratio, device.memory),
             (device.socket, device.numa, device.pcie),
             device.labels,
             tuple(function.labels for function in one.functions),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.api.device import Device, DeviceRequest, DeviceUse, VirtualFunction, selects
 from engine.cluster.devices import node_devices
 from engine.devices.allocation import format_allocated, parse_allocated
-from engine.devices.choose import choose_devices, slots
+from engine.devices.choose import MAX_JOINT, choose_devices, slots
 from engine.devices.free import FreeDevice, unused
 from engine.devices.inventory import Inventory
 from tests.support.devices import HeldDevices, gpu
@@ -147,6 +147,69 @@ def test_as_many_pods_fit_as_by_trying_everything(devices: tuple[Device, ...], r
         assert found <= most
     else:
         assert found == most
+
+
+gpus_in_use = st.lists(st.tuples(st.integers(0, 7), st.sampled_from((5, 50, 90, 100))), max_size=8)
+cards_in_use = st.lists(st.tuples(st.integers(0, 7), st.sampled_from((10, 60, 100))), max_size=6)
+joint_requests = st.builds(
+    DeviceRequest,
+    gpus=st.integers(2, 4),
+    ratio=st.sampled_from((5, 30, 100)),
+    core=st.sampled_from((0, 5, 100)),
+    whole=st.booleans(),
+    rdma=st.sampled_from((10, 50, 100, 200)),
+    rdma_scope=st.just("pcie"),
+    vf_selector=st.sampled_from((None, (), (("x", "In", ("1",)),))),
+    rdma_selector=st.sampled_from(((), (("x", "In", ("1",)),))),
+    scope=st.sampled_from(("", "", "pcie", "numa", "nvlink")),
+    spread=st.booleans(),
+).map(lambda one: one if one.whole else replace(one, scope=""))
+
+
+@st.composite
+def large_hosts(draw: st.DrawFn) -> list[FreeDevice]:
+    """Eight GPUs and up to eight RDMA devices in scopes whose names may repeat in another NUMA node; some in use."""
+    place = st.tuples(st.sampled_from((0, 0, 1, None)), st.sampled_from(("p0", "p1", "p2", "p3", "")))
+    regular = draw(st.integers(0, 3)) > 0
+    places = [(at // 4, f"p{at // 2}") for at in range(8)] if regular else draw(st.lists(place, min_size=8, max_size=8))
+    near = [*places[::2], *places[1::2]][: draw(st.integers(4, 8))] if regular else draw(st.lists(place, max_size=6))
+    numbers = draw(st.lists(st.sampled_from((0, 2, 3)), min_size=len(near), max_size=len(near)))
+    gpus = [replace(gpu(at), numa=numa, pcie=pcie) for at, (numa, pcie) in enumerate(places)]
+    cards = [
+        Device(
+            "rdma",
+            at,
+            f"card-{at}",
+            healthy=True,
+            share=100,
+            numa=numa,
+            pcie=pcie,
+            labels=(("x", str(at % 2)),),
+            functions=tuple(VirtualFunction(one, f"{at}-{one}", (("x", str(one % 2)),)) for one in range(number)),
+        )
+        for at, ((numa, pcie), number) in enumerate(zip(near, numbers, strict=True))
+    ]
+    devices = free((*gpus, *cards))
+    for kind, uses in (("gpu", draw(gpus_in_use)), ("rdma", draw(cards_in_use))):
+        of = [one for one in devices if one.device.kind == kind]
+        for minor, percent in uses:
+            if minor < len(of):
+                of[minor].take(DeviceUse(kind, minor, core=percent, ratio=percent, share=percent))
+    return devices
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(large_hosts(), min_size=1, max_size=6), st.lists(joint_requests, min_size=1, max_size=3), st.booleans())
+def test_kept_counts_are_those_of_pods_chosen_one_by_one(
+    fleet: list[list[FreeDevice]], asked: list[DeviceRequest], linked: bool
+) -> None:
+    """Of other hosts, other selectors and other requests: whatever was counted before."""
+    known: dict[Hashable, int] = {}
+    partitions = {2: ((0, 1), (2, 3), (4, 5), (6, 7)), 4: ((0, 1, 2, 3), (4, 5, 6, 7))} if linked else {}
+    for devices in fleet:
+        for request in asked:
+            chosen = choose_devices(devices, request, MAX_JOINT, partitions=partitions)
+            assert slots(devices, request, partitions=partitions, known=known) == len(chosen)
 
 
 @settings(max_examples=200, deadline=None)

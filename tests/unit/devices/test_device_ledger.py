@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.api.device import DeviceRequest, DeviceUse
+from engine.api.device import DeviceRequest, DeviceUse, VirtualFunction
+from engine.devices.choose import choose_devices, slots
 from engine.devices.fit import UNLIMITED
+from engine.devices.free import FreeDevice
 from engine.devices.inventory import Inventory
 from engine.devices.ledger import Summary
 from tests.support.devices import NOTHING_ASKED, HeldDevices, card, eight, gpu, memory, minors, part, use, whole
@@ -202,3 +205,100 @@ def test_pods_that_find_too_few_healthy_devices_may_be_on_sick_ones() -> None:
     ledger.hold(0, ("known",), part(40), ((use(2, 40),),))
     ledger.hold(0, ("pods",), whole(3))
     assert minors(ledger.choose(0, part(60), 9)) == [[2]]
+
+
+def _one_scope_each(cards: int = 8) -> Inventory:
+    """Eight GPUs with a label, two on a PCIe scope, and an RDMA device with two virtual functions for each."""
+    functions = [tuple(VirtualFunction(one, f"0000:{at:02x}:00.{one}", X) for one in range(2)) for at in range(cards)]
+    near = [
+        replace(card(at, numa=at // 4, pcie=f"p{at // 2}"), functions=of, labels=X) for at, of in enumerate(functions)
+    ]
+    found = eight(cards=tuple(near))
+    return replace(found, devices=tuple(replace(one, labels=X) for one in found.devices))
+
+
+X = (("x", "1"),)
+JOINT = replace(whole(2, rdma=100), rdma_scope="pcie")
+
+
+def _different_hosts(count: int) -> HeldDevices:
+    """Hosts that differ in what is left of one GPU, and in nothing that pods with whole GPUs can use."""
+    ledger = HeldDevices(*(_one_scope_each() for _ in range(count)))
+    for row in range(count):
+        ledger.hold(row, ("pod",), part(row + 1), ((use(0, row + 1), use(2, row + 1)),))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(JOINT, rdma_selector=(("x", "Exists", ()),)),
+        replace(JOINT, vf_selector=()),
+        replace(whole(1), selector=X),
+        replace(part(10, gpus=2, rdma=10), rdma_scope="pcie"),
+    ],
+)
+def test_what_a_request_counted_is_kept(asked: DeviceRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted device by device once for each state of a host, and again where a host changed alone."""
+    counted: list[DeviceRequest] = []
+
+    def slots_(devices: list[FreeDevice], request: DeviceRequest, **more: Any) -> int:
+        counted.append(request)
+        return slots(devices, request, **more)
+
+    monkeypatch.setattr("engine.devices.ledger.slots", slots_)
+    ledger, rows = _different_hosts(5), np.arange(5)
+    first = ledger.slots(rows, asked)
+    assert len(counted) == 5
+    assert ledger.slots(rows, asked).tolist() == first.tolist() == [ledger.slots_of(row, asked) for row in range(5)]
+    assert len(counted) == 5
+    ledger.hold(3, ("more",), whole(1), ((use(7),),))
+    ledger.slots(rows, asked)
+    assert len(counted) == 6
+
+
+def test_another_selector_costs_no_second_look_at_the_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The devices left are computed once for all requests, however many selectors there are."""
+    ledger, rows = _different_hosts(5), np.arange(5)
+    ledger.slots(rows, JOINT)
+    looked: list[int] = []
+    monkeypatch.setattr(ledger, "left", looked.append)
+    for number in range(100):
+        named = (("x", "In", ("1", str(number))),)
+        assert ledger.slots(rows, replace(JOINT, rdma_selector=named)).tolist() == [3] * 5
+    assert looked == []
+
+
+@pytest.mark.parametrize("more", [{}, {"vf_selector": ()}, {"rdma": 20}, {"gpus": 4, "rdma": 200}])
+def test_pods_are_chosen_once_for_hosts_that_are_alike_to_them(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts in use, selectors and addresses do not matter to whole GPUs: one host is counted for all."""
+    ledger, rows = _different_hosts(20), np.arange(20)
+    chosen: list[int] = []
+
+    def choose(devices: list[FreeDevice], request: DeviceRequest, count: int, **more: Any) -> Any:
+        chosen.append(count)
+        return choose_devices(devices, request, count, **more)
+
+    monkeypatch.setattr("engine.devices.choose.choose_devices", choose)
+    for number in range(10):
+        asked = replace(JOINT, rdma_selector=(("x", "In", ("1", str(number))),), **more)
+        found = ledger.slots(rows, asked)
+        assert found.tolist() == [len(choose_devices(ledger.left(0), asked, 9, partitions={}))] * 20
+    assert len(chosen) <= 1
+
+
+def test_few_requests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By number, and by the slots kept of them: the oldest are counted again, with the same result."""
+    monkeypatch.setattr("engine.devices.ledger._MAX_COUNTED", 3)
+    monkeypatch.setattr("engine.devices.ledger._MAX_COUNTS", 7)
+    monkeypatch.setattr("engine.devices.ledger._MAX_STATES", 4)
+    monkeypatch.setattr("engine.devices.ledger._MAX_JOINT_COUNTS", 1)
+    ledger, rows = _different_hosts(5), np.arange(5)
+    for number in range(12):
+        asked = replace(JOINT, rdma_selector=(("x", "In", ("1", str(number % 5))),))
+        assert ledger.slots(rows, asked).tolist() == [3] * 5
+        ledger.hold(0, ("other", str(number)), NOTHING_ASKED, ((use(0, 1),),))
+    assert len(ledger._counts) <= 3
+    assert ledger._counted == sum(map(len, ledger._counts.values())) <= 7
