@@ -17,6 +17,8 @@ _COMPARED: Final = 256  # closest-match work grows with the length; no intended 
 def sanitize(text: str, limit: int = MAX_QUOTED) -> str:
     r"""Return text that is safe in one line: control and invisible characters escaped, cut at `limit` characters."""
     cut = text if len(text) <= limit else text[: limit - 3] + "..."
+    if cut.isprintable():
+        return cut
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 

@@ -20,6 +20,7 @@ from engine.api.resources import Requests, is_claim
 from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey
 from engine.capacity.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.capacity.gang_hosts import GangHosts
+from engine.capacity.label_domains import LabelDomains
 from engine.capacity.nearby_pods import NearbyPods, PodQuery
 from engine.capacity.preferences import NodePreferences
 from engine.capacity.resource_table import ResourceTable
@@ -42,6 +43,11 @@ Uses = tuple[DeviceUse, ...]
 MAX_WARM_SHAPES = 64
 # With more than one host in so many changed, counting all of them at once is cheaper than one by one.
 RECOUNT = 16
+# Labels with their domains kept for each topology, and selections of nodes for spread constraints: 16 bytes and one per
+# host.
+MAX_DOMAINS = 32
+MAX_SELECTIONS = 32
+MAX_SELECTION_WEIGHT = 1024
 _NO_COLUMN = -1  # the column of a resource that nothing names
 _NO_DEVICES = DeviceRequest()
 
@@ -67,6 +73,24 @@ class Reserved:
     requests: Requests
     devices: DeviceRequest | None = None
     uses: tuple[Uses, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _TreeRows:
+    """The rows of a topology's hosts in tree order, the host of each row, and domains of labels with their stamp."""
+
+    topology: Topology
+    rows: Rows
+    hosts: dict[int, int]
+    domains: OrderedDict[str, tuple[object, LabelDomains]] = field(default_factory=OrderedDict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Nodes by row, and the codes of a label that they have, with the stamp of the codes."""
+
+    nodes: Bools
+    counted: dict[str, tuple[object, Bools]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -104,7 +128,10 @@ class Capacity:
         self._expected: dict[str, dict[str, Requests]] = {}  # host -> DaemonSet -> what its pod to come requests
         self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
         self._fresh: set[str] = set()  # nodes that may not be settled yet
-        self._tree_rows: dict[str, tuple[Topology, Rows, dict[int, int]]] = {}
+        self._tree_rows: dict[str, _TreeRows] = {}
+        self._selections: OrderedDict[object, _Selection] = (
+            OrderedDict()
+        )  # dropped when a node's labels or taints change
         self._warm: OrderedDict[tuple[str, Shape], _WarmSlots] = OrderedDict()
         self._warm_weight = 0
         self._touched: list[int] = []  # rows with any change in the present era
@@ -119,6 +146,8 @@ class Capacity:
         before = self._nodes[row]
         if node is not None and (before is None or before.settled_at != node.settled_at):
             self._fresh.add(name)
+        if before is None or node is None or before.labels != node.labels or before.taints != node.taints:
+            self._selections.clear()
         self._nodes[row] = node
         self._devices.set_host(row, node)
         self._eligibility.changed(row)
@@ -373,7 +402,7 @@ class Capacity:
             while len(self._warm) > 1 and (len(self._warm) > MAX_WARM_SHAPES or self._warm_weight > MAX_WEIGHT):
                 self._warm_weight -= weight_of(self._warm.popitem(last=False)[0][1])
         elif changed:
-            self._recount(known, shape, verdicts, changed, hosts=self._tree_rows[topology.name][2])
+            self._recount(known, shape, verdicts, changed, hosts=self._tree_rows[topology.name].hosts)
             known.seen = len(self._touched)
         self._warm.move_to_end(key)
         return known.index
@@ -401,13 +430,69 @@ class Capacity:
         verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
-    def label_codes(self, key: str) -> Rows | None:
-        """Return, by row, the number of a node's value of a label (0: none); None when no node has the label."""
-        return self._eligibility.codes(key)
+    def label_codes(self, key: str) -> Ints64:
+        """Return, by row, the number of a node's value of a label, 0 for none; it must not be written to."""
+        column = self._eligibility.label(key)
+        if column is None:
+            return np.zeros(self.rows, dtype=np.int64)
+        return column.codes[: self.rows].astype(np.int64, copy=False)
+
+    def domains(self, key: str, topology: Topology) -> LabelDomains:
+        """Return the domains of a label on the hosts of a topology; `size` is above the codes of all rows."""
+        rows = self._rows_of(topology)
+        kept = self._tree_rows[topology.name].domains
+        column = self._eligibility.label(key)
+        known = kept.get(key)
+        if column is None or known is None or known[0] is not column.stamp:
+            codes = self.label_codes(key)
+            found = LabelDomains(key, topology.tree, codes[rows], int(codes.max(initial=0)) + 1)
+            if column is None:
+                return found  # an invented key; nothing is kept for it
+            known = kept[key] = column.stamp, found
+            if len(kept) > MAX_DOMAINS:
+                kept.popitem(last=False)
+        kept.move_to_end(key)
+        return known[1]
 
     def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
         """Return, by row, the nodes that a shape's constraints select, as `Eligibility.selected`."""
         return self._eligibility.selected(shape, affinity=affinity, taints=taints)
+
+    def spread_nodes(
+        self, shape: Shape, key: str, keys: Iterable[str], *, affinity: bool, taints: bool
+    ) -> tuple[Bools, Bools]:
+        """Return, by row, the nodes with all labels that a shape's constraints select, and by code the domains of one.
+
+        `affinity` and `taints`: whether its node affinity and its tolerations count. The arrays must not be written to.
+        """
+        labels = tuple(sorted(set(keys)))
+        wanted = (
+            labels,
+            (shape.node_selector, shape.affinity) if affinity else None,
+            shape.tolerations if taints else (),
+        )
+        selection = self._selections.get(wanted)
+        if selection is None or len(selection.nodes) != self.rows:
+            nodes = self._eligibility.selected(shape, affinity=affinity, taints=taints)[: self.rows].copy()
+            for label in labels:
+                nodes &= self.label_codes(label) > 0
+            selection = _Selection(nodes)
+            if weight_of(shape) <= MAX_SELECTION_WEIGHT:
+                self._selections[wanted] = selection
+            if len(self._selections) > MAX_SELECTIONS:
+                self._selections.popitem(last=False)
+        if wanted in self._selections:
+            self._selections.move_to_end(wanted)
+        column = self._eligibility.label(key)
+        stamp = None if column is None else column.stamp
+        known = selection.counted.get(key)
+        if known is None or known[0] is not stamp:
+            codes = self.label_codes(key)
+            counted = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.bool_)
+            counted[codes[selection.nodes]] = True
+            counted[0] = False
+            known = selection.counted[key] = stamp, counted
+        return selection.nodes, known[1]
 
     def rows_of(self, topology: Topology) -> Rows:
         """Return the rows of the topology's hosts, in tree order; they must not be written to."""
@@ -589,10 +674,11 @@ class Capacity:
 
     def _rows_of(self, topology: Topology) -> Rows:
         cached = self._tree_rows.get(topology.name)
-        if cached is not None and cached[0] is topology:
-            return cached[1]
+        if cached is not None and cached.topology is topology:
+            return cached.rows
         rows = np.fromiter((self._row(host) for host in topology.tree.hosts), dtype=np.intp)
-        self._tree_rows[topology.name] = (topology, rows, {row: host for host, row in enumerate(rows.tolist())})
+        places = {row: host for host, row in enumerate(rows.tolist())}
+        self._tree_rows[topology.name] = _TreeRows(topology, rows, places)
         return rows
 
 

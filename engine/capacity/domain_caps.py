@@ -8,47 +8,18 @@ slices. For labels across the tree the cut is sound: fewer pods may fit than cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from engine.capacity.label_domains import LabelDomains
 from engine.planner.slices import unit_of, whole_slots
-from engine.planner.tree import Bools, Ints64, Tree, runs
+from engine.planner.tree import Bools, Ints64, Tree
 
 # Domains of the required level that are tried one by one. Each costs a plan, and any user may ask for it.
 MAX_DOMAINS: Final = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelDomains:
-    """The domains of a label: `codes[host]` in tree order, 0 for a host without it; all codes are below `size`."""
-
-    key: str
-    codes: Ints64
-    size: int
-    _levels: dict[int, int] = field(default_factory=dict)  # by tree: the answer of `level`
-
-    def sums(self, per_host: Ints64) -> Ints64:
-        """Return the sum of a per-host amount in each domain, by code."""
-        return np.bincount(self.codes, weights=per_host, minlength=self.size).astype(np.int64)
-
-    @property
-    def number(self) -> int:
-        """The number of domains with a host; codes of values that no node has any more do not count."""
-        return int((np.bincount(self.codes, minlength=self.size)[1:] > 0).sum())
-
-    def level(self, tree: Tree) -> int:
-        """Return the coarsest level of the tree whose domains are each inside one domain of the label."""
-        if id(tree) not in self._levels:
-            self._levels[id(tree)] = self._level(tree)
-        return self._levels[id(tree)]
-
-    def _level(self, tree: Tree) -> int:
-        for level in range(len(tree.levels) - 1):
-            if (self.codes == self.codes[tree.starts[level]][tree.domains[level]]).all():
-                return level
-        return len(tree.levels) - 1
+_MOST: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +37,12 @@ class Skew:
     @property
     def least(self) -> int:
         """The fewest pods that a domain has now."""
-        return 0 if self.fixed or not self.counted.any() else int(self.existing[self.counted].min())
+        return self.least_of(self.existing)
+
+    def least_of(self, pods: Ints64) -> int:
+        """Return the fewest of these pods by code in any domain that counts."""
+        counted = pods[self.counted] if not self.fixed else pods[:0]
+        return int(counted.min()) if len(counted) else 0
 
     def limits(self, least: int) -> Ints64:
         """Return how many more pods each domain may get if the fewest of any are `least` in the end."""
@@ -95,30 +71,37 @@ class DomainCap:
         if self.skew is None:
             return bool((more <= self.limit)[opened].all())
         total = self.skew.existing + more
-        least = 0 if self.skew.fixed or not self.skew.counted.any() else int(total[self.skew.counted].min())
-        return bool((total[opened] <= least + self.skew.max_skew).all())
+        return bool((total[opened] <= self.skew.least_of(total) + self.skew.max_skew).all())
 
 
 def clip(tree: Tree, slots: Ints64, domains: LabelDomains, limit: Ints64, grain: Sequence[int]) -> Ints64:
     """Return slots of which no domain has more than its limit; each keeps the largest places, in whole slices."""
     last = len(tree.levels) - 1
-    level = domains.level(tree)
-    if level == last and (np.bincount(domains.codes, minlength=domains.size)[1:] <= 1).all():
-        return np.where(domains.codes > 0, np.minimum(slots, limit[domains.codes]), slots)
+    level, codes = domains.level, domains.level_codes
+    if level == last and domains.single:
+        least = np.minimum(slots, limit[codes])
+        return least if domains.every else np.where(codes > 0, least, slots)
     sums = whole_slots(tree, slots, grain, last)
-    codes = domains.codes[tree.starts[level]]
-    here = sums[level]
-    over = np.bincount(codes, weights=here, minlength=domains.size) > limit
-    over[0] = False
-    cut = np.flatnonzero(over[codes])
-    if not len(cut):
+    here, most = sums[level], limit[codes]
+    over = here > most if domains.single else (domains.level_sums(here) > limit)[codes]
+    if not domains.every:
+        over &= codes > 0
+    if not over.any():
         return slots
     unit = unit_of(grain, level)
-    amounts: Ints64 = here.copy()
-    amounts[cut] = _largest_first(codes[cut], here[cut], limit[codes[cut]] // unit * unit)
+    if unit > 1:
+        most = most // unit * unit
+    if domains.single:
+        amounts = np.where(over, np.minimum(here, most), here)
+    else:
+        cut = np.flatnonzero(over)
+        amounts = here.copy()
+        amounts[cut] = _largest_first(codes[cut], here[cut], most[cut])
     for below in range(level + 1, last + 1):
         amounts = _divided(tree, below, sums[below], amounts, fewer=amounts < sums[below - 1])
-    return np.where(over[domains.codes], amounts, slots)
+    if over.all():
+        return amounts
+    return np.where(tree.hosts_in(level, over), amounts, slots)
 
 
 def _divided(tree: Tree, level: int, sizes: Ints64, amounts: Ints64, *, fewer: Bools) -> Ints64:
@@ -126,19 +109,46 @@ def _divided(tree: Tree, level: int, sizes: Ints64, amounts: Ints64, *, fewer: B
 
     `fewer`: the domains above that do not take all that is inside them.
     """
-    parent = tree.ancestors(level, level - 1)
-    largest = np.maximum.reduceat(sizes, tree.offsets[level - 1][:-1])
-    if (amounts <= largest)[fewer].all():
-        # The usual case, without sorting: one domain takes all of it.
-        first = np.flatnonzero((sizes == largest[parent]) & fewer[parent])
-        first = first[runs(parent[first])]
-        taken = np.where(fewer[parent], 0, sizes)
-        taken[first] = amounts[parent[first]]
+    if fewer.all():
+        taken: Ints64 = np.zeros_like(sizes)
+    else:
+        taken = sizes * np.repeat((~fewer).astype(np.int64), np.diff(tree.offsets[level - 1]))
+    some = np.flatnonzero(fewer & (amounts > 0))
+    if not len(some):
         return taken
-    finer: Ints64 = sizes.copy()
-    less = np.flatnonzero(fewer[parent])
-    finer[less] = _largest_first(parent[less].astype(np.int64), finer[less], amounts[parent[less]])
-    return finer
+    # The usual case, without sorting: one domain takes all of it.
+    if len(some) == len(fewer):
+        largest, place = _largest(sizes, tree.offsets[level - 1][:-1])
+        most = amounts
+    else:
+        pool, starts = tree.descendants(level - 1, some, level)
+        largest, first = _largest(sizes[pool], starts)
+        place, most = pool[first], amounts[some]
+    alone = most <= largest
+    if alone.all():
+        taken[place] = most
+    else:
+        taken[place[alone]] = most[alone]
+        several = some[~alone]
+        pool, starts = tree.descendants(level - 1, several, level)
+        group = np.repeat(np.arange(len(several)), np.diff(starts, append=len(pool)))
+        taken[pool] = _largest_first(group, sizes[pool], most[~alone][group])
+    return taken
+
+
+def _largest(sizes: Ints64, starts: Ints64) -> tuple[Ints64, Ints64]:
+    """Return the largest size in each segment, and where the first one of it is."""
+    number = len(sizes)
+    if int(sizes.max(initial=0)) >= _MOST // max(number, 1) - 1:  # would not fit into one number with its place
+        order = np.lexsort((-sizes, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, number)))))
+        first = order[starts]
+        return sizes[first], first
+    # One number for both, so that one pass finds them: the size, less a fraction for the place.
+    keys = sizes * number
+    keys -= np.arange(number)
+    best = np.maximum.reduceat(keys, starts)
+    largest = -(-best // number)
+    return largest, largest * number - best
 
 
 def _largest_first(groups: Ints64, sizes: Ints64, most: Ints64) -> Ints64:
@@ -162,15 +172,17 @@ def limit_of(cap: DomainCap, tree: Tree, slots: Ints64, count: int, grain: Seque
     skew = cap.skew
     if skew is None or skew.fixed:
         return cap.limit
-    level = cap.domains.level(tree)
-    places = whole_slots(tree, slots, grain, len(tree.levels) - 1)[level]
-    room = np.bincount(cap.domains.codes[tree.starts[level]], weights=places, minlength=cap.domains.size)
-    room = room.astype(np.int64)
+    level = cap.domains.level
+    room = cap.domains.level_sums(whole_slots(tree, slots, grain, len(tree.levels) - 1)[level])
     room[0] = 0
     unit = unit_of(grain, level)
 
+    if unit == 1 and int(np.minimum(room, cap.limit).sum()) >= count:
+        return cap.limit
+
     def holds(least: int) -> Ints64:
-        return np.minimum(room, skew.limits(least)) // unit * unit
+        held = np.minimum(room, skew.limits(least))
+        return held // unit * unit if unit > 1 else held
 
     low = high = skew.least
     if int(holds(low).sum()) >= count:
@@ -231,16 +243,24 @@ def _raising(tree: Tree, cap: DomainCap, level: int) -> Bools:
     return found
 
 
+def _holds(cap: DomainCap, cut: Ints64, count: int, grain: Sequence[int]) -> bool:
+    """Return whether it is certain that slots that are cut to the present limit hold `count` pods: then it is kept."""
+    return cap.domains.every and unit_of(grain, cap.domains.level) == 1 and int(cut.sum()) >= count
+
+
 def _cut(
     tree: Tree, slots: Ints64, caps: Sequence[DomainCap], *, count: int, require: int | None, grain: Sequence[int]
 ) -> Ints64:
     # The smallest domains first: what they hold is what the larger ones can hold.
-    for cap in sorted(caps, key=lambda cap: -cap.domains.number):
-        if require is not None and require >= cap.domains.level(tree):
+    for cap in sorted(caps, key=lambda cap: -cap.domains.number) if len(caps) > 1 else caps:
+        if require is not None and require >= cap.domains.level:
             # All pods are in one domain of the label anyway.
-            few = (cap.limit < count)[cap.domains.codes] & (cap.domains.codes > 0)
-            slots = np.where(few, 0, slots)
+            few = cap.limit < count
+            few[0] = False
+            slots = np.where(cap.domains.hosts_in(few), 0, slots)
             continue
-        limit = cap.limit if require is not None else limit_of(cap, tree, slots, count, grain)
-        slots = clip(tree, slots, cap.domains, limit, grain)
+        cut = clip(tree, slots, cap.domains, cap.limit, grain)
+        if require is None and cap.skew is not None and not cap.skew.fixed and not _holds(cap, cut, count, grain):
+            cut = clip(tree, slots, cap.domains, limit_of(cap, tree, slots, count, grain), grain)
+        slots = cut
     return slots

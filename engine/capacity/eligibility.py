@@ -120,10 +120,10 @@ class Eligibility:
         self._update_columns()
         return self._columns.matching(term)
 
-    def codes(self, key: str) -> Rows | None:
+    def label(self, key: str) -> Column | None:
         """Return the number of each row's value of a label (0: none); None when no node has the label."""
         self._update_columns()
-        return self._columns.codes(key)
+        return self._columns.label(key)
 
     def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
         """Return the rows that a shape's nodeSelector and node affinity select (`affinity`), with tolerated `taints`.
@@ -161,6 +161,7 @@ class Column:
     version: int = -1
     numbers: Ints64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     numeric: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    stamp: object = field(default_factory=object)  # another one whenever the code of some row is
 
     def take(self, nodes: Sequence[Node | None], rows: Rows) -> None:
         """Read the nodes of some rows again."""
@@ -170,10 +171,16 @@ class Column:
             self.values, rows = {None: 0}, np.arange(len(nodes))
             self.numbers, self.numeric = self.numbers[:0], self.numeric[:0]
         values, read = self.values, self.read
-        self.codes[rows] = [
-            values.setdefault(None if (node := nodes[row]) is None else read(node), len(values))
-            for row in rows.tolist()
-        ]
+        codes = np.array(
+            [
+                values.setdefault(None if (node := nodes[row]) is None else read(node), len(values))
+                for row in rows.tolist()
+            ],
+            dtype=np.intp,
+        )
+        if not np.array_equal(self.codes[rows], codes):
+            self.codes[rows] = codes
+            self.stamp = object()
 
     def among(self, wanted: Iterable[Hashable]) -> Bools:
         """Return the mask of rows with one of these values."""
@@ -248,11 +255,10 @@ class NodeColumns:
         mask: Bools = self._term(term) & (self._current(self._name).codes != 0)
         return mask
 
-    def codes(self, key: str) -> Rows | None:
-        """Return the codes of a label; None when no node has it."""
+    def label(self, key: str) -> Column | None:
+        """Return the column of a label; None when no node has it."""
         self._catch_up()
-        column = self._label(key)
-        return None if column is None else column.codes
+        return self._label(key)
 
     def selected(self, shape: Shape, *, affinity: bool, taints: bool) -> Bools:
         """Return the rows with a node that a shape's constraints select; see `Eligibility.selected`."""

@@ -22,6 +22,7 @@ MAX_QUERIES: Final = 256
 MAX_ANSWERS: Final = 512
 _MAX_KEYS: Final = 8  # of a selector that are looked up one by one
 _MAX_PLACES: Final = 8  # namespaces, and values of a label, under which one term is filed
+_MANY_CHANGED: Final = 256
 
 Labels = Mapping[str, str]
 Terms = tuple[PodTerm, ...]
@@ -141,13 +142,13 @@ class _Matcher:
 
 @dataclass(slots=True)
 class _Counted:
-    """The matching pods by host; the array by row is that of `version` and `stamp`."""
+    """The matching pods by host; the array by row is that of `stamp`, but for the hosts that have `changed` since."""
 
     matcher: _Matcher
     hosts: Counter[str] = field(default_factory=Counter)
-    version: int = 0
     rows: Ints64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    made: tuple[int, object] | None = None
+    stamp: object = None
+    changed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,18 +254,18 @@ class NearbyPods:
             self._keep(query, counted)
 
     def by_row(self, query: PodQuery, rows: Mapping[str, int], *, size: int, stamp: object) -> Ints64:
-        """Return the number of matching pods on each host, by its row of `size` rows; it must not be written to.
+        """Return the number of matching pods on each host, by its row of `size` rows; not to be written to, nor kept.
 
         `rows`: host -> row, the same as long as `stamp` is.
         """
         counted = self._counted(query)
-        if counted.made != (counted.version, stamp) or len(counted.rows) != size:
-            counted.rows = np.zeros(size, dtype=np.int64)
-            there = [(row, number) for host, number in counted.hosts.items() if (row := rows.get(host)) is not None]
-            if there:
-                places, numbers = zip(*there, strict=True)
-                counted.rows[list(places)] = numbers
-            counted.made = (counted.version, stamp)
+        if counted.stamp != stamp or len(counted.rows) != size:
+            counted.rows, counted.stamp = np.zeros(size, dtype=np.int64), stamp
+            counted.changed.update(counted.hosts)
+        for host in counted.changed:
+            if (row := rows.get(host)) is not None:
+                counted.rows[row] = counted.hosts[host]
+        counted.changed.clear()
         return counted.rows
 
     @property
@@ -370,7 +371,11 @@ def _add(counted: _Counted, hosts: Mapping[str, int], sign: int) -> None:
         counted.hosts[host] += sign * number
         if not counted.hosts[host]:
             del counted.hosts[host]
-    counted.version += 1
+        if counted.stamp is not None:
+            counted.changed.add(host)
+    if len(counted.changed) > len(counted.hosts) + _MANY_CHANGED:  # nobody asks: hosts that are gone must not add up
+        counted.stamp, counted.rows = None, np.zeros(0, dtype=np.int64)
+        counted.changed.clear()
 
 
 def _seen(pod: Pod | None) -> tuple[str, tuple[str, ...], bool, Terms] | None:

@@ -117,10 +117,7 @@ class _Others:
 
     def codes(self, key: str) -> Ints64:
         """Return the domain of a label that each row is in, 0 for none."""
-        codes = self.capacity.label_codes(key)
-        if codes is None:
-            return np.zeros(self.capacity.rows, dtype=np.int64)
-        return codes[: self.capacity.rows].astype(np.int64, copy=False)
+        return self.capacity.label_codes(key)
 
 
 def _scores(shape: Shape, preferred: PodPreferences, namespace: str, others: _Others, topology: Topology) -> Ints64:

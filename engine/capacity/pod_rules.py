@@ -17,7 +17,8 @@ from engine.api.pod import LabelSelector, Pod, PodConstraints, PodTerm, Shape, S
 from engine.api.text import sanitize
 from engine.api.workload import ReservationKey
 from engine.capacity.capacity import Capacity
-from engine.capacity.domain_caps import DomainCap, LabelDomains, Skew, capped
+from engine.capacity.domain_caps import DomainCap, Skew, capped
+from engine.capacity.label_domains import LabelDomains
 from engine.capacity.nearby_pods import Labels, NearbyPods, PodQuery, about, hosted, labels_of, selects
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.resources.shape import EXCLUDED_BY
@@ -237,6 +238,7 @@ class _Compiler:
         self._sets = sets
         self._nearby = nearby
         self._capacity = capacity
+        self._topology, self._tree = topology, topology.tree
         self._rows = capacity.rows_of(topology)
         self._key = key
         self._own = [
@@ -271,46 +273,40 @@ class _Compiler:
                 if reserved.anti_affinity == terms:
                     self._subtract(there, reserved.hosts)
             there[self._emptied] = 0
-            if (there > 0).any():
-                codes = self._codes(term.topology_key)
-                self._bar(one.name, _words(f"{ANTI_AFFINITY} of other pods", term.topology_key, None), codes, there > 0)
+            words = _words(f"{ANTI_AFFINITY} of other pods", term.topology_key, None)
+            self._bar(one.name, words, term.topology_key, there)
 
     def affinity(self, one: PlannedPods, terms: tuple[PodTerm, ...]) -> None:
         """Bind the pods to domains with a matching pod; the first pods of a kind to one domain of their own."""
         query = PodQuery(terms, attracts=True)
-        there = self._existing(query)
-        found = [(term, self._codes(term.topology_key)) for term in terms]
-        if any(there[codes > 0].any() for _, codes in found):
+        places = np.flatnonzero(self._existing(query) > 0)
+        found = [(term, self._codes(term.topology_key)[places]) for term in terms]
+        if any(codes.any() for _, codes in found):
             for term, codes in found:
-                held = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.bool_)
-                held[codes[there > 0]] = True
-                held[0] = False
-                words = _words(AFFINITY, term.topology_key, term.selector)
-                self._exclude(one.name, words, ~held[codes])
+                domains = self._domains(term.topology_key)
+                without = np.ones(domains.size, dtype=np.bool_)
+                without[codes] = False
+                without[0] = True
+                self._exclude(one.name, _words(AFFINITY, term.topology_key, term.selector), domains, without)
             return
         matching = {other.name for other in self._sets if query.matches(other.namespace, other.labels)}
-        for term, codes in found:
-            words = _words(AFFINITY, term.topology_key, term.selector)
-            self._exclude(one.name, words, codes == 0)
+        for term, _ in found:
+            words, domains = _words(AFFINITY, term.topology_key, term.selector), self._domains(term.topology_key)
             if matching:
-                self._together.append(
-                    Together(words, self._domains(term.topology_key), frozenset(matching | {one.name}))
-                )
+                self._exclude_unlabelled(one.name, words, domains)
+                self._together.append(Together(words, domains, frozenset(matching | {one.name})))
             else:
-                self._exclude(one.name, words, np.ones(self._size, dtype=np.bool_))
+                self._exclude(one.name, words, domains, np.ones(domains.size, dtype=np.bool_))
 
     def anti_affinity(self, one: PlannedPods, term: PodTerm) -> None:
         """Leave out the domains with a pod that the term is about, and keep the gang's own such pods apart."""
-        codes = self._codes(term.topology_key)
         words = _words(ANTI_AFFINITY, term.topology_key, term.selector)
-        there = self._existing(PodQuery((term,)))
-        if (there > 0).any():
-            self._bar(one.name, words, codes, there > 0)
+        self._bar(one.name, words, term.topology_key, self._existing(PodQuery((term,))))
         matching = {other.name for other in self._sets if about(term, other.namespace, other.labels)}
-        kept = self._kept(one)
-        for other in self._sets:
-            if other.name in matching and (kept > 0).any():
-                self._bar(other.name, words, codes, kept > 0)
+        if one.kept:
+            kept = self._kept(one)
+            for name in matching:
+                self._bar(name, words, term.topology_key, kept)
         like = {
             other.name
             for other in self._sets
@@ -326,24 +322,26 @@ class _Compiler:
 
     def spread(self, one: PlannedPods, constraint: SpreadConstraint, every: tuple[SpreadConstraint, ...]) -> None:
         """Cap the pods of each domain by the domain with the fewest."""
-        codes = self._codes(constraint.topology_key)
+        codes, domains = self._codes(constraint.topology_key), self._domains(constraint.topology_key)
         words = _words(SPREAD, constraint.topology_key, constraint.selector)
         term = PodTerm(constraint.topology_key, constraint.selector, (one.namespace,))
-        nodes = self._capacity.selected(one.shape, affinity=constraint.honor_affinity, taints=constraint.honor_taints)[
-            : self._size
-        ].copy()
-        for other in every:
-            nodes &= self._codes(other.topology_key) > 0
-        self._exclude(one.name, words, codes == 0)
+        nodes, counted = self._capacity.spread_nodes(
+            one.shape,
+            constraint.topology_key,
+            (other.topology_key for other in every),
+            affinity=constraint.honor_affinity,
+            taints=constraint.honor_taints,
+        )
+        self._exclude_unlabelled(one.name, words, domains)
         there = self._existing(PodQuery((term,), live=True, attracts=True))
-        domains = self._domains(constraint.topology_key)
-        counted = np.zeros(domains.size, dtype=np.bool_)
-        counted[codes[nodes]] = True
-        counted[0] = False
-        existing = np.bincount(codes[nodes], weights=there[nodes], minlength=domains.size).astype(np.int64)
-        skew = Skew(existing, counted, constraint.max_skew, fixed=int(counted.sum()) < constraint.min_domains)
+        places = np.flatnonzero(there)
+        places = places[nodes[places]]
+        existing = np.bincount(codes[places], weights=there[places], minlength=domains.size).astype(np.int64)
+        skew = Skew(
+            existing, counted, constraint.max_skew, fixed=int(np.count_nonzero(counted)) < constraint.min_domains
+        )
         if not selects(constraint.selector, one.labels):
-            self._exclude(one.name, words, (existing - skew.least > constraint.max_skew)[codes])
+            self._exclude(one.name, words, domains, existing - skew.least > constraint.max_skew)
             return
         matching = frozenset(
             other.name
@@ -355,7 +353,8 @@ class _Compiler:
         if constraint.min_domains > 1 and constraint.honor_affinity:
             # A placed pod may use one host only. That host is then the only domain that the scheduler counts, fewer
             # than minDomains, so that it takes the fewest pods of any domain for 0.
-            hosts = LabelDomains("", np.arange(1, len(self._rows) + 1, dtype=np.int64), len(self._rows) + 1)
+            number = len(self._rows)
+            hosts = LabelDomains("", self._tree, np.arange(1, number + 1, dtype=np.int64), number + 1)
             left = np.maximum(constraint.max_skew - there[self._rows], 0)
             fewest = f"{words} (minDomains of a pod that is bound to one host)"
             self._caps.append(DomainCap(fewest, hosts, np.concatenate(([0], left)), matching))
@@ -368,14 +367,10 @@ class _Compiler:
 
     def _codes(self, key: str) -> Ints64:
         """Return the domain of a label that each row is in, 0 for none."""
-        codes = self._capacity.label_codes(key)
-        if codes is None:
-            return np.zeros(self._size, dtype=np.int64)
-        return codes[: self._size].astype(np.int64, copy=False)
+        return self._capacity.label_codes(key)
 
     def _domains(self, key: str) -> LabelDomains:
-        codes = self._codes(key)
-        return LabelDomains(key, codes[self._rows], int(codes.max(initial=0)) + 1)
+        return self._capacity.domains(key, self._topology)
 
     def _existing(self, query: PodQuery) -> Ints64:
         """Return the matching pods by row: those of others, and of the gang those that stay where they are."""
@@ -405,15 +400,24 @@ class _Compiler:
             if (row := self._capacity.row_of(host)) is not None:
                 there[row] -= number
 
-    def _bar(self, name: str, words: str, codes: Ints64, rows: Bools) -> None:
-        """Leave out the domains with any of these rows; rows without a domain stay."""
-        taken = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.bool_)
-        taken[codes[rows]] = True
+    def _bar(self, name: str, words: str, key: str, there: Ints64) -> None:
+        """Leave out the domains with any of the pods that are `there` by row; hosts without the label stay."""
+        places = np.flatnonzero(there > 0)
+        if not len(places):
+            return
+        domains = self._domains(key)
+        taken = np.zeros(domains.size, dtype=np.bool_)
+        taken[self._codes(key)[places]] = True
         taken[0] = False
-        self._exclude(name, words, taken[codes])
+        self._exclude(name, words, domains, taken)
 
-    def _exclude(self, name: str, words: str, rows: Bools) -> None:
-        hosts: Bools = rows[self._rows]
+    def _exclude_unlabelled(self, name: str, words: str, domains: LabelDomains) -> None:
+        if not domains.every:
+            self._exclude(name, words, domains, np.arange(domains.size) == 0)
+
+    def _exclude(self, name: str, words: str, domains: LabelDomains, out: Bools) -> None:
+        """Leave out the hosts of domains that are `out`, by code."""
+        hosts = domains.hosts_in(out)
         if hosts.any():
             of_set = self._barred.setdefault(name, {})
             of_set[words] = of_set[words] | hosts if words in of_set else hosts

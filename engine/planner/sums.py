@@ -13,6 +13,7 @@ from engine.planner.tree import Bools, Ints, Ints64, Tree
 
 _FEW_OF: Final = 4  # fewer than one in so many domains are summed up one by one
 _COUNTABLE: Final = 1 << 16  # the largest score up to which distinct ones are found by counting
+_MOST_SLOTS: Final = (1 << 31) - 1
 MAX_SCORES: Final = 8  # distinct values that are told apart; each costs one sum over the hosts
 
 
@@ -218,7 +219,9 @@ def domain_sums(
 
 def slot_sums(tree: Tree, slots: Ints64, grain: tuple[int, ...] | None = None) -> tuple[Ints64, ...]:
     """Return the clamped per-host `slots` summed up for every level."""
-    free: Ints64 = np.clip(slots, 0, (1 << 31) - 1).astype(np.int64, copy=False)
+    free: Ints64 = slots.astype(np.int64, copy=False)
+    if len(free) and (int(free.min()) < 0 or int(free.max()) > _MOST_SLOTS):
+        free = np.clip(free, 0, _MOST_SLOTS)
     levels = len(tree.levels)
     return tuple(whole_slots(tree, free, grain or (1,) * levels, levels - 1))
 

@@ -274,10 +274,12 @@ def _plan_equal_pods(
         scores = capacity.scores({shape: 1}, topology, near)
     warm = capacity.slots(shape, topology, scarce=scarce)
     if left_out or emptied or barred or rules.among_own:
-        free = warm.slots.copy()
-        vacated = [topology.tree.index[host] for host in emptied]
-        free[vacated] = capacity.count(shape, topology).empty[vacated] if vacated else 0
-        free[[topology.tree.index[host] for host in left_out]] = 0
+        free = warm.slots.copy() if left_out or emptied or barred else warm.slots
+        if emptied:
+            vacated = [topology.tree.index[host] for host in emptied]
+            free[vacated] = capacity.count(shape, topology).empty[vacated]
+        if left_out:
+            free[[topology.tree.index[host] for host in left_out]] = 0
         for hosts in barred.values():
             np.copyto(free, 0, where=hosts)
         grain = grains(request.slices, len(topology.levels))

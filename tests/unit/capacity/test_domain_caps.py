@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.capacity.domain_caps import MAX_DOMAINS, DomainCap, LabelDomains, Skew, capped, clip
+from engine.capacity.domain_caps import MAX_DOMAINS, DomainCap, Skew, capped, clip
+from engine.capacity.label_domains import LabelDomains
 from engine.planner.tree import build_tree
 
 TREE = build_tree(("rack", "host"), [(f"r{rack}", f"r{rack}-h{host}") for rack in range(2) for host in range(4)])
@@ -13,7 +14,7 @@ PLAIN = (1, 1)
 
 def domains(*codes: int) -> LabelDomains:
     found = np.array(codes, dtype=np.int64)
-    return LabelDomains("key", found, int(found.max(initial=0)) + 1)
+    return LabelDomains("key", TREE, found, int(found.max(initial=0)) + 1)
 
 
 def cap(of: LabelDomains, limit: int, skew: Skew | None = None) -> DomainCap:
@@ -60,7 +61,7 @@ def test_the_domain_with_the_fewest_pods_rises_only_as_far_as_it_must() -> None:
 
 def test_a_domain_outside_the_topology_holds_the_others_down() -> None:
     """No pod of the gang can go to it, so its count is the least for ever."""
-    of = LabelDomains("key", np.array([1, 1, 1, 1, 2, 2, 2, 2]), 4)
+    of = LabelDomains("key", TREE, np.array([1, 1, 1, 1, 2, 2, 2, 2]), 4)
     skew = Skew(np.zeros(4, dtype=np.int64), np.array([False, True, True, True]), 2, fixed=False)
     rule = DomainCap("why", of, skew.limits(0), frozenset({"main"}), skew)
     (cut,) = capped(TREE, np.full(8, 2), [rule], count=6, require=None, grain=PLAIN)
@@ -91,6 +92,6 @@ def test_few_domains_are_tried_alone() -> None:
     """Each try costs a plan: one value of a label over all hosts, and as many required domains as there are hosts."""
     tree = build_tree(["host"], [(f"h{number:04}",) for number in range(1_000)])
     skew = Skew(np.array([0, 0]), np.array([False, True]), 1, fixed=False)
-    everywhere = LabelDomains("key", np.ones(1_000, dtype=np.int64), 2)
+    everywhere = LabelDomains("key", tree, np.ones(1_000, dtype=np.int64), 2)
     rule = DomainCap("why", everywhere, skew.limits(0), frozenset({"main"}), skew)
     assert len(list(capped(tree, np.full(1_000, 3), [rule], count=2, require=0, grain=(1,)))) == MAX_DOMAINS + 1
