@@ -180,22 +180,14 @@ def annotations_of(raw: wire.StringMap | None, *, every: bool = False) -> dict[s
     What nobody reads of a value is left out: all of it where only the key matters, else what is too long for every
     reader. A record is kept in each replica, and users may write 256 KiB.
     """
-    if not raw:
-        return {}
-    return {
-        intern(key): _read_part(key, value) if value else ""
-        for key, value in raw.items()
-        if every or key.startswith(KEPT_PREFIXES) or key in names.UNREAD_KEYS
-    }
-
-
-def _read_part(key: str, value: str) -> str:
-    if key in _NAMED or not (key.startswith(KEPT_PREFIXES) or key in names.UNREAD_KEYS):
-        return ""
-    # The devices of a pod are read in whole, and written only by who gives them out.
-    if len(value) <= MAX_TEXT or key == names.DEVICE_ALLOCATED:
-        return value
-    return value[: MAX_TEXT + 1]  # that it is too long is told
+    found = kept(raw, also=names.UNREAD_KEYS)
+    for key, value in found.items():
+        if key in _NAMED:
+            found[key] = ""
+        # The devices of a pod are read in whole, and written only by who gives them out.
+        elif len(value) > MAX_TEXT and key != names.DEVICE_ALLOCATED:
+            found[key] = value[: MAX_TEXT + 1]  # that it is too long is told
+    return {intern(key): found.get(key, "") for key in raw} if raw and every else found
 
 
 def amounts(raw: wire.ResourceList | None, path: str) -> dict[str, int]:
