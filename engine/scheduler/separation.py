@@ -122,6 +122,8 @@ def rules_for(
     """
     if topology is None or topology.waits:
         return None
+    if not view.nearby.keeps_away and all(one.template.constraints is None for one in gang.workload.pod_sets):
+        return None  # most gangs: their labels need not be looked at
     return pod_rules(
         [
             PlannedPods(
