@@ -26,7 +26,7 @@ class Overcommit:
         """
         if not gpus or (self.core, self.memory) == (WHOLE, WHOLE) or not self.selects(labels):
             return WHOLE, WHOLE
-        reported = allocatable.get(CORE) or allocatable.get(GPU)
+        reported = allocatable.get(CORE, allocatable.get(GPU))
         core = self.core if reported is None else min(self.core, reported // gpus)
         ratio = self.memory
         if (percent := allocatable.get(RATIO)) is not None:

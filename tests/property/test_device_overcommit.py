@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.api.device import Device, DeviceRequest, DeviceUse
@@ -89,6 +89,7 @@ def test_an_empty_host_offers_as_much_as_one_without_holders(listed: list[Device
         },
     ),
 )
+@example(gpus=1, factor=(101, 100), reported={CORE: 0})
 def test_a_host_offers_no_more_than_its_node_reports(
     gpus: int, factor: tuple[int, int], reported: dict[str, int]
 ) -> None:
