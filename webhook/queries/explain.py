@@ -33,6 +33,7 @@ from engine.gang.gang import (
     suspended_by_user,
     why_not_ready,
 )
+from engine.policy.model import Policy
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
@@ -518,8 +519,7 @@ def _in_words(asking: _Asking, reason: Code, workload: Workload) -> str:
     match reason:
         case "OtherScheduler":
             named = [one.template.scheduler_name or names.DEFAULT_SCHEDULER for one in workload.pod_sets]
-            other = next((one for one in named if one not in policy.schedulers), named[0])
-            return f"schedulerName {quote(other)} is not in the policy's schedulers ({join_comma(policy.schedulers)})"
+            return _unlisted(next((one for one in named if one not in policy.schedulers), named[0]), policy)
         case "ManagedByKueue":
             queue = workload.labels.get(names.KUEUE_QUEUE) or workload.annotations.get(names.KUEUE_QUEUE)
             return f"{names.KUEUE_QUEUE} {quote(queue)}: Kueue places it" if queue else REASONS[reason].description
@@ -530,6 +530,10 @@ def _in_words(asking: _Asking, reason: Code, workload: Workload) -> str:
         case "NoTopologyRequested":
             return f"nothing asks for a topology or a gang, as the annotation {names.REQUIRE} would"
     return REASONS[reason].description
+
+
+def _unlisted(scheduler: str, policy: Policy) -> str:
+    return f"schedulerName {quote(scheduler)} is not in the policy's schedulers ({join_comma(policy.schedulers)})"
 
 
 def _alone(asking: _Asking, pod: Pod, workload: Workload | None) -> output.ExplainedGang:
@@ -555,8 +559,9 @@ def _alone(asking: _Asking, pod: Pod, workload: Workload | None) -> output.Expla
         reason: Code = "DaemonSetOrStatic"
     else:
         reason = template_exemption(replace(pod.spec, node_name=""), policy=view.policy) or "NoTopologyRequested"
-    text = REASONS[reason].description
-    if reason == "OtherScheduler":
-        schedulers = join_comma(view.policy.schedulers)
-        text = f"schedulerName {quote(pod.spec.scheduler_name)} is not in the policy's schedulers ({schedulers})"
+    match reason:
+        case "OtherScheduler":
+            text = _unlisted(pod.spec.scheduler_name or names.DEFAULT_SCHEDULER, view.policy)
+        case _:
+            text = REASONS[reason].description
     return _about(who, "ignored", reason, f"left alone: {reason}: {text}")

@@ -14,6 +14,7 @@ from engine.api.text import did_you_mean, quote
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.key import keys_of, placed_key
+from engine.gang.ownership import PART_OF_GANG
 from engine.gang.plain_pods import is_plain, is_single, place_of
 from engine.kinds.schema import KindEntry
 from webhook.queries.names import workload_label
@@ -90,7 +91,7 @@ def subject_of(snapshot: Snapshot, text: str, *, namespace: str) -> Subject:
 def of_workload(view: ClusterState, workload: Workload) -> Subject:
     """Return the gangs of a workload: its own, or those of the workload above that decides for it."""
     request = view.request_of(workload)
-    if request.ignored == "PartOfGang":
+    if request.ignored == PART_OF_GANG:
         above = view.owners.above(workload).workload
         if above is not None and above.uid != workload.uid:
             return Subject(keys_of(above), workload=above)
