@@ -27,10 +27,8 @@ from engine.gang.gang import (
     by_pod_set,
     host_of,
     not_ready,
-    ours,
     rank_is_slot,
     rank_of,
-    suspended_by_user,
     why_not_ready,
 )
 from engine.policy.model import Policy
@@ -39,7 +37,7 @@ from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first, plan_now
-from webhook.queries.gangs import GangTable, WaitingGang, gang_name, gang_table
+from webhook.queries.gangs import GangTable, WaitingGang, gang_name, gang_table, let_go, standstill
 from webhook.queries.hosts import gpus_of
 from webhook.queries.names import group_of
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
@@ -109,7 +107,7 @@ def _explained(asking: _Asking, subject: Subject) -> Iterator[output.ExplainedGa
 
 
 def _managed(asking: _Asking, gang: Gang) -> bool:
-    return gang.key in asking.table.rows
+    return gang.key in asking.table.rows or let_go(asking.snapshot.view, gang)
 
 
 def _about(
@@ -161,27 +159,25 @@ def _gang(asking: _Asking, gang: Gang, subject: Subject) -> output.ExplainedGang
     """Return the explanation of a gang; of a pod of it if one is named, as far as slots are concerned."""
     exists = subject.sent is None
     row = asking.table.rows.get(gang.key)
-    if row is None:
-        return _unmanaged(asking, gang.workload, gang if exists else None)
     common: dict[str, Any] = {
         "gang": row,
         "group": group_of(gang.workload, gang.key),
         "asks": tuple(_asks(gang)),
         "history": _history(asking, gang) if exists else (),
     }
+    if let_go(asking.snapshot.view, gang):
+        mode = asking.snapshot.view.policy.mode
+        off = f"left alone: PolicyOff: the policy's mode is {mode}: nothing is changed or held"
+        reason, text = ("", _OLDER) if mode == "enforce" else ("PolicyOff", off)
+        return _about(_who(gang.workload), "ignored", known_code(reason), text, **common)
+    if row is None:
+        return _unmanaged(asking, gang.workload, gang if exists else None)
     placement = gang.placement
     if gang.workload.finished:
         end = "failed" if gang.workload.failed else "ended"
         return _about(_who(gang.workload), "finished", "", f"it has {end}; its slots are free", **common)
     if placement is not None and placement.assignment is not None:
         return _placed(asking, gang, row, subject.pod, common)
-    policy = asking.snapshot.view.policy
-    if policy.mode != "enforce":
-        text = f"left alone: PolicyOff: the policy's mode is {policy.mode}: nothing is changed or held"
-        return _about(_who(gang.workload), "ignored", "PolicyOff", text, **common | {"gang": None})
-    gated = any(names.GATE in one.spec.gates and not one.finished for one in gang.pods)
-    if placement is None and not gated and not ours(gang.workload) and not suspended_by_user(gang.workload):
-        return _about(_who(gang.workload), "ignored", "", _OLDER, **common | {"gang": None})
     return _waiting(asking, gang, row, common, exists=exists)
 
 
@@ -394,12 +390,8 @@ def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | Non
 
 
 def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:
-    stored = known_code(gang.placement.status.get("reason")) if gang.placement is not None else ""
-    if suspended_by_user(gang.workload):
-        return "waits", "Suspended", "suspended by its user; it is planned when it is resumed"
-    if stored and REASONS[stored].gives_up:
-        said = str(gang.placement.status.get("message") or "") if gang.placement is not None else ""
-        return "waits", stored, said or REASONS[stored].description
+    if (still := standstill(gang)) is not None:
+        return "waits", *still
     match outcome:
         case Placed():
             return "fits", "", f"{_PLACED_NOW}: {outcome.message.replace('placed', 'would place', 1)}"

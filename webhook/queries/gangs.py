@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.field import FieldError
 from engine.api.placement import GangRequest, PodSetRequest, kept_hosts, waiting_since
-from engine.api.reasons import REASONS, known_code
+from engine.api.reasons import REASONS, Code, known_code
 from engine.api.workload import GangKey
-from engine.gang.gang import Gang, over
+from engine.cache.state import ClusterState
+from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
 from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
@@ -41,7 +43,7 @@ class WaitingGang:
     def queues(self) -> bool:
         """True if it waits for capacity, so that others may have to wait for it."""
         outcome = self.forecast.now
-        if self.faults or over(self.gang.workload):
+        if self.faults or over(self.gang.workload) or standstill(self.gang) is not None:
             return False
         if isinstance(outcome, Placed):
             return True
@@ -118,12 +120,44 @@ def waiting_gangs(snapshot: Snapshot) -> list[Gang]:
     return [gang for gang in _managed(snapshot) if _waits(gang)]
 
 
+def let_go(view: ClusterState, gang: Gang) -> bool:
+    """Return True for a gang without slots that requests a placement and is not held.
+
+    The policy's mode is not enforce, or its workload is older than its request.
+    """
+    if not _waits(gang) or gang.request.ignored is not None or gang.workload.handling == "through":
+        return False
+    if view.policy.mode != "enforce":
+        return True
+    held = _gated(gang) or ours(gang.workload) or suspended_by_user(gang.workload)
+    return gang.placement is None and not held
+
+
+def standstill(gang: Gang) -> tuple[Code, str] | None:
+    """Return why a gang without slots is not planned now, whatever is free, with a sentence; None if it is planned."""
+    if suspended_by_user(gang.workload):
+        return "Suspended", "suspended by its user; it is planned when it is resumed"
+    status = gang.placement.status if gang.placement is not None else {}
+    code = known_code(status.get("reason"))
+    if not code:
+        return None
+    # After a HoldExpired a workload that cannot be suspended is planned when one of its pods is created.
+    no_pods = REASONS[code].until == "pods" and not can_suspend(gang.workload) and not _gated(gang)
+    if not (REASONS[code].gives_up or no_pods):
+        return None
+    return code, str(status.get("message") or REASONS[code].description)
+
+
+def _gated(gang: Gang) -> bool:
+    return any(names.GATE in pod.spec.gates and not pod.finished for pod in gang.pods)
+
+
 def _managed(snapshot: Snapshot) -> Iterator[Gang]:
-    """Yield the gangs with a Placement or a request of their own."""
-    index = snapshot.view.gangs
-    for key in index.keys():  # noqa: SIM118 - no mapping
-        gang = index.get(key)
-        if gang is None or gang.workload.handling == "through":
+    """Yield the gangs with a Placement or a request of their own, without those that are let go."""
+    view = snapshot.view
+    for key in view.gangs.keys():  # noqa: SIM118 - no mapping
+        gang = view.gangs.get(key)
+        if gang is None or gang.workload.handling == "through" or let_go(view, gang):
             continue
         if gang.placement is not None or (gang.request.ignored is None and not gang.workload.finished):
             yield gang
@@ -135,8 +169,9 @@ def _waits(gang: Gang) -> bool:
 
 
 def _planned_alone(gang: Gang) -> bool:
-    group = gang.pod_group
-    return not over(gang.workload) and not gang.request.errors and (group is None or group.placed)
+    if over(gang.workload) or gang.request.errors or standstill(gang) is not None:
+        return False
+    return gang.pod_group is None or gang.pod_group.placed
 
 
 def _positions(waiting: list[WaitingGang]) -> dict[GangKey, int]:
@@ -155,12 +190,14 @@ def _order(gang: Gang) -> tuple[bool, str, str, str]:
 
 
 def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, queued: int) -> output.GangAnswer:
-    base, outcome = _answer(snapshot, one.gang), one.forecast.now
+    base, outcome, still = _answer(snapshot, one.gang), one.forecast.now, standstill(one.gang)
     known = snapshot.capacity_known
     fits = isinstance(outcome, Placed) if outcome is not None else None
     reason, message = base.reason, base.message
     kept = bool(base.kept_hosts) and not isinstance(outcome, Never)
-    if isinstance(outcome, Placed):
+    if still is not None:
+        (reason, message), fits = still, False
+    elif isinstance(outcome, Placed):
         reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
     elif outcome is not None and not kept:
         reason, message = outcome.reason, outcome.message

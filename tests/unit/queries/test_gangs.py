@@ -13,7 +13,7 @@ import pytest
 
 from engine.api import names
 from tests.support.golden import golden
-from tests.support.simulation import Json, grid, job, pod, priority_class
+from tests.support.simulation import Json, grid, job, pod, policy_map, priority_class
 from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.fits import fits
@@ -190,6 +190,57 @@ def test_suspended_and_invalid_gangs_wait_and_do_not_queue() -> None:
     assert (found["good"].position, found["good"].queued) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("reason", "since"),
+    [("StartLimitExceeded", "5 starts in a row have failed"), ("ScheduleTimeout", "it has waited for 1h")],
+)
+def test_a_gang_that_was_given_up_is_not_said_to_fit(reason: str, since: str) -> None:
+    """The leader does not plan it: it has no place in the queue and takes no room from those behind it."""
+    objects = [
+        *grid(1, 1, 2),
+        waits("ended", 2, {"require": "rack"}),
+        waiting_placement("ended", reason=reason, message=since),
+        waits("next", 2, {"require": "rack"}, minute=20),
+    ]
+    found = by_name(gangs(snapshot(objects)))
+    assert (found["ended"].reason, found["ended"].message) == (reason, since)
+    assert (found["ended"].fits_now, found["ended"].position, found["ended"].start) == (False, None, None)
+    assert (found["next"].fits_now, found["next"].position, found["next"].queued) == (True, 1, 1)
+
+
+def test_pods_that_never_came_are_waited_for() -> None:
+    """A Deployment cannot be suspended: after HoldExpired it is planned when one of its pods is created."""
+    spec = {"schedulingGates": [{"name": names.GATE}], "containers": [{"name": "main"}]}
+    serve = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "alice", "uid": "serve", "annotations": {names.REQUIRE: "rack"}},
+        "spec": {"replicas": 2, "template": {"spec": spec}},
+    }
+    held = waiting_placement("serve", reason="HoldExpired", message="no pod of it was created in 10m")
+    held["spec"]["workload"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
+    (one,) = gangs(snapshot([*grid(1, 1, 2), serve, held])).gangs
+    assert (one.reason, one.fits_now, one.position) == ("HoldExpired", False, None)
+
+
+def test_a_suspended_gang_says_so_before_the_leader_does() -> None:
+    stopped = waits("stopped", 2, {"require": "rack"})
+    del stopped["metadata"]["annotations"][names.HELD_BY]
+    for placement in ([], [waiting_placement("stopped")]):
+        (one,) = gangs(snapshot([*grid(1, 1, 2), stopped, *placement])).gangs
+        assert (one.reason, one.fits_now, one.position) == ("Suspended", False, None)
+
+
+def test_what_is_let_go_is_no_gang() -> None:
+    """In mode observe nothing is held; nor is a Job that is older than its request, or its pods."""
+    running = placed("train", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=1)
+    old = job("old", 2, {"require": "rack"})
+    old["metadata"] |= {"namespace": "alice", "uid": "old"}
+    waiting = [*grid(1, 1, 4), *running, waits("w", 2, {"require": "rack"}), waiting_placement("w"), old]
+    assert [one.name for one in gangs(snapshot(waiting)).gangs] == ["w", "train"]
+    assert [one.name for one in gangs(snapshot([*waiting, policy_map("mode: observe\n")])).gangs] == ["train"]
+
+
 def test_jobs_that_ask_for_nothing_are_no_gangs() -> None:
     assert gangs(snapshot([*grid(1, 1, 1), *runs("fill", ["b0-r0-h0"])])).gangs == ()
 
@@ -238,13 +289,14 @@ def test_ten_thousand_hosts_take_seconds() -> None:
 def test_gangs_of_every_sort() -> None:
     """Replica groups one by one, several pod sets as one, pods by name and alone: each with its place in the queue."""
     asks = {names.REQUIRE: "rack"}
-    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    gate = {"schedulingGates": [{"name": names.GATE}], "containers": containers}
+    template = {"spec": gate}
 
     def body(api_version: str, kind: str, name: str, spec: Json, **metadata: Any) -> Json:
         about = {"name": name, "namespace": "alice", "uid": name, "annotations": asks, "creationTimestamp": START}
         return {"apiVersion": api_version, "kind": kind, "metadata": about | metadata, "spec": spec}
 
-    gate = {"schedulingGates": [{"name": names.GATE}], **template["spec"]}
     managed = {"labels": {names.MANAGED: "true"}}
     of_gang = {"annotations": asks | {names.GANG_NAME: "plain", names.GANG_SIZE: "2"}, **managed}
     per_job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
