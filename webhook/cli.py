@@ -17,6 +17,7 @@ from webhook.commands.completion import VARIABLE, completion
 from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
+from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.topology import topology
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import Settings, SettingsError, own_identity, own_namespace
@@ -81,7 +82,7 @@ def main() -> None:
 def _submit(snapshot: Snapshot, files: Sequence[str], namespace: str) -> list[Subject]:
     from webhook.simulate.unsubmitted import unsubmitted
 
-    return unsubmitted(snapshot, _objects(files), namespace=namespace)
+    return unsubmitted(snapshot, objects_of(files), namespace=namespace)
 
 
 for _command in (topology, gangs, fits, explain_command(_submit), completion):
@@ -215,10 +216,10 @@ def simulate(
     try:
         policy = None
         if policy_file is not None:
-            text = policy_text(_content(policy_file, limit=MAX_POLICY_FILE), name=policy_file)
+            text = policy_text(content_of(policy_file, limit=MAX_POLICY_FILE), name=policy_file)
             policy = policy_of(text, where=policy_file)
         cluster = offline_cluster(
-            _objects(cluster_files),
+            objects_of(cluster_files),
             policy=policy,
             levels=[key.strip() for key in levels.split(",")] if levels is not None else (),
             namespace=namespace,
@@ -227,37 +228,20 @@ def simulate(
             click.echo(f"topogate: {note}", err=True)
         simulated = simulation.simulate(
             cluster,
-            _objects(workload_files),
+            objects_of(workload_files),
             queue=queue,
             independent=independent,
             namespace=namespace,
             clock=time.perf_counter_ns,
         )
     except (FileProblem, OSError) as error:
-        _fail(_one_line(error))
+        _fail(one_line(error))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
     if show is not None:
         print_objects(simulated, "objects" if show == "objects" else "patches", output or "yaml")
     else:
         print_answer(answer, output or "table", cluster.view.topologies.values())
     sys.exit(0 if answer.good else 1)
-
-
-def _objects(files: Sequence[str]) -> list[FileObject]:
-    from webhook.snapshot.files import MAX_BYTES, read_objects
-
-    return [one for file in files for one in read_objects(_content(file, limit=MAX_BYTES), name=file)]
-
-
-def _content(file: str, *, limit: int) -> bytes:
-    """Return the bytes of a file. Raises OSError; FileProblem if there are more than `limit`."""
-    from webhook.snapshot.files import FileProblem
-
-    with click.open_file(file, "rb") as stream:
-        content: bytes = stream.read(limit + 1)
-    if len(content) > limit:
-        raise FileProblem(f"{file}: larger than {limit:,} bytes")
-    return content
 
 
 @main.group()
@@ -306,17 +290,17 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
     if (file, *cluster_files, *samples).count("-") > 1:
         _fail("standard input (-) can be read only once")
     try:
-        parsed = parse_policy(policy_text(_content(file, limit=MAX_POLICY_FILE), name=file))
-        of_cluster = _objects(cluster_files)
+        parsed = parse_policy(policy_text(content_of(file, limit=MAX_POLICY_FILE), name=file))
+        of_cluster = objects_of(cluster_files)
         topologies = _topologies(of_cluster, parsed) if cluster_files else []
         if errors := policy_errors(parsed, {topology.name: topology for topology in topologies}):
             raise PolicyError(errors)
         tried = (
             *definition_trials(of_cluster, parsed.registry),
-            *trials(_objects(samples), parsed.registry),
+            *trials(objects_of(samples), parsed.registry),
         )
     except (FileProblem, OSError) as error:
-        _fail(_one_line(error))
+        _fail(one_line(error))
     except PolicyError as error:
         for item in error.errors:
             click.echo(f"{item.field}: {item.message}" if item.field else item.message, err=True)
@@ -345,13 +329,6 @@ def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]
     from webhook.snapshot.cluster import offline_cluster
 
     return list(offline_cluster(objects, policy=policy).view.topologies.values())
-
-
-def _one_line(error: Exception) -> str:
-    """Return an error in one line: for errors of the operating system only the file and the cause."""
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    return str(error)
 
 
 def _fail(message: str) -> NoReturn:

@@ -9,6 +9,7 @@ import click
 from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
+from webhook.checks.model import DoctorAnswer
 from webhook.cli import main as topogate
 from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
@@ -16,6 +17,7 @@ from webhook.simulate.model import Simulation, Verdict
 HELP_COLUMNS: Final = 100
 ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "topology show": TopologiesAnswer,
+    "topology doctor": DoctorAnswer,
     "gangs": GangsAnswer,
     "fits": FitsAnswer,
     "explain": ExplainAnswer,

@@ -19,6 +19,7 @@ _WORDS: Final = {
     "webhook.simulate": "the simulate command",
     "webhook.commands": "what asks a live cluster",
     "webhook.queries": "answers about a snapshot",
+    "webhook.checks": "topologies, installation",
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",

@@ -76,8 +76,13 @@ def caller_of(cluster: ClusterOptions) -> Caller:
         fail(str(problem))
 
 
-def reading(cluster: ClusterOptions, caller: Caller, *, namespace: str | None = None) -> Snapshot:
-    """Return a snapshot; `namespace`: where to look without rights in the whole cluster. Raises ConnectionProblem."""
+def reading(
+    cluster: ClusterOptions, caller: Caller, *, namespace: str | None = None, topologies_alone: bool = False
+) -> Snapshot:
+    """Return a snapshot; `namespace`: where to look without rights in the whole cluster. Raises ConnectionProblem.
+
+    `topologies_alone`: of what gives levels, not of what runs.
+    """
     from webhook.snapshot.live import read_cluster
 
     with ReadingProgress() as progress:
@@ -85,6 +90,7 @@ def reading(cluster: ClusterOptions, caller: Caller, *, namespace: str | None = 
             caller.api,
             namespace=namespace or caller.namespace,
             service_namespace=cluster.service_namespace,
+            topologies_alone=topologies_alone,
             progress=progress,
         )
 

@@ -1,13 +1,22 @@
-"""`topogate topology show`: the racks with what is free, used, reserved, kept and out of use, and what fits now."""
+"""`topogate topology`: the racks with what is free and what fits now, and what is wrong with levels and labels."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, fail, output_options
+from webhook.commands.findings import format_option, print_findings
+from webhook.commands.inputs import objects_of, one_line
+from webhook.commands.options import ClusterOptions, cluster_options, fail, output_options, print_model, print_remarks
+
+if TYPE_CHECKING:
+    from webhook.snapshot.snapshot import Snapshot
 
 
 @click.group()
@@ -17,6 +26,7 @@ def topology() -> None:
     \b
     Example:
       topogate topology show
+      topogate topology doctor
     """  # noqa: D301 - click wants the backspace itself
 
 
@@ -66,3 +76,58 @@ def show(
         )
     except ProbeProblem as problem:
         fail(str(problem))
+
+
+@topology.command("doctor", short_help="Check the levels and node labels, and tell what to correct.")
+@click.option("--topology", "name", metavar="NAME", help="Only this topology. Default: all of the policy.")
+@click.option(
+    "--cluster",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Nodes, and the policy's ConfigMap, from files instead of a cluster; - reads standard input.",
+)
+@format_option
+@cluster_options
+def doctor(*, name: str | None, files: tuple[str, ...], output: str, cluster: ClusterOptions) -> None:
+    """Check the topologies: nodes that are left out and why, labels that contradict each other, levels that decide
+    nothing, levels in the policy that do not exist, and which preset fits.
+
+    Topogate need not be installed. Without a policy the answer is about the levels that the nodes' labels give. Exit
+    status 1 if something is wrong or missing: a line begins with fail or warn.
+
+    \b
+    Example:
+      topogate topology doctor
+      kubectl get nodes -o json | topogate topology doctor --cluster -
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook.checks.text import doctor_advice, finding_texts, verdict_text
+    from webhook.checks.topologies import DoctorProblem
+    from webhook.checks.topologies import doctor as answer
+    from webhook.snapshot.connection import ConnectionProblem
+    from webhook.snapshot.files import FileProblem
+
+    try:
+        found = answer(_of_files(files) if files else _of_cluster(cluster), name=name)
+    except (DoctorProblem, ConnectionProblem, FileProblem) as problem:
+        fail(str(problem))
+    except OSError as error:
+        fail(one_line(error))
+    if output != "table":
+        print_model(found, output)
+    else:
+        print_findings(finding_texts(found.findings), [verdict_text(found.findings), *doctor_advice(found)])
+        print_remarks(found.remarks)
+    sys.exit(0 if found.good else 1)
+
+
+def _of_cluster(cluster: ClusterOptions) -> Snapshot:
+    return reading(cluster, caller_of(cluster), topologies_alone=True)
+
+
+def _of_files(files: Sequence[str]) -> Snapshot:
+    from webhook.snapshot.snapshot import snapshot_of_files
+
+    if files.count("-") > 1:
+        fail("standard input (-) can be read only once")
+    return snapshot_of_files(objects_of(files), taken=time.time())

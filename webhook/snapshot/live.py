@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from queue import SimpleQueue
@@ -62,8 +62,9 @@ class _Listed:
         return self.name or self.plural
 
 
+_NODES: Final = _Listed("v1", "nodes", "Node", namespaced=False)
 _BASE: Final = (
-    _Listed("v1", "nodes", "Node", namespaced=False),
+    _NODES,
     _Listed("v1", "pods", "Pod", query={"fieldSelector": UNFINISHED}),
     _Listed(names.API_VERSION, names.PLACEMENTS, names.PLACEMENT_KIND),
     _Listed(devices.API_VERSION, devices.PLURAL, "Device", namespaced=False),
@@ -102,13 +103,14 @@ def read_cluster(
     *,
     namespace: str,
     service_namespace: str = names.NAMESPACE,
+    topologies_alone: bool = False,
     progress: Progress = lambda _count: None,
     wall: Callable[[], float] = time.time,
 ) -> Snapshot:
     """Return a snapshot of the cluster; `namespace` is the one to fall back to without rights in the whole cluster.
 
-    `service_namespace` is that of the service, where the policy is. Raises ConnectionProblem if the server does not
-    answer, or does not know the caller.
+    `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the nodes
+    and what else gives levels. Raises ConnectionProblem if the server does not answer, or does not know the caller.
     """
     taken = wall()
     unread: list[Unread] = []
@@ -117,7 +119,10 @@ def read_cluster(
         policy = _policy(api, service_namespace, unread, notes)
     except ApiFault as fault:
         raise ConnectionProblem(_no_answer(fault)) from None
-    wanted = [*_BASE, *_discovered(api, policy, unread)]
+    if topologies_alone:
+        wanted = [_NODES, *_discovered(api, (), unread)]
+    else:
+        wanted = [*_BASE, *_discovered(api, wanted_kinds(policy.registry), unread)]
     reader = _Reader(api, namespace, progress)
     objects = [one for listed in _side_by_side(reader.read, wanted) for one in listed]
     unread += reader.unread
@@ -300,13 +305,13 @@ def _policy_text(api: KubeClient, namespace: str, name: str) -> str:
     return found.data.get(names.POLICY_KEY, "")
 
 
-def _discovered(api: KubeClient, policy: Policy, unread: list[Unread]) -> Sequence[_Listed]:
-    """Return the collections of workloads, their owners and foreign kinds that the server serves."""
+def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> Sequence[_Listed]:
+    """Return the collections of `kinds` (workloads and their owners) and of foreign kinds that the server serves."""
     of_others = [Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS]
     of_others.append(Wanted(VOLCANO, HYPER_NODE, (), True, HYPER_NODES, registered=False))
     of_others.append(Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False))
     try:
-        served = Discovery(api).look([*wanted_kinds(policy.registry), *of_others])
+        served = Discovery(api).look([*kinds, *of_others])
     except ApiFault as fault:
         unread.append(Unread("the kinds of the cluster", why=str(fault)))
         return [_Listed("batch/v1", "jobs", "Job")]

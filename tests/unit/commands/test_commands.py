@@ -348,7 +348,7 @@ def test_completion_scripts_call_the_program(topogate: Topogate, shell: str) -> 
     ("typed", "expected"),
     [
         (["top"], {"topology"}),
-        (["topology", ""], {"show"}),
+        (["topology", ""], {"show", "doctor"}),
         (["topology", "show", "--le"], {"--level"}),
         (["gangs", "-o", "w"], {"wide"}),
     ],

@@ -14,7 +14,13 @@ from tests.support.snapshots import cluster_of_the_pages, snapshot
 from webhook.cli import main
 from webhook.commands import explain, fits, gangs, topology
 
-COMMANDS = ("topogate topology show", "topogate gangs", "topogate fits", "topogate explain")
+COMMANDS = (
+    "topogate topology show",
+    "topogate topology doctor",
+    "topogate gangs",
+    "topogate fits",
+    "topogate explain",
+)
 SHOWN = [
     (page.name, block.text.splitlines()[0].removeprefix("$ "), "\n".join(block.text.splitlines()[1:]))
     for page in pages().values()
@@ -38,5 +44,5 @@ def test_what_a_page_shows_is_printed(page: str, line: str, output: str, monkeyp
     monkeypatch.setattr(explain, "past_events", lambda *_args: ([], None))
     done = CliRunner().invoke(main, shlex.split(line)[1:], prog_name="topogate")
     assert done.exception is None or isinstance(done.exception, SystemExit), page
-    shown = re.sub(r"policy [0-9a-f]{12}", "policy HASH", done.stdout)  # any new field changes it
+    shown = re.sub(r"(policy|hash) [0-9a-f]{12}", r"\1 HASH", done.stdout)  # any new field changes it
     assert shown.rstrip("\n") == output

@@ -1,0 +1,306 @@
+"""The checks of the topologies: nodes left out, levels that decide nothing, contradictions, names without a level."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from engine.api.names import POLICY_NAME
+from engine.api.objects import Node
+from engine.api.text import join_and, join_comma, plural, quote, sanitize
+from engine.resources.names import is_gpu
+from engine.topology.levels import presets
+from engine.topology.spec import TopologySpec
+from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR, Topology, left_out, uncovered, why_unusable
+from webhook.checks.model import (
+    CheckedLevel,
+    CheckedTopology,
+    DoctorAnswer,
+    Finding,
+    NodesLeftOut,
+    PresetLabels,
+    counted,
+)
+from webhook.checks.presets import fitting, policy_advice, preset_labels, selector_advice
+from webhook.rules.defaults import policy_errors
+from webhook.snapshot.snapshot import Snapshot
+
+_MOST_NAMES: Final = 12
+_MOST_CONTRADICTIONS: Final = 5
+_OF_TREES: Final = "the objects that give its levels"
+
+
+class DoctorProblem(Exception):
+    """The topologies cannot be checked; the text is one line."""
+
+
+def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
+    """Return the checks of all topologies, or of the one of that name.
+
+    Raises DoctorProblem for an unknown topology, and where the nodes cannot be read.
+    """
+    view = snapshot.view
+    if not snapshot.nodes_known:
+        raise DoctorProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
+    if name is not None and name not in view.topologies:
+        why = why_unusable(view.topologies, name) or f"no topology {quote(name)}"
+        raise DoctorProblem(f"{why}; there are: {join_comma(tuple(view.topologies))}")
+    nodes = {node.name: node for node in view.stores.nodes.values()}
+    found = preset_labels(tuple(nodes.values()))
+    specs = {spec.name: spec for spec in view.policy.topologies}
+    chosen = [one for one in view.topologies.values() if name in (None, one.name)]
+    findings: list[Finding] = []
+    advice: str | None = None
+    told = {f"topology {one.name}: {left_out(one)}" for one in chosen}  # the note about it of a cluster from files
+    for one in chosen:
+        checked, advised = _topology(one, specs.get(one.name), nodes, found)
+        findings += checked
+        advice = advice or advised
+    if nodes:
+        findings.append(_presets(found, chosen, specs))
+        findings += _policy(snapshot)
+    return DoctorAnswer(
+        good=counted(findings, "warn", "fail") == 0,
+        findings=tuple(findings),
+        topologies=tuple(_checked(one, nodes) for one in chosen),
+        presets=found,
+        policy=advice,
+        remarks=tuple(one for one in snapshot.remarks if one not in told),
+    )
+
+
+def _topology(
+    topology: Topology, spec: TopologySpec | None, nodes: Mapping[str, Node], found: Sequence[PresetLabels]
+) -> tuple[list[Finding], str | None]:
+    """Return the findings about one topology, and what to write into the policy about it."""
+    check = f"topology {sanitize(topology.name)}"
+    inside = [nodes[host] for host in topology.tree.hosts]
+    if why := uncovered(topology):
+        advice = policy_advice(topology, spec, tuple(nodes.values()), found)
+        remedy = _remedy_of_none(topology, spec, any_nodes=bool(nodes), advice=advice)
+        none = f"no nodes: {sanitize(why, 300)}" if nodes else "the cluster has no nodes"
+        return [Finding(result="fail", check=check, found=none, remedy=remedy)], advice
+    findings = [Finding(result="ok", check=check, found=_nodes_found(topology, len(nodes)))]
+    findings += _left_out(check, topology, spec, nodes)
+    findings += _levels(check, topology)
+    findings += (
+        Finding(result="warn", check=check, found=sanitize(fault, 300), remedy=f"correct {_OF_TREES}")
+        for fault in topology.faults
+    )
+    lost = [nodes[host] for host in _lost(topology, nodes)]
+    advice = selector_advice(topology, spec, inside, lost) or policy_advice(
+        topology, spec, tuple(nodes.values()), found
+    )
+    return findings, advice
+
+
+def _remedy_of_none(topology: Topology, spec: TopologySpec | None, *, any_nodes: bool, advice: str | None) -> str:
+    if not any_nodes:
+        return "add nodes; until then gangs wait"
+    if topology.waits or not topology.labelled:
+        return f"create or correct {_OF_TREES}"
+    if advice is not None:
+        return "write the levels below into the policy, or label the nodes"
+    where = "nodeSelector" if spec is not None and spec.node_selector else "keys"
+    return f"label the nodes, or correct {where} of the topology in ConfigMap {POLICY_NAME}"
+
+
+def _nodes_found(topology: Topology, count: int) -> str:
+    levels = ", ".join(sanitize(level.name) for level in topology.levels)
+    others = sum(1 for why in topology.outside.values() if why == OUTSIDE_SELECTOR)
+    selected = f"; {plural(others, 'node')} not selected by its nodeSelector" if others else ""
+    return f"{len(topology.tree.hosts):,} of {plural(count, 'node')}, levels {levels}{selected}"
+
+
+def _reasons(topology: Topology) -> dict[str, list[str]]:
+    """Return the nodes that a topology leaves out, by reason; those that its nodeSelector leaves out last."""
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    for host, why in topology.outside.items():
+        reasons[why].append(host)
+    return {why: sorted(reasons[why]) for why in sorted(reasons, key=lambda why: (why == OUTSIDE_SELECTOR, why))}
+
+
+def _lost(topology: Topology, nodes: Mapping[str, Node]) -> list[str]:
+    """Return the nodes that a topology leaves out though people may expect them in it.
+
+    Nodes without GPUs are left out on purpose where the topology has nodes with GPUs.
+    """
+    lost = [host for host, why in topology.outside.items() if why != OUTSIDE_SELECTOR and host in nodes]
+    with_gpus = any(_has_gpus(nodes[host]) for host in topology.tree.hosts)
+    return sorted(host for host in lost if not with_gpus or _has_gpus(nodes[host]))
+
+
+def _left_out(
+    check: str, topology: Topology, spec: TopologySpec | None, nodes: Mapping[str, Node]
+) -> Iterator[Finding]:
+    lost = set(_lost(topology, nodes))
+    for why, hosts in _reasons(topology).items():
+        if why == OUTSIDE_SELECTOR:
+            continue
+        wrong = [host for host in hosts if host in lost]
+        what = f"with {why}" if why.startswith(NO_LABEL) else why
+        if others := len(hosts) - len(wrong):
+            found = f"leaves out {plural(others, 'node')} {what} and without GPUs"
+            yield Finding(result="ok", check=check, found=found)
+        if wrong:
+            found = f"leaves out {plural(len(wrong), 'node')} {what}: {join_comma(wrong)}"
+            yield Finding(result="warn", check=check, found=found, remedy=_remedy_of_reason(topology, why))
+
+
+def _remedy_of_reason(topology: Topology, why: str) -> str:
+    level = next((one for one in topology.levels if why == f"{NO_LABEL}{one.name}"), None)
+    if level is None:
+        return f"correct {_OF_TREES}"
+    keys = " or ".join(level.keys)
+    return f"label them with {keys}, or leave them out on purpose with nodeSelector of the topology"
+
+
+def _levels(check: str, topology: Topology) -> Iterator[Finding]:
+    for index, level in enumerate(topology.levels[:-1]):
+        of_level = f"{check}, level {sanitize(level.name)}"
+        labelled, selected = topology.coverage.get(level.name, (0, 0))
+        keys = " or ".join(level.keys)
+        if not labelled:
+            yield Finding(
+                result="fail",
+                check=of_level,
+                found=f"no node of {selected:,} has a label {keys}",
+                remedy="label the nodes, or remove the level from the policy",
+            )
+            continue
+        yield Finding(result="ok", check=of_level, found=_domains_found(topology, index))
+        for found in _contradictions(topology, index) if topology.labelled and index else ():
+            yield Finding(
+                result="warn",
+                check=of_level,
+                found=found,
+                remedy=f"if it is the same {sanitize(level.name)}, correct {keys} of the nodes in the smaller domain",
+            )
+
+
+def _domains_found(topology: Topology, level: int) -> str:
+    tree = topology.tree
+    bounds = [tree.range(level, domain) for domain in range(tree.size(level))]
+    sizes = [end - first for first, end in bounds]
+    least, most = min(sizes), max(sizes)
+    nodes = plural(most, "node") if least == most else f"{least:,} to {plural(most, 'node')}"
+    if len(sizes) == 1:
+        return f"1 domain ({sanitize(tree.path(level, 0)[-1])}) with all nodes: the level decides nothing"
+    each = f"{plural(len(sizes), 'domain')} of {nodes}"
+    if most == 1:
+        return f"{each}: the same as the host level"
+    if level and tree.size(level) == tree.size(level - 1):
+        return f"{each}: the same as level {sanitize(topology.levels[level - 1].name)}"
+    return each
+
+
+def _contradictions(topology: Topology, level: int) -> Iterator[str]:
+    """Yield the label values of a level that are in two domains of the level above.
+
+    A domain is a path, so that racks may be numbered in each block anew: where most values repeat, that is how they are
+    meant; where few do, a node has the wrong label.
+    """
+    tree = topology.tree
+    parents: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    example: dict[tuple[str, ...], str] = {}
+    for path in tree.paths:
+        parents[path[level]][path[:level]] += 1
+        example.setdefault(path[: level + 1], path[-1])
+    double = {value: found for value, found in parents.items() if len(found) > 1}
+    if 2 * len(double) > len(parents):
+        return
+    for number, (value, found) in enumerate(sorted(double.items())):
+        if number == _MOST_CONTRADICTIONS:
+            yield f"{plural(len(double) - number, 'more value')} in several domains of the level above"
+            return
+        places = [
+            f"{sanitize('/'.join(parent))} ({plural(count, 'node')}, as {sanitize(example[(*parent, value)])})"
+            for parent, count in found.most_common()
+        ]
+        yield f"{quote(value)} is in {_joined(places)}"
+
+
+def _joined(places: Sequence[str]) -> str:
+    """Return places in words, at most three of them."""
+    shown = list(places[:3])
+    more = [f"{len(places) - len(shown):,} more"] if len(places) > len(shown) else []
+    *first, last = (*shown, *more)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _presets(
+    found: Sequence[PresetLabels], topologies: Sequence[Topology], specs: Mapping[str, TopologySpec]
+) -> Finding:
+    fits = fitting(found)
+    alone = [one for one in topologies if one.name not in specs and len(one.levels) == 1 and one.labelled]
+    if fits is not None:
+        every = [one.name for one in found if one.fits]
+        using = [one.name for one in topologies if one.levels == presets()[fits]]
+        by = f"; used by topology {join_and(using)}" if using else "; no topology uses it"
+        also = f"; {join_and(every[1:])} {'fits' if len(every) == 2 else 'fit'} too" if every[1:] else ""  # noqa: PLR2004 - grammar
+        return Finding(result="ok", check="presets", found=f"{fits} fits the labels{by}{also}")
+    near = [
+        f"{one.name} (no node has {' or '.join(missing[0].keys)})"
+        for one in found
+        if len(missing := [level for level in one.levels if not level.nodes]) == 1
+    ]
+    text = f"none fits the labels{f'; nearest: {join_and(near)}' if near else ''}"
+    if not alone:
+        return Finding(result="ok", check="presets", found=text)
+    return Finding(
+        result="warn",
+        check="presets",
+        found=f"{text}; host is the only level",
+        remedy="write the levels into the policy (docs/tasks/admin/topology-presets.md)",
+    )
+
+
+def _policy(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield the defaults and rules of namespaces that name what no topology has."""
+    view = snapshot.view
+    if not snapshot.levels_known:
+        yield Finding(result="skip", check="policy", found="the ConfigMap cannot be read")
+        return
+    errors = policy_errors(view.policy, view.topologies)
+    for error in errors:
+        yield Finding(
+            result="fail",
+            check="policy",
+            found=f"{error.field}: {sanitize(error.message, 300)}",
+            remedy="name a level that exists; until then the entry has no effect",
+        )
+    if not errors:
+        yield Finding(result="ok", check="policy", found=f"every level that it names exists (hash {view.policy.hash})")
+
+
+def _checked(topology: Topology, nodes: Mapping[str, Node]) -> CheckedTopology:
+    tree = topology.tree
+    selected = len(tree.hosts) + sum(1 for why in topology.outside.values() if why != OUTSIDE_SELECTOR)
+    return CheckedTopology(
+        name=topology.name,
+        nodes=len(tree.hosts),
+        selected=selected,
+        levels=tuple(
+            CheckedLevel(
+                level=level.name,
+                keys=level.keys,
+                nodes=topology.coverage.get(level.name, (0, 0))[0],
+                domains=tree.size(index) if tree.hosts else 0,
+            )
+            for index, level in enumerate(topology.levels[:-1])
+        ),
+        left_out=tuple(
+            NodesLeftOut(
+                reason=why,
+                count=len(hosts),
+                gpus=any(host in nodes and _has_gpus(nodes[host]) for host in hosts),
+                nodes=tuple(hosts[:_MOST_NAMES]),
+            )
+            for why, hosts in _reasons(topology).items()
+        ),
+    )
+
+
+def _has_gpus(node: Node) -> bool:
+    return any(amount > 0 and is_gpu(name) for name, amount in node.allocatable.items())
