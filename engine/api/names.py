@@ -140,6 +140,11 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
         "kai.scheduler/segment-topology-required-placement": SLICE_TOPOLOGY,
     },
 }
+# Keys that request nothing where they are "false", and take back what pod-group labels beside them request.
+FLAGS: Final = (
+    UNCONSTRAINED,
+    *(key for keys in ALIASES.values() for key, about in keys.items() if about == UNCONSTRAINED),
+)
 # Aliases that are read only beside another one: key -> (that alias, our key). Without it they are unread.
 ALIASES_BESIDE: Final[dict[str, tuple[str, str]]] = {
     "kai.scheduler/segment-size": ("kai.scheduler/segment-topology-required-placement", SLICE_SIZE),

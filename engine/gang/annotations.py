@@ -191,7 +191,11 @@ def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[st
     Keys beside our own labels are none of the user's: we add them there. Of groups of several systems the first with a
     minimum counts, then the one with a PodGroup object. Of different minimums the largest counts, as
     each pod of the group waits for its own; a value that no system takes for a number or a duration is left out.
+    A flag that is "false" on any source takes the request back, in every dialect: the match conditions know no policy.
     """
+    sources = tuple(sources)
+    if any(source.annotations.get(key) == "false" for source in sources for key in names.FLAGS):
+        return {}
     own = [source for source in sources if not {names.MANAGED, names.GANG} & source.labels.keys()]
     found: list[dict[str, str]] = []
     for group, least, carried in _GROUPS if POD_GROUP_DIALECT in dialects else ():

@@ -12,7 +12,7 @@ from engine.api import names
 from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
-from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope
+from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope, pod_group_of
 from engine.resources.hints import read_hint
 from engine.topology.choice import LevelNames
 
@@ -173,6 +173,23 @@ def _pod_group_minimum(
         shown = quote(sanitize(value, _MAX_VALUE))
         pods = plural(least, "pod")
         yield f"the pod group's min-available {shown} is ignored: {pods} start together; use {names.MIN_AVAILABLE}"
+
+
+def unusable_minimums(source: AnnotationSource, *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield warnings about pod-group keys of a pod that nobody made, if their minimum is no number.
+
+    They request nothing then: the pod starts alone. A name without a minimum may be for another system.
+    """
+    found = pod_group_of((source,), dialects=dialects)
+    if not found or names.MIN_AVAILABLE in found or names.SCHEDULER_PLUGINS_POD_GROUP in source.labels:
+        return
+    for group, least, carried in (
+        (names.POD_GROUP_NAME, names.POD_GROUP_MIN, source.labels),
+        (names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, source.annotations),
+    ):
+        if group in carried and least in carried:
+            value = quote(sanitize(carried[least], _MAX_VALUE))
+            yield f"{least} {value} is no number above 0: the pod starts alone"
 
 
 def _not_planned_for(workload: Workload) -> Iterator[str]:

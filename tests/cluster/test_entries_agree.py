@@ -67,6 +67,14 @@ REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
         {},
         {names.SCHEDULER_PLUGINS_POD_GROUP: "g", names.POD_GROUP_NAME: "g"},
     ),
+    "a pod group, taken back": (
+        {names.UNCONSTRAINED: "false"},
+        {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"},
+    ),
+    "a PodGroup object, taken back in Kueue's words": (
+        {"kueue.x-k8s.io/podset-unconstrained-topology": "false"},
+        {names.SCHEDULER_PLUGINS_POD_GROUP: "g"},
+    ),
     "a pod group in our words": ({names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}, {}),
     "a foreign key that is not read": ({"kai.scheduler/segment-size": "2"}, {}),
     "another prefix": ({"topogate.io/require-topology": "rack"}, {}),

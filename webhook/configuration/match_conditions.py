@@ -51,18 +51,18 @@ _UNREAD_ELSEWHERE: Final = texts(
         }
     )
 )
-# Keys that request nothing where they are "false" (`engine.gang.annotations.requests_something`).
-_FLAGS: Final = texts(
-    [
-        names.UNCONSTRAINED,
-        *(key for keys in names.ALIASES.values() for key, about in keys.items() if about == names.UNCONSTRAINED),
-    ]
-)
+# As in `engine.gang.annotations.requests_something`.
+_FLAGS: Final = texts(names.FLAGS)
 
 
 def requests(annotations: str) -> str:
     """Return the condition that the key `k` of these annotations is not one that requests nothing with its value."""
     return f"!(k in {_FLAGS} && {annotations}[k] == 'false')"
+
+
+def taken_back(annotations: str) -> str:
+    """Return the condition that one of these annotations takes back what pod-group labels request."""
+    return f"{_FLAGS}.exists(k, k in {annotations} && {annotations}[k] == 'false')"
 
 
 NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
@@ -88,8 +88,8 @@ _ALIAS: Final = f"""\
 {_GROUP} ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""
 _ALIAS_REQUESTING: Final = f"""\
-{_GROUP} ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a && {requests("a")}))"""
+_TAKEN_BACK: Final = f"[?m.?annotations].exists(a, type(a) == map && {taken_back('a')})"
 _GATED: Final = f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&
   gs.exists(g, type(g) == map && has(g.name) && g.name == '{names.GATE}')))"""
@@ -242,7 +242,12 @@ def _in_templates(test: str) -> str:
 
 _MARKED: Final = any_of(_in_metadata(_MARKS), _in_templates(_GATED))
 _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metadata(_ALIAS))
-_REQUESTED: Final = any_of(_in_metadata(_OURS_REQUESTING), _in_templates(_GATED), _in_metadata(_ALIAS_REQUESTING))
+_REQUESTED: Final = any_of(
+    _in_metadata(_OURS_REQUESTING),
+    _in_templates(_GATED),
+    _in_metadata(_ALIAS_REQUESTING),
+    all_of(_in_metadata(_GROUP), negated(_in_metadata(_TAKEN_BACK))),
+)
 
 
 def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -> str:

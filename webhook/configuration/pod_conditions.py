@@ -20,6 +20,7 @@ from webhook.configuration.match_conditions import (
     UNREAD,
     counted,
     requests,
+    taken_back,
 )
 
 _ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
@@ -58,7 +59,12 @@ _GROUPED: Final = f"""\
   {_ANNOTATIONS}[?'{names.KOORDINATOR_GANG_MIN}'].orValue('').matches('{_NUMBER}')) ||
  '{names.SCHEDULER_PLUGINS_POD_GROUP}' in {_LABELS}) &&
 !('{names.MANAGED}' in {_LABELS}) && !('{names.GANG}' in {_LABELS}) &&
+!({taken_back(_ANNOTATIONS)}) &&
 {_ALONE}"""
+# A pod group with a minimum, which says nothing if it is no number.
+_MINIMUM: Final = f"""\
+('{names.POD_GROUP_NAME}' in {_LABELS} && '{names.POD_GROUP_MIN}' in {_LABELS}) ||
+('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} && '{names.KOORDINATOR_GANG_MIN}' in {_ANNOTATIONS})"""
 _REQUESTED: Final = any_of(_NATIVE_REQUESTING, _ALIAS_REQUESTING, _GROUPED)
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
 _FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
@@ -103,7 +109,8 @@ def of_no_workload(registry: Registry) -> str:
 
 def left_alone() -> str:
     """Return the condition that a pod without a controller seems to make a request but does not meet `asks`."""
-    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN), _ALONE, negated(asks()))
+    grouped = all_of(_MINIMUM, negated(pod_exempt()))
+    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN, grouped), _ALONE, negated(asks()))
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:

@@ -16,7 +16,7 @@ from engine.api.text import quote
 from engine.cluster import objects
 from engine.gang.annotations import own_source, read_own_annotations, requests_something, unknown_keys
 from engine.gang.exemption import is_exempt
-from engine.gang.warnings import unread
+from engine.gang.warnings import unread, unusable_minimums
 from engine.policy.model import Policy
 from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
@@ -114,7 +114,9 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
 
 def _warnings(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> list[str]:
     """Return why a pod with a request is left alone, and its keys that are not read."""
-    warned = [*pod_warnings(document, pod, reason, policy)]
-    if reason is None and not read_own_annotations(pod, dialects=policy.annotations.dialects):
-        warned += unread((own_source(pod),), dialects=policy.annotations.dialects)
+    warned, dialects = [*pod_warnings(document, pod, reason, policy)], policy.annotations.dialects
+    if reason is None and not read_own_annotations(pod, dialects=dialects):
+        warned += unread((own_source(pod),), dialects=dialects)
+        if pod.owner is None or not pod.owner.controller:
+            warned += unusable_minimums(own_source(pod), dialects=dialects)
     return warned

@@ -562,11 +562,21 @@ def test_a_bare_pod_that_names_a_pod_group_object_is_held_until_that_says_how_ma
     [
         raw_pod(labels={names.POD_GROUP_NAME: "g"}, gates=()),
         raw_pod(labels={**GROUP, names.POD_GROUP_MIN: "x"}, gates=()),
+        raw_pod(labels=GROUP, annotations={names.UNCONSTRAINED: "false"}, gates=()),
+        raw_pod(labels=GROUP, annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "false"}, gates=()),
         raw_pod(labels=GROUP, gates=(), schedulerName="volcano"),
         raw_pod(labels={**GROUP, names.KUEUE_QUEUE: "q"}, gates=()),
         raw_pod(labels=GROUP, gates=(), nodeName="host-000"),
     ],
-    ids=["no minimum", "no number", "another scheduler", "Kueue", "a node"],
+    ids=[
+        "no minimum",
+        "no number",
+        "taken back",
+        "taken back in Kueue's words",
+        "another scheduler",
+        "Kueue",
+        "a node",
+    ],
 )
 def test_a_pod_group_that_says_nothing_to_us_leaves_the_pod_alone(pod: Json) -> None:
     assert mutate(review(pod), FakeView(), 0.0).patch == ()
@@ -576,6 +586,15 @@ def test_a_pod_group_beside_a_request_of_its_own_is_none() -> None:
     """Who asks in our words says all of it there."""
     pod = created(raw_pod(labels=GROUP, annotations={names.REQUIRE: "rack"}, gates=()), FakeView())
     assert names.POD_GROUP not in pod["metadata"]["annotations"]
+
+
+def test_a_pod_group_is_taken_back_whatever_dialects_are_read() -> None:
+    """The match conditions know no policy, and send no such pod."""
+    taken_back = {"kueue.x-k8s.io/podset-unconstrained-topology": "false"}
+    for dialects in ("[topogate, pod-group]", "[topogate, kueue, pod-group]", "[kueue, pod-group]"):
+        view = FakeView(policy=parse_policy(f"annotations: {{dialects: {dialects}}}"))
+        assert mutate(review(raw_pod(labels=GROUP, gates=())), view, 0.0).patch
+        assert mutate(review(raw_pod(labels=GROUP, annotations=taken_back, gates=())), view, 0.0).patch == ()
 
 
 def test_pod_groups_are_no_request_where_they_are_no_dialect() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import WorkloadRef
+from engine.api.text import MAX_WARNING
 from engine.cluster import pods
 from engine.gang.key import placed_key
 from engine.gang.request import PlacementRequest
@@ -167,6 +168,21 @@ def test_a_pod_of_a_job_that_another_system_has_passes() -> None:
 
 def test_a_pod_that_asks_nothing_passes() -> None:
     assert admitted(raw_pod(labels={names.POD_GROUP_NAME: "g"}, gates=())) == Response(allowed=True)
+
+
+@pytest.mark.parametrize(("value", "shown"), [("nine", "nine"), ("0", "0"), ("x" * 63, "x" * 13 + "...")])
+def test_a_minimum_of_a_pod_group_that_is_no_number_is_told(value: str, shown: str) -> None:
+    """The pod is not held for others: it would start alone without a word."""
+    labels = {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: value}
+    answer = admitted(raw_pod(labels=labels, gates=()))
+    told = f'topogate: {names.POD_GROUP_MIN} "{shown}" is no number above 0: the pod starts alone'
+    assert (answer.allowed, answer.warnings) == (True, (told,))
+    assert len(told) <= MAX_WARNING
+    annotations = {names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: value}
+    (said,) = admitted(raw_pod(annotations=annotations, gates=())).warnings
+    assert said == told.replace(names.POD_GROUP_MIN, names.KOORDINATOR_GANG_MIN)
+    assert admitted(raw_pod(labels=labels | {names.KUEUE_QUEUE: "q"}, gates=())).warnings == ()
+    assert admitted(raw_pod(live(raw_job()), labels=labels, gates=())).warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,17 @@ def test_pod_group_labels_go_before_the_namespace_and_after_requests() -> None:
     assert names.UNCONSTRAINED not in asking["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("flag", names.FLAGS)
+@pytest.mark.parametrize("labelled", [{"labels": GROUP}, {"template_labels": GROUP}], ids=["workload", "template"])
+def test_pod_group_labels_are_taken_back_by_a_flag_anywhere(labelled: Json, flag: str) -> None:
+    """On the workload or its template, whatever dialects are read: the match conditions know no policy."""
+    for off in ("{}", "annotations: {dialects: [topogate, pod-group]}"):
+        view = FakeView(policy=parse_policy(off))
+        for job in (raw_job({flag: "false"}, **labelled), raw_job(template={flag: "false"}, **labelled)):
+            assert mutate(review(job), view, 0.0).patch == ()
+        assert mutate(review(raw_job({flag: "x"}, **labelled)), view, 0.0).allowed
+
+
 def test_pod_group_labels_say_nothing_where_they_are_no_dialect() -> None:
     """Turned off by the policy; and the labels that we put on beside our own are no request."""
     off = FakeView(policy=parse_policy("annotations: {dialects: [topogate]}"))
