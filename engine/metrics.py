@@ -17,6 +17,19 @@ queued = Gauge("topogate_gangs_waiting", "Gangs that wait for capacity (on the l
 waiting = Gauge(
     "topogate_gangs_waiting_by_reason", "Waiting gangs by the reason of their Placement.", ["reason"], registry=registry
 )
+oldest_wait = Gauge(
+    "topogate_gang_oldest_wait_seconds",
+    "How long the oldest of the waiting gangs has waited, by the reason of its Placement (on the leader).",
+    ["reason"],
+    registry=registry,
+)
+wait_seconds = Histogram(
+    "topogate_gang_wait_seconds",
+    "Time from a gang's first wait to its placement, or to the end of its wait without one (on the leader).",
+    ["level", "size", "outcome"],
+    buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600),
+    registry=registry,
+)
 nominations = Gauge(
     "topogate_rooms_kept", "Gangs that waited too long and have hosts kept free (on the leader).", registry=registry
 )
@@ -26,6 +39,44 @@ topology_nodes = Gauge(
     ["topology", "state"],
     registry=registry,
 )
+gangs = Gauge("topogate_gangs", "Gangs by the phase of their Placement (on the leader).", ["phase"], registry=registry)
+oldest_phase = Gauge(
+    "topogate_gang_oldest_phase_seconds",
+    "Time since the state of a gang last changed, of the gang for which it is longest, by phase (on the leader).",
+    ["phase"],
+    registry=registry,
+)
+excess_domains = Gauge(
+    "topogate_excess_domains",
+    "Domains that the placed gangs use beyond the fewest with as many hosts as each of them uses (on the leader).",
+    ["topology", "level"],
+    registry=registry,
+)
+level_domains = Gauge(
+    "topogate_domains", "Domains of a level (on the leader).", ["topology", "level"], registry=registry
+)
+largest_gang = Gauge(
+    "topogate_largest_gang_pods",
+    "Pods of the largest gang that fits now into one domain of a level (on the leader).",
+    ["topology", "level"],
+    registry=registry,
+)
+fragmentation = Gauge(
+    "topogate_fragmentation_ratio",
+    "Share of the pods that fit now for which the domain with most room has none (on the leader).",
+    ["topology", "level"],
+    registry=registry,
+)
+topology_gpus = Gauge(
+    "topogate_topology_gpus", "GPUs of a topology by state (on the leader).", ["topology", "state"], registry=registry
+)
+domain_gpus = Gauge(
+    "topogate_domain_gpus",
+    "GPUs of a domain above the host level by state (on the leader).",
+    ["topology", "level", "domain", "state"],
+    registry=registry,
+)
+build_info = Gauge("topogate_build_info", "1 for the version of the service.", ["version"], registry=registry)
 leading = Gauge("topogate_leader", "1 on the leader.", registry=registry)
 writes = Counter(
     "topogate_writes", "Write requests by method, resource and result.", ["what", "result"], registry=registry

@@ -20,7 +20,7 @@ from webhook.commands.gangs import gangs
 from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.topology import topology
 from webhook.service.logs import FORMATS, start_logging
-from webhook.service.settings import Settings, SettingsError, own_identity, own_namespace
+from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 
 if TYPE_CHECKING:
     from engine.topology.topology import Topology
@@ -115,6 +115,13 @@ for _command in (topology, gangs, fits, explain_command(_submit), completion):
     type=click.FloatRange(0.1, 10),
     help="CPU seconds that one review may use.",
 )
+@click.option(
+    "--domain-metrics",
+    default=MOST_DOMAINS,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="Domains with metrics of their own; a level with which there would be more has none.",
+)
 @click.option("--log-format", default="json", show_default=True, type=click.Choice(FORMATS))
 def serve(
     *,
@@ -127,6 +134,7 @@ def serve(
     addresses: tuple[str, ...],
     threads: int,
     review_cpu: float,
+    domain_metrics: int,
     log_format: str,
 ) -> None:
     """Run the service: webhooks, watch caches and leader election. The container's entry point.
@@ -152,6 +160,7 @@ def serve(
             ops_port=ops_port,
             threads=threads,
             review_cpu=review_cpu,
+            domain_metrics=domain_metrics,
             addresses=addresses,
         )
     except SettingsError as error:

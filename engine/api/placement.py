@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -239,13 +239,21 @@ def incomplete_since(status: Mapping[str, Any]) -> float | None:
 
     Two conditions change with that phase: Complete when the gang was complete before, Released when it never was.
     """
+    if status.get("phase") != "Incomplete":
+        return None
+    return max(_transitions(status, ("Complete", "Released")), default=None)
+
+
+def last_transition(status: Mapping[str, Any]) -> float | None:
+    """Return when a condition last changed (seconds since the epoch); None if there is none, or no readable time."""
+    return max(_transitions(status, None), default=None)
+
+
+def _transitions(status: Mapping[str, Any], types: Collection[str] | None) -> Iterator[float]:
+    """Yield when the conditions of some types (None: of all) changed last."""
     conditions = status.get("conditions")
-    times: list[float] = []
-    for one in conditions if isinstance(conditions, list | tuple) and status.get("phase") == "Incomplete" else ():
-        stamp = one.get("lastTransitionTime") if isinstance(one, Mapping) else None
-        if isinstance(stamp, str) and one.get("type") in ("Complete", "Released"):
-            try:
-                times.append(epoch(datetime.fromisoformat(stamp)))
-            except (ValueError, OverflowError):
-                continue
-    return max(times, default=None)
+    for one in conditions if isinstance(conditions, list | tuple) else ():
+        if isinstance(one, Mapping) and (types is None or one.get("type") in types):
+            when = _time(one.get("lastTransitionTime"))
+            if when is not None:
+                yield when

@@ -523,6 +523,11 @@ class Capacity:
         """True when some node has some of the resource."""
         return self._amounts.exists(resource)
 
+    def hosts_by_resource(self) -> dict[str, int]:
+        """Return how many hosts have some of each resource."""
+        counts = {name: self._amounts.hosts_with(name) for name in self._amounts.columns}
+        return {name: count for name, count in counts.items() if count}
+
     def unsettled(self, before: float) -> list[str]:
         """Return the nodes that became ready (or appeared) after a time; only the newest nodes are checked."""
         late: list[str] = []

@@ -80,6 +80,11 @@ class ResourceTable:
         column = self.columns.get(resource)
         return column is not None and bool((self._alloc[:, column] > 0).any())
 
+    def hosts_with(self, resource: str) -> int:
+        """Return how many hosts have some of the resource."""
+        column = self.columns.get(resource)
+        return 0 if column is None else int((self._alloc[:, column] > 0).sum())
+
     def _column(self, resource: str) -> int:
         column = self.columns.get(resource)
         if column is None:

@@ -146,7 +146,7 @@ class Controller:
             self._in_term = False
             self._view.take_changes()  # and drop them: a term begins by reconciling everything
             self._term.queue = GangQueue()
-            self._queue_metrics.show(self._term)
+            self._queue_metrics.show(self._term, self._monotonic())
             return
         begins = False
         if not self._in_term:
@@ -176,7 +176,7 @@ class Controller:
         self._reporter.flush_due(now)
         self._orphans.pods(changes, now)
         self._orphans.placements(now)
-        self._queue_metrics.show(self._term)
+        self._queue_metrics.show(self._term, self._monotonic())
 
     def _due(self, changes: Changes, now: float) -> list[GangKey]:
         due = changes.gangs | self._behind.keys()
@@ -293,6 +293,7 @@ class Controller:
             self._term.queue.drop(key)
             self._term.numbers.drop(key)
             gang_state.waiting_since = None
+            gang_state.end_wait("withdrawn", now)
         if not isinstance(decision.action, Extend):
             self._term.extensions.drop(key)
         ungated = ungated_pods(gang.workload, gang.pods) if gang.request.asked is not None else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import islice
 from math import inf
@@ -18,6 +18,7 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
 from engine.controller.executor import ActionExecutor
+from engine.controller.gang_state import QueuedWait
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang, PodGroupState, can_suspend
@@ -89,6 +90,11 @@ class GangScheduler:
             self._term.send(key, lambda: self._executor.relax(gang))
             return
         since = waiting_since({"waitingSince": gang_state.waiting_since})  # also if the Placement was deleted by hand
+        if gang_state.wait is None:
+            topology = self._view.topologies.get(gang.request.topology or "")
+            levels = [level.name for level in topology.levels] if topology is not None else ()
+            began = min(now, since + clock) if since is not None else now
+            gang_state.wait = QueuedWait.of(gang.request, levels, began)
         patient_until = since + policy.queue.patience + clock if since is not None else inf
         gang_state.wake_at(relaxes + clock if relaxes is not None else None)
         gang_state.wake_at(ends + clock if ends is not None else None)
@@ -116,6 +122,7 @@ class GangScheduler:
             self._term.send(key, lambda: self._executor.requeue(gang, message if tell else None))
             return
         status = Status("Waiting", "ScheduleTimeout", message)
+        self._term.gang_state[key].end_wait("timed_out", now)
         if gang.workload.suspended or not can_suspend(gang.workload):
             self._reporter.report(key, gang, status, now)
             return
@@ -272,7 +279,13 @@ class GangScheduler:
             self._term.bursts.placed(now)
             gang_state.last_plan = outcome
             gang_state.pending_status = None
-            self._term.send(key, lambda: self._executor.place(gang, placement))
+            ended = self._end_waits([key])
+
+            def place() -> None:
+                self._executor.place(gang, placement)
+                ended()
+
+            self._term.send(key, place)
             return
         miss = Miss(outcome, first)
         self._report(key, gang, miss, now)
@@ -322,7 +335,25 @@ class GangScheduler:
                 queue.usage.charge(entries[key].namespace, view.reserved_usage(key))
         first, *others = outcome.plans
         plans = [(gang, placement) for gang, _, placement in outcome.plans.values()]
-        self._term.send(first, lambda: self._executor.place_group(plans), also=others)
+        ended = self._end_waits(outcome.plans)
+
+        def place() -> None:
+            self._executor.place_group(plans)
+            ended()
+
+        self._term.send(first, place, also=others)
+
+    def _end_waits(self, keys: Collection[GangKey]) -> Callable[[], None]:
+        """End the waits of planned gangs; return what counts them, to be called when their placement is written."""
+        waits = [wait for key in keys if (wait := self._term.of(key).wait) is not None]
+        for key in keys:
+            self._term.of(key).wait = None
+
+        def count() -> None:
+            for wait in waits:
+                wait.end("placed", self._monotonic())
+
+        return count
 
     def _plan_member(self, group: PodGroupState, priority: int, now: float, gang: Gang) -> Outcome:
         """Return the outcome of one workload of a pod group, around the hosts nominated for gangs outside of it."""

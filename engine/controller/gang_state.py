@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
+from engine import metrics
+from engine.api.names import AUTO
 from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
 from engine.controller.actions import Status
+from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Placed
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
@@ -141,6 +144,43 @@ class Timers:
             self.unbound_since.setdefault(uid, now)
 
 
+# Upper bounds of the sizes of gangs in metrics, in pods.
+SIZES: Final = (1, 8, 64, 512)
+WaitOutcome = Literal["placed", "timed_out", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedWait:
+    """The wait of a gang from the moment it was first queued, as the metrics count it; `since` is monotonic."""
+
+    since: float
+    level: str  # the required level, or `none`; `other` if the topology has no such level
+    size: str
+
+    @classmethod
+    def of(cls, request: PlacementRequest, levels: Container[str], since: float) -> QueuedWait:
+        """Return the wait of a gang; `levels` are those of its topology."""
+        asked = [request.gang.require] if request.gang is not None else []
+        asked += [one.require for one in request.pod_sets]
+        level = next((one for one in asked if one), None)
+        named = "none" if level is None else level if level == AUTO or level in levels else "other"
+        return cls(since, named, size_class(request.count))
+
+    def end(self, outcome: WaitOutcome, now: float) -> None:
+        """Count the wait, which is over."""
+        metrics.wait_seconds.labels(self.level, self.size, outcome).observe(max(0.0, now - self.since))
+
+
+def size_class(pods: int) -> str:
+    """Return the class of a gang's size in metrics: `1`, `2-8`, `9-64`, `65-512` or `>512`."""
+    below = 0
+    for most in SIZES:
+        if pods <= most:
+            return str(most) if below + 1 >= most else f"{below + 1}-{most}"
+        below = most
+    return f">{SIZES[-1]}"
+
+
 # A failed write is tried again after this long, doubling (seconds).
 RETRY_FIRST: Final = 0.5
 RETRY_MOST: Final = 30.0
@@ -157,6 +197,7 @@ class GangState:
     reported: Status | None = None
     reported_at: float = float("-inf")
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
+    wait: QueuedWait | None = None  # while it is queued
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
     pending_status: tuple[float, Status] | None = None  # when due, status
     reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason for holding it in its Event
@@ -165,6 +206,12 @@ class GangState:
     rests_until: float = float("-inf")  # not reconciled before, because the last time was expensive
     failures: int = 0
     unschedulable_alone: bool = False  # never fits, or exceeds its namespace's quota: waiting for others will not help
+
+    def end_wait(self, outcome: WaitOutcome, now: float) -> None:
+        """Count the wait of the gang as over, if it was queued."""
+        if self.wait is not None:
+            self.wait.end(outcome, now)
+            self.wait = None
 
     def wake_at(self, when: float | None) -> None:
         """Schedule a reconcile of the gang by then; None: none is needed."""

@@ -137,16 +137,19 @@ class QueueMetrics:
     def __init__(self) -> None:
         self._counted: set[str] = set()  # reasons with a value in the metrics
 
-    def show(self, term: LeaderTerm) -> None:
-        """Set the metrics to the number of waiting gangs by reason code; there are few codes."""
+    def show(self, term: LeaderTerm, now: float) -> None:
+        """Set the metrics to the number and the oldest of the waiting gangs by reason code; there are few codes."""
         reasons = Counter[str]()
+        oldest: dict[str, float] = {}
         for key in term.queue:
             gang_state = term.gang_state.get(key)
             if gang_state is not None and gang_state.reported is not None and gang_state.reported.reason:
-                reasons[gang_state.reported.reason] += 1
-        for reason in self._counted - reasons.keys():
-            metrics.waiting.labels(reason).set(0)
-        for reason, gangs_of in reasons.items():
-            metrics.waiting.labels(reason).set(gangs_of)
+                reason = gang_state.reported.reason
+                reasons[reason] += 1
+                if gang_state.wait is not None:
+                    oldest[reason] = max(oldest.get(reason, 0.0), now - gang_state.wait.since)
+        for code in self._counted | reasons.keys():
+            metrics.waiting.labels(code).set(reasons[code])
+            metrics.oldest_wait.labels(code).set(oldest.get(code, 0.0))
         self._counted = set(reasons)
         metrics.queued.set(len(term.queue))

@@ -144,7 +144,8 @@ class LeaderTerm:
     def forget(self, key: GangKey) -> None:
         """Remove a deleted gang."""
         self.count(key, False)
-        self.gang_state.pop(key, None)
+        if (gang_state := self.gang_state.pop(key, None)) is not None:
+            gang_state.end_wait("withdrawn", self._monotonic())
         self.queue.drop(key)
         self.extensions.drop(key)
         self.texts.drop(key)

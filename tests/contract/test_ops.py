@@ -82,7 +82,7 @@ def test_metrics_are_in_prometheus_text(ops: Ops) -> None:
     ops.metrics.answered("mutate", operation="CREATE", kind="Pod", outcome="allowed", seconds=0.002)
     status, content_type, text = ops.get("/metrics")
     assert (status, content_type) == (200, "text/plain")
-    assert 'topogate_review_duration_seconds_bucket{le="0.0025",path="mutate"} 1.0' in text
+    assert 'topogate_review_duration_seconds_bucket{le="0.0025",outcome="allowed",path="mutate"} 1.0' in text
     assert "process_resident_memory_bytes" in text
     assert "python_gc_collections_total" in text
 

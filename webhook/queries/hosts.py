@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.objects import Node
 from engine.api.placement import kept_hosts
 from engine.api.pod import Shape
 from engine.api.resources import Requests
@@ -109,8 +108,7 @@ def holders_of(view: ClusterState) -> Holders:
 def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus: int | None = None) -> HostTable:
     """Return the hosts of a topology; slots are of pods with so many GPUs (None: eight, or all of the largest host)."""
     view, tree = snapshot.view, topology.tree
-    resource = gpu_names(view, topology)
-    total = _total(view, topology, resource)
+    resource, total = _gpu_counters(view, topology)
     largest = int(total.max()) if len(total) else 0
     pod_gpus = min(DEFAULT_GPUS, largest) if gpus is None else gpus
     one = _gang_shape(view, topology, gpus=min(_ONE, largest))
@@ -119,10 +117,13 @@ def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus
     counted = view.capacity.count(one, topology)
     eligible = np.fromiter((not why for why in reasons), dtype=np.bool_, count=len(reasons))
     faulty = np.minimum(np.where(eligible, np.maximum(counted.built - counted.empty, 0), 0), total)
-    reserved = np.fromiter((holders.reserved_gpus.get(host, 0) for host in tree.hosts), np.int64, len(tree.hosts))
+    reserved = np.zeros(len(tree.hosts), dtype=np.int64)
+    for host in holders.reserved_gpus.keys() & tree.index.keys():
+        reserved[tree.index[host]] = holders.reserved_gpus[host]
     whole = np.minimum(whole, total - faulty)
     reserved = np.minimum(reserved, total - faulty - whole)
-    kept_here = np.fromiter((host in holders.kept_for for host in tree.hosts), np.bool_, len(tree.hosts))
+    kept_here = np.zeros(len(tree.hosts), dtype=np.bool_)
+    kept_here[[tree.index[host] for host in holders.kept_for if host in tree.index]] = True
     out = np.where(eligible, 0, whole) + faulty
     kept = np.where(eligible & kept_here, whole, 0)
     free = np.where(eligible & ~kept_here, whole, 0)
@@ -156,26 +157,23 @@ def gpus_of(requests: Requests) -> int:
 
 def gpu_names(view: ClusterState, topology: Topology) -> list[str]:
     """Return for every host the resource that counts its GPUs; "" where it has none."""
+    return _gpu_counters(view, topology)[0]
+
+
+def _gpu_counters(view: ClusterState, topology: Topology) -> tuple[list[str], Ints64]:
+    """Return for every host the resource that counts its GPUs ("": it has none), and how many it has."""
     vendors = whole_names(view.policy.gpu.vendors)
-
-    def name(node: Node | None) -> str:
-        have = node.allocatable if node is not None else {}
-        found = [one for one in have if (one in vendors or is_gpu(one)) and have[one] > 0]
-        if found:
-            return NVIDIA if NVIDIA in found else min(found)
-        return CORE if have.get(CORE, 0) >= WHOLE else ""
-
-    return [name(view.capacity.node(host)) for host in topology.tree.hosts]
-
-
-def _total(view: ClusterState, topology: Topology, names: Sequence[str]) -> Ints64:
-    def count(host: str, name: str) -> int:
-        node = view.capacity.node(host)
-        amount = node.allocatable.get(name, 0) if node is not None and name else 0
-        return amount // WHOLE if name == CORE else amount
-
-    pairs = zip(topology.tree.hosts, names, strict=True)
-    return np.fromiter((count(host, name) for host, name in pairs), np.int64, len(names))
+    reported = view.capacity.hosts_by_resource()
+    wanted = sorted((one for one in reported if one in vendors or is_gpu(one)), key=lambda one: (one != NVIDIA, one))
+    total = np.zeros(len(topology.tree.hosts), dtype=np.int64)
+    chosen = np.full(len(total), -1)
+    for number, name in enumerate([*wanted, CORE]):
+        amounts = view.capacity.free_of(name, topology, empty=True) // (WHOLE if name == CORE else 1)
+        fresh = (chosen < 0) & (amounts > 0)
+        chosen[fresh] = number
+        total[fresh] = amounts[fresh]
+    names = [*wanted, CORE, ""]
+    return [names[number] for number in chosen.tolist()], total
 
 
 def _whole_free(view: ClusterState, topology: Topology, names: Sequence[str]) -> Ints64:

@@ -64,11 +64,9 @@ def _requests(view: ClusterState, gpus: int) -> dict[str, str]:
     """Return the requests of one pod, under the name that most hosts report their GPUs by."""
     if gpus <= 0:
         return {}
-    counts: dict[str, int] = {}
-    for node in view.stores.nodes.values():
-        for name, amount in node.allocatable.items():
-            if amount > 0 and (is_gpu(name) or name in view.policy.gpu.vendors):
-                counts[name] = counts.get(name, 0) + 1
+    vendors = view.policy.gpu.vendors
+    found = view.capacity.hosts_by_resource()
+    counts = {name: hosts for name, hosts in found.items() if is_gpu(name) or name in vendors}
     if not counts and view.capacity.reports(CORE):
         return {GPU: str(gpus * WHOLE)}
     name = max(counts, key=lambda one: (counts[one], one == NVIDIA, one)) if counts else NVIDIA

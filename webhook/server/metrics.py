@@ -61,7 +61,7 @@ class Metrics:
         self._seconds = Histogram(
             "topogate_review_duration_seconds",
             "Time from the first byte of a request to its answer.",
-            ("path",),
+            ("path", "outcome"),
             buckets=BUCKETS,
             registry=self.registry,
         )
@@ -119,7 +119,7 @@ class Metrics:
         """Count one answered review."""
         known = kind if kind in self._kinds else "other"
         self._reviews.labels(path, operation, known, outcome).inc()
-        self._seconds.labels(path).observe(seconds)
+        self._seconds.labels(path, outcome).observe(seconds)
 
     def refused(self, path: str, status: int) -> None:
         """Count one request that got an HTTP error."""

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
@@ -43,6 +44,7 @@ from webhook.server.ops import Check, pages, policy_check
 from webhook.server.plain_http import PlainServer
 from webhook.server.wsgi import Service, WSGIApplication
 from webhook.service.ca_rotation import CurrentAuthority, mark
+from webhook.service.capacity_report import CapacityReport
 from webhook.service.entry_faults import EntryFaults
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import OwnObjects
@@ -95,6 +97,7 @@ class Runtime:
     def _start(self) -> WSGIApplication:
         settings = self._settings
         sys.setswitchinterval(SWITCH_INTERVAL)
+        engine_metrics.build_info.labels(version("topogate")).set(1)
         self._api: KubeClient = connect(kubeconfig=settings.kubeconfig, user_agent="topogate")
         self._stores = Stores()
         self._view = ClusterState(
@@ -129,6 +132,9 @@ class Runtime:
             leads=lambda: self._candidate.is_leader,
             begin_term=self._begin_term,
             hidden=self._caches.kinds.hidden,
+        )
+        self._capacity = CapacityReport(
+            self._view, leads=lambda: self._candidate.is_leader, most_domains=settings.domain_metrics
         )
         live = LiveReader(
             self._view,
@@ -271,6 +277,7 @@ class Runtime:
         )
 
     def _exposition(self) -> tuple[str, bytes]:
+        self._capacity.refresh()
         engine_metrics.cache_age.clear()  # a kind that is gone has no age
         engine_metrics.unreadable_objects.clear()
         engine_metrics.forbidden_collections.clear()

@@ -9,9 +9,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from engine.api import names
 from webhook.admission.budget import REVIEW_CPU
+
+# Domains with metrics of their own, of all topologies together; four series each.
+MOST_DOMAINS: Final = 500
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -34,6 +38,7 @@ class Settings:
     ops_port: int = 8080
     threads: int = 4
     review_cpu: float = REVIEW_CPU  # seconds of processor time that one review may use
+    domain_metrics: int = MOST_DOMAINS  # domains with metrics of their own
     service_account: str = names.SERVICE_ACCOUNT
     addresses: tuple[str, ...] = ()  # IP addresses that the serving certificate names beside the Service
 

@@ -192,5 +192,6 @@ def test_reviews_are_counted_by_path_operation_kind_and_outcome() -> None:
     assert counted % ("Pod", "allowed", "mutate") in text
     assert counted % ("other", "invalid", "validate") in text
     assert "Evil" not in text
-    assert 'topogate_review_duration_seconds_count{path="mutate"} 1.0' in text
+    assert 'topogate_review_duration_seconds_count{outcome="allowed",path="mutate"} 1.0' in text
+    assert 'topogate_review_duration_seconds_count{outcome="invalid",path="validate"} 1.0' in text
     assert "topogate_reviews_in_flight 0.0" in text
