@@ -18,6 +18,7 @@ from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
 from webhook.commands.inputs import content_of, objects_of, one_line
+from webhook.commands.release import release
 from webhook.commands.topology import topology
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
@@ -85,7 +86,7 @@ def _submit(snapshot: Snapshot, files: Sequence[str], namespace: str) -> list[Su
     return unsubmitted(snapshot, objects_of(files), namespace=namespace)
 
 
-for _command in (topology, gangs, fits, explain_command(_submit), completion):
+for _command in (topology, gangs, fits, explain_command(_submit), release, completion):
     main.add_command(_command)
 
 

@@ -21,6 +21,7 @@ from engine.api.field import json_pointer, path_of
 from engine.api.names import (
     API_VERSION,
     FIELD_MANAGER,
+    GATE,
     HELD_BY,
     HELD_BY_SUSPEND,
     LAST_GOOD_POLICY_NAME,
@@ -153,6 +154,20 @@ def resume_workload(
     return _send(api, "PATCH", _workload(workload), resume_patch(workload), MERGE_PATCH, fence=fence)
 
 
+def let_go_workload(api: KubeClient, workload: Workload, *, resume: bool, fence: Fence) -> Result:
+    """Take our gate out of a workload's templates, and with `resume` resume it.
+
+    When the server keeps the templates as they are, it is only resumed.
+    """
+    result = _send(api, "PATCH", _workload(workload), let_go_patch(workload, resume=resume), JSON_PATCH, fence=fence)
+    if isinstance(result, Refused) and result.patch_fails:
+        return Conflict(result.message)
+    fields = tuple(field for field, _ in result.causes) if isinstance(result, Refused) else ()
+    if not isinstance(result, Refused) or not resume or not concerns_templates(workload, fields):
+        return result
+    return resume_workload(api, workload, fence=fence)
+
+
 def suspend_workload(api: KubeClient, workload: Workload, *, fence: Fence) -> Result:
     """Suspend a workload and record that we did; its controller removes the pods without counting failures."""
     return _send(api, "PATCH", _workload(workload), suspend_patch(workload), MERGE_PATCH, fence=fence)
@@ -162,6 +177,11 @@ def release_pod(api: KubeClient, pod: Pod, body: Mapping[str, Any], *, fence: Fe
     """Send a release (`engine.gang.pin.release_patch`) to the pod with this uid; sent twice, it is `Done` twice."""
     pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}
     return _send(api, "PATCH", _pod(pod), pinned, STRATEGIC_MERGE_PATCH, fence=fence)
+
+
+def free_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
+    """Take our gate off the pod with this uid, without placing it; sent twice, it is `Done` twice."""
+    return release_pod(api, pod, {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}, fence=fence)
 
 
 def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
@@ -222,15 +242,7 @@ def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operat
     very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
     fails is answered as invalid (422), in words.
     """
-    assert workload.suspend_path is not None
-    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
-    operations: Operations = [
-        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
-        for field, value in ({"uid": workload.uid} | known).items()
-    ]
-    operations.append({"op": "add", "path": json_pointer(workload.suspend_path), "value": False})
-    if HELD_BY in workload.annotations:
-        operations.append({"op": "remove", "path": json_pointer(("metadata", "annotations", HELD_BY))})
+    operations = [*_tests(workload), *_resuming(workload)]
     for one in own_templates(workload):
         where = (*one.path, *(step for step in TO_ANNOTATIONS if step not in one.missing))
         added: Mapping[str, object] = annotations
@@ -239,6 +251,39 @@ def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operat
         operations += [
             {"op": "add", "path": json_pointer((*where, key)), "value": value} for key, value in added.items()
         ]
+    return operations
+
+
+def let_go_patch(workload: Workload, *, resume: bool) -> Operations:
+    """Return the JSON Patch that takes our gate out of all templates, and with `resume` resumes the workload.
+
+    Binds as `annotate_patch` does.
+    """
+    operations = [*_tests(workload), *(_resuming(workload) if resume else ())]
+    for one in own_templates(workload):
+        if GATE not in one.template.gates:
+            continue
+        where = json_pointer((*one.path, "spec", "schedulingGates"))
+        if others := [{"name": name} for name in one.template.gates if name != GATE]:
+            operations.append({"op": "replace", "path": where, "value": others})
+        else:
+            operations.append({"op": "remove", "path": where})
+    return operations
+
+
+def _tests(workload: Workload) -> Operations:
+    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
+    return [
+        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
+        for field, value in ({"uid": workload.uid} | known).items()
+    ]
+
+
+def _resuming(workload: Workload) -> Operations:
+    assert workload.suspend_path is not None
+    operations: Operations = [{"op": "add", "path": json_pointer(workload.suspend_path), "value": False}]
+    if HELD_BY in workload.annotations:
+        operations.append({"op": "remove", "path": json_pointer(("metadata", "annotations", HELD_BY))})
     return operations
 
 

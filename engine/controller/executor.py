@@ -225,11 +225,7 @@ class ActionExecutor:
 
     def free_pod(self, pod: Pod) -> None:
         """Remove our gate from a pod without placing it."""
-        body = {
-            "metadata": {"uid": pod.uid},
-            "spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]},
-        }
-        self._writer.took_pod(pod, writes.release_pod(self._api, pod, body, fence=self._fence))
+        self._writer.took_pod(pod, writes.free_pod(self._api, pod, fence=self._fence))
 
     def forget(self, placement: Placement) -> None:
         """Delete a Placement."""

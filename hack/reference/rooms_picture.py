@@ -20,6 +20,7 @@ _WORDS: Final = {
     "webhook.commands": "what asks a live cluster",
     "webhook.queries": "answers about a snapshot",
     "webhook.checks": "topologies, installation",
+    "webhook.maintenance": "release, suspend, remove",
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",

@@ -117,6 +117,11 @@ def print_sections(sections: Sequence[TextPart]) -> None:
             click.echo(clean(line))
 
 
+def print_line(text: str, *, failed: bool = False) -> None:
+    """Print a line about one object; on standard error if something failed."""
+    click.echo(("topogate: " if failed else "") + _one_line(text), err=failed)
+
+
 def fail(message: str) -> NoReturn:
     """Report in one line that the command cannot answer, and exit with status 2."""
     click.echo("topogate: " + _one_line(message), err=True)

@@ -12,7 +12,7 @@ from engine.kinds.rules import rules
 from engine.policy.model import Policy
 
 _WIDTH: Final = 118
-_EXTRA_ROLE: Final = "topogate-policy-kinds"
+EXTRA_ROLE: Final = "topogate-policy-kinds"
 
 
 def extra_rights_page(policy: Policy) -> str:
@@ -38,7 +38,7 @@ def extra_rights_page(policy: Policy) -> str:
     if not missing:
         return ""
     about = comment_lines("What the service may do with the kinds that the policy adds.")
-    return "\n".join([*about, *role_lines(missing, name=_EXTRA_ROLE)]) + "\n"
+    return "\n".join([*about, *role_lines(missing, name=EXTRA_ROLE)]) + "\n"
 
 
 def role_lines(granted: Sequence[Mapping[str, Any]], *, name: str) -> list[str]:

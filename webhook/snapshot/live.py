@@ -6,13 +6,10 @@ the answer (`Unread`), never a failure. Only a server that does not answer ends 
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from queue import SimpleQueue
 from typing import Final
 
 import msgspec
@@ -34,6 +31,7 @@ from engine.topology.objects import GROUPS, PLURAL
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.files import FileObject
 from webhook.snapshot.live_cluster import live_cluster
+from webhook.snapshot.side_by_side import side_by_side
 from webhook.snapshot.snapshot import Snapshot, Unread, ends_of
 
 PAGE: Final = 500  # objects, as kubectl's
@@ -104,13 +102,17 @@ def read_cluster(
     namespace: str,
     service_namespace: str = names.NAMESPACE,
     topologies_alone: bool = False,
+    only: Collection[str] | None = None,
+    consistent: bool = False,
     progress: Progress = lambda _count: None,
     wall: Callable[[], float] = time.time,
 ) -> Snapshot:
     """Return a snapshot of the cluster; `namespace` is the one to fall back to without rights in the whole cluster.
 
     `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the nodes
-    and what else gives levels. Raises ConnectionProblem if the server does not answer, or does not know the caller.
+    and what else gives levels. `only`: read these collections, by their plural, and the workloads of all kinds; None:
+    everything that the planner looks at. `consistent`: nothing older than the moment of the call, which costs the
+    server more. Raises ConnectionProblem if the server does not answer, or does not know the caller.
     """
     taken = wall()
     unread: list[Unread] = []
@@ -122,9 +124,10 @@ def read_cluster(
     if topologies_alone:
         wanted = [_NODES, *_discovered(api, (), unread)]
     else:
-        wanted = [*_BASE, *_discovered(api, wanted_kinds(policy.registry), unread)]
-    reader = _Reader(api, namespace, progress)
-    objects = [one for listed in _side_by_side(reader.read, wanted) for one in listed]
+        base = [one for one in _BASE if only is None or one.plural in only]
+        wanted = [*base, *_discovered(api, wanted_kinds(policy.registry), unread)]
+    reader = _Reader(api, namespace, progress, consistent=consistent)
+    objects = [one for listed in side_by_side(reader.read, wanted, at_once=LISTS_AT_ONCE) for one in listed]
     unread += reader.unread
     view, more = live_cluster(objects, policy=policy, own_namespace=service_namespace)
     return Snapshot(
@@ -135,37 +138,6 @@ def read_cluster(
         notes=(*notes, *more),
         installed=names.PLACEMENTS not in reader.absent,
     )
-
-
-def _side_by_side(read: Callable[[_Listed], list[FileObject]], wanted: Sequence[_Listed]) -> list[list[FileObject]]:
-    """Return what `read` returns for each collection, several at a time.
-
-    In daemon threads, not in a pool: the exit of the program would wait for those of a pool, and with them Ctrl-C for a
-    server that is silent.
-    """
-    left = deque(enumerate(wanted))
-    done: SimpleQueue[tuple[int, list[FileObject] | BaseException]] = SimpleQueue()
-
-    def work() -> None:
-        while left:
-            try:
-                place, one = left.popleft()
-            except IndexError:
-                return
-            try:
-                done.put((place, read(one)))
-            except BaseException as error:  # raised again where the answer is awaited
-                done.put((place, error))
-
-    for number in range(min(LISTS_AT_ONCE, len(wanted))):
-        threading.Thread(target=work, name=f"list {number}", daemon=True).start()
-    found: list[list[FileObject]] = [[] for _ in wanted]
-    for _ in wanted:
-        place, answer = done.get()
-        if isinstance(answer, BaseException):
-            raise answer
-        found[place] = answer
-    return found
 
 
 def _no_answer(fault: ApiFault) -> str:
@@ -179,8 +151,9 @@ def _no_answer(fault: ApiFault) -> str:
 class _Reader:
     """Lists collections; methods may run in several threads."""
 
-    def __init__(self, api: KubeClient, namespace: str, progress: Progress) -> None:
+    def __init__(self, api: KubeClient, namespace: str, progress: Progress, *, consistent: bool) -> None:
         self._api = api
+        self._consistent = consistent
         self._namespace = namespace
         self._progress = progress
         self._count = 0
@@ -217,6 +190,8 @@ class _Reader:
 
     def _pages(self, path: str, query: dict[str, str]) -> list[msgspec.Raw]:
         """Return all items of a collection: from the server's cache, or where that is too much at once by pages."""
+        if self._consistent:
+            return self._list(path, query)
         try:
             return self._list(path, query | {"resourceVersion": "0"})
         except ApiUnavailable:

@@ -15,24 +15,11 @@ import pytest
 from local.controlplane import ControlPlane
 from local.service import ROOT
 from tests.support.callers import caller, rule
+from tests.support.cli import topogate
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def topogate(kubeconfig: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line as somebody with a kubeconfig."""
-    environment = {key: value for key, value in os.environ.items() if key != "TOPOGATE_NAMESPACE"}
-    return subprocess.run(
-        [sys.executable, "-m", "webhook.cli", *words],
-        env={**environment, "KUBECONFIG": str(kubeconfig)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        check=False,
-    )
 
 
 def answer(kubeconfig: Path, *words: str) -> dict[str, Any]:

@@ -1,0 +1,263 @@
+"""`topogate release`: lets go what Topogate holds, with the caller's own rights, also while the service is down."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from webhook.commands.asking import ReadingProgress, caller_of
+from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
+
+if TYPE_CHECKING:
+    from webhook.maintenance.release import ReleasePlan, ReleaseScope
+    from webhook.maintenance.releaser import Outcome
+    from webhook.snapshot.connection import Caller
+    from webhook.snapshot.snapshot import Snapshot
+
+_PASSES: Final = 5  # pods may appear while others are let go
+_NO_ANSWER: Final = "no replica of the service answers its webhooks: start it again, or add --delete-webhooks"
+_PAUSE: Final = 2.0  # seconds between two passes with --follow
+
+
+@click.command(short_help="Resume workloads and release pods that Topogate holds.")
+@click.argument("name", metavar="[KIND/NAME]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Everything that is held, in all namespaces or that of -n.")
+@click.option("-n", "--namespace", metavar="NAME", help="Default: that of the context; with --all: all namespaces.")
+@click.option("--follow", is_flag=True, help="Go on until no unfinished workload creates pods with the gate.")
+@click.option(
+    "--templates", is_flag=True, help="Also take the gate out of templates; Deployments and StatefulSets roll out."
+)
+@click.option(
+    "--delete-webhooks",
+    is_flag=True,
+    help="First delete the webhook configurations: while no replica answers, they refuse changes of held workloads.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be let go.")
+@cluster_options
+def release(
+    *,
+    name: str | None,
+    everything: bool,
+    namespace: str | None,
+    follow: bool,
+    templates: bool,
+    delete_webhooks: bool,
+    dry_run: bool,
+    cluster: ClusterOptions,
+) -> None:
+    """Let go what Topogate holds: resume workloads that it has suspended, and take its gate off pods.
+
+    Released pods may run on any node. The policy is not changed: while the service runs with mode: enforce, it holds
+    new workloads. Nothing that runs is touched, and nothing is deleted but webhook configurations with
+    --delete-webhooks. A second run changes nothing more. Exit status 0 if nothing is held any more, else 1.
+
+    \b
+    Example:
+      topogate release --all --dry-run
+      topogate release job/train -n alice
+      topogate release --all --delete-webhooks --follow
+    """  # noqa: D301 - click wants the backspace itself
+    from webhook.maintenance.release import ReleaseScope, release_plan
+    from webhook.maintenance.releaser import WEBHOOK_FAILED
+    from webhook.snapshot.connection import ConnectionProblem
+
+    if (name is None) != everything:
+        fail("name one object as KIND/NAME, or use --all")
+    if delete_webhooks and not everything:
+        fail("--delete-webhooks is for all workloads: use it with --all")
+    caller = caller_of(cluster)
+    try:
+        snapshot = read_held(cluster, caller, namespace=namespace)
+        scope = ReleaseScope(namespace) if name is None else _named(snapshot, name, namespace or caller.namespace)
+        plan = release_plan(snapshot.view, scope)
+        if dry_run:
+            _print_plan(plan, templates=templates)
+            print_remarks(remarks(snapshot, scope.namespace))
+            sys.exit(0 if not plan.held else 1)
+        if delete_webhooks and not _webhooks_deleted(cluster, caller):
+            sys.exit(1)
+        told: list[str] = []
+        snapshot, plan = _let_go(
+            cluster, caller, snapshot, scope, templates=templates, open_templates=delete_webhooks, told=told
+        )
+        if follow:
+            snapshot, plan = _follow(cluster, caller, snapshot, plan, scope)
+    except ConnectionProblem as problem:
+        fail(str(problem))
+    for line in verdict(plan, mode=snapshot.view.policy.mode, webhooks=not delete_webhooks):
+        print_line(line)
+    if any(WEBHOOK_FAILED in text for text in told):
+        print_remarks([_NO_ANSWER])
+    print_remarks(remarks(snapshot, scope.namespace))
+    sys.exit(1 if plan.held else 0)
+
+
+def read_held(cluster: ClusterOptions, caller: Caller, *, namespace: str | None, quiet: bool = False) -> Snapshot:
+    """Return the pods, Placements and workloads of the cluster as they are now. Raises ConnectionProblem."""
+    from engine.api import names
+    from webhook.snapshot.live import read_cluster
+
+    read = partial(
+        read_cluster,
+        caller.api,
+        namespace=namespace or caller.namespace,
+        service_namespace=cluster.service_namespace,
+        only=("pods", names.PLACEMENTS),
+        consistent=True,
+    )
+    if quiet:
+        return read()
+    with ReadingProgress() as progress:
+        return read(progress=progress)
+
+
+def remarks(snapshot: Snapshot, namespace: str | None) -> list[str]:
+    """Return what could not be read of the namespace (None: of all), and may therefore stay held."""
+    found = []
+    for one in snapshot.unread:
+        if one.collection == "configmaps":
+            found.append("the policy cannot be read: kinds that it adds are not known")
+        elif one.except_in is None:
+            found.append(f"{one.collection} cannot be read{f' ({one.why})' if one.why else ''}: some may stay held")
+        elif one.except_in != namespace:
+            found.append(f"{one.collection} are read in namespace {one.except_in} alone: others may stay held")
+    return [*found, *snapshot.notes]
+
+
+def verdict(plan: ReleasePlan, *, mode: str, webhooks: bool) -> list[str]:
+    """Return the last lines of a release: what is still held, and what is held again later."""
+    from engine.api.text import join_comma, plural
+
+    held = plan.held
+    lines = ["nothing is held any more" if not held else f"{plural(held, 'object')} still held"]
+    if plan.templates:
+        named = join_comma([f"{one.kind.lower()}/{one.name} ({one.namespace})" for one in plan.templates])
+        lines.append(
+            f"{plural(len(plan.templates), 'workload')} with the gate in a template: {named}. Pods that they create "
+            "later are held: topogate release --all --follow lets these go too"
+        )
+    if webhooks and mode == "enforce":
+        lines.append(
+            "the policy's mode is enforce: while the service runs, it holds new workloads; mode: off ends that"
+        )
+    return lines
+
+
+def _named(snapshot: Snapshot, name: str, namespace: str) -> ReleaseScope:
+    from webhook.maintenance.release import ReleaseScope
+    from webhook.queries.subject import SubjectProblem, subject_of
+
+    try:
+        found = subject_of(snapshot, name, namespace=namespace)
+    except SubjectProblem as problem:
+        fail(str(problem))
+    gangs = snapshot.view.gangs
+    uids = {one.uid for one in (found.workload, found.pod) if one is not None}
+    for key in found.keys if found.pod is None else ():
+        workload = gangs.workload_of(key)
+        uids |= {*((workload.uid,) if workload is not None else ()), *(pod.uid for pod in gangs.pods_of(key))}
+    if found.pod is not None:
+        uids = {found.pod.uid}
+    return ReleaseScope(namespace, frozenset(uids) - {""})
+
+
+def _print_plan(plan: ReleasePlan, *, templates: bool) -> None:
+    from webhook.maintenance.releaser import called
+
+    for workload in plan.workloads:
+        print_line(f"{called(workload)}: would be resumed")
+    for pod in plan.pods:
+        print_line(f"{called(pod)}: would be released")
+    for workload in plan.templates:
+        print_line(f"{called(workload)}: " + ("the gate would be taken out of its template" if templates else _KEEPS))
+    if not plan.held:
+        print_line("nothing is held")
+
+
+_KEEPS: Final = "its template has the gate: pods that it creates are held"
+
+
+def _let_go(
+    cluster: ClusterOptions,
+    caller: Caller,
+    snapshot: Snapshot,
+    scope: ReleaseScope,
+    *,
+    templates: bool,
+    open_templates: bool,
+    told: list[str],
+) -> tuple[Snapshot, ReleasePlan]:
+    """Release what is held, and what becomes held meanwhile; `told` gets the outcomes. Return what is held then."""
+    from webhook.maintenance.release import release_plan
+    from webhook.maintenance.releaser import Releaser
+
+    plan = release_plan(snapshot.view, scope)
+
+    def report(outcome: Outcome) -> None:
+        told.append(outcome.text)
+        print_outcome(outcome)
+
+    opened = plan.templates if templates else plan.changeable if open_templates else ()
+    for _ in range(_PASSES):
+        if not plan.held and not opened:
+            break
+        good = Releaser(caller.api, snapshot.view.registry).release(plan, templates=opened, report=report)
+        snapshot, opened = read_held(cluster, caller, namespace=scope.namespace, quiet=True), ()
+        plan = release_plan(snapshot.view, scope)
+        if not good:
+            break
+    return snapshot, plan
+
+
+def _follow(
+    cluster: ClusterOptions, caller: Caller, snapshot: Snapshot, plan: ReleasePlan, scope: ReleaseScope
+) -> tuple[Snapshot, ReleasePlan]:
+    """Let go the pods that are created from templates with the gate, until there is no such template any more."""
+    from engine.api.text import plural
+    from webhook.maintenance.release import release_plan
+    from webhook.maintenance.releaser import Releaser
+    from webhook.snapshot.connection import ConnectionProblem
+
+    pause, told = threading.Event(), -1
+    try:
+        while plan.templates or plan.held:
+            if len(plan.templates) != told:
+                told = len(plan.templates)
+                click.echo(f"topogate: {plural(told, 'workload')} with the gate in a template; Ctrl-C ends", err=True)
+            pause.wait(_PAUSE)
+            try:
+                snapshot = read_held(cluster, caller, namespace=scope.namespace, quiet=True)
+            except ConnectionProblem as problem:
+                click.echo(f"topogate: {problem}; trying again", err=True)
+                continue
+            plan = release_plan(snapshot.view, scope)
+            Releaser(caller.api, snapshot.view.registry).release(plan, report=print_outcome)
+    except KeyboardInterrupt:
+        pass
+    return snapshot, plan
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """Print what became of one object: on standard error if it was not done."""
+    print_line(outcome.text, failed=not outcome.done)
+
+
+def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
+    """Delete all webhook configurations; return True if none is left."""
+    from engine.cluster.client import ApiFault
+    from webhook.maintenance.installation import WEBHOOKS, delete_object, find_objects
+
+    good = True
+    try:
+        for found in find_objects(caller.api, WEBHOOKS, namespace=cluster.service_namespace):
+            why = delete_object(caller.api, found, namespace=cluster.service_namespace)
+            print_line(f"{found.object.called}: " + (f"not deleted: {why}" if why else "deleted"), failed=bool(why))
+            good = good and not why
+    except ApiFault as fault:
+        print_line(f"the webhook configurations cannot be deleted: {fault}", failed=True)
+        return False
+    return good

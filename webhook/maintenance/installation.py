@@ -1,0 +1,171 @@
+"""The objects of an installation: those of the manifests, and those that the service makes; found and deleted by name.
+
+An object that the manifests make is only deleted with their label, so that one of somebody else with that name stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from engine.api import names
+from engine.api.text import sanitize
+from engine.cluster.client import ApiError, KubeClient, object_path
+from engine.cluster.wire import UNREADABLE
+from webhook.configuration.extra_rights import EXTRA_ROLE
+from webhook.snapshot.side_by_side import side_by_side
+
+LABEL: Final = "app.kubernetes.io/part-of"
+PART_OF: Final = "topogate"
+AT_ONCE: Final = 8
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledObject:
+    """An object of an installation; `namespaced`: it is in the namespace of the service.
+
+    `labelled`: the manifests make it, and give it their label; else the service or an admin does, by its name.
+    """
+
+    api_version: str
+    resource: str
+    kind: str
+    name: str
+    namespaced: bool = False
+    labelled: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group, "" for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def called(self) -> str:
+        """The object as people name it: `ClusterRole topogate-view`."""
+        return f"{self.kind} {self.name}"
+
+    def path(self, namespace: str) -> str:
+        """Return its URL path; `namespace` is that of the service."""
+        return object_path(
+            self.api_version, self.resource, namespace=namespace if self.namespaced else None, name=self.name
+        )
+
+
+WEBHOOKS: Final = tuple(
+    InstalledObject(_ADMISSION, f"{kind.lower()}s", kind, name)
+    for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+)
+SERVICE: Final = (InstalledObject("apps/v1", "deployments", "Deployment", names.SERVICE_NAME, namespaced=True),)
+ADMISSION_POLICIES: Final = tuple(
+    InstalledObject(_ADMISSION, resource, kind, f"topogate-{name}")
+    for resource, kind in (
+        ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+        ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    )
+    for name in ("placements", "devices", "unplaceable")
+)
+DEFINITION: Final = (
+    InstalledObject(
+        "apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        f"{names.PLACEMENTS}.{names.API_GROUP}",
+    ),
+)
+ROLES: Final = (
+    InstalledObject(_RBAC, "clusterrolebindings", "ClusterRoleBinding", "topogate"),
+    InstalledObject(_RBAC, "clusterrolebindings", "ClusterRoleBinding", "topogate-workloads"),
+    InstalledObject(_RBAC, "clusterrolebindings", "ClusterRoleBinding", EXTRA_ROLE, labelled=False),
+    InstalledObject(_RBAC, "clusterroles", "ClusterRole", "topogate"),
+    InstalledObject(_RBAC, "clusterroles", "ClusterRole", "topogate-workloads"),
+    InstalledObject(_RBAC, "clusterroles", "ClusterRole", EXTRA_ROLE, labelled=False),
+    InstalledObject(_RBAC, "clusterroles", "ClusterRole", "topogate-view"),
+)
+IN_NAMESPACE: Final = (
+    InstalledObject("v1", "services", "Service", names.SERVICE_NAME, namespaced=True),
+    InstalledObject("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "topogate", namespaced=True),
+    InstalledObject("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", "topogate", namespaced=True),
+    InstalledObject("v1", "resourcequotas", "ResourceQuota", "topogate-critical-pods", namespaced=True),
+    InstalledObject(_RBAC, "rolebindings", "RoleBinding", "topogate", namespaced=True),
+    InstalledObject(_RBAC, "roles", "Role", "topogate", namespaced=True),
+    InstalledObject("v1", "serviceaccounts", "ServiceAccount", names.SERVICE_ACCOUNT, namespaced=True),
+    InstalledObject("v1", "secrets", "Secret", names.CA_SECRET_NAME, namespaced=True, labelled=False),
+    InstalledObject("coordination.k8s.io/v1", "leases", "Lease", names.LEASE_NAME, namespaced=True, labelled=False),
+    InstalledObject("v1", "configmaps", "ConfigMap", names.LAST_GOOD_POLICY_NAME, namespaced=True, labelled=False),
+    InstalledObject("v1", "configmaps", "ConfigMap", names.POLICY_NAME, namespaced=True, labelled=False),
+)
+
+
+def service_namespace_object(namespace: str) -> InstalledObject:
+    """Return the namespace of the service, as an object."""
+    return InstalledObject("v1", "namespaces", "Namespace", namespace)
+
+
+def everything(namespace: str) -> tuple[InstalledObject, ...]:
+    """Return all objects of an installation in the order in which they are deleted."""
+    steps = (WEBHOOKS, SERVICE, ADMISSION_POLICIES, DEFINITION, ROLES, IN_NAMESPACE)
+    return (*(one for step in steps for one in step), service_namespace_object(namespace))
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str | None] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """An object of the installation that exists; `foreign`: it lacks the label of the manifests."""
+
+    object: InstalledObject
+    uid: str
+    foreign: bool
+
+
+def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespace: str) -> tuple[FoundObject, ...]:
+    """Return those of the objects that exist. Raises ApiFault where one cannot be read."""
+    found = side_by_side(lambda one: _find(api, one, namespace), tuple(objects), at_once=AT_ONCE)
+    return tuple(one for one in found if one is not None)
+
+
+def _find(api: KubeClient, one: InstalledObject, namespace: str) -> FoundObject | None:
+    try:
+        meta = _decode(api.request("GET", one.path(namespace))).metadata
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    except UNREADABLE:
+        return FoundObject(one, "", foreign=True)
+    foreign = one.labelled and (meta.labels or {}).get(LABEL) != PART_OF
+    return FoundObject(one, meta.uid, foreign)
+
+
+def delete_object(api: KubeClient, found: FoundObject, *, namespace: str) -> str:
+    """Delete an object, if it is still the same one; return "", or why it was not deleted. Raises ApiUnavailable."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": found.uid},
+        "propagationPolicy": "Background",
+    }
+    try:
+        api.request("DELETE", found.object.path(namespace), body=body)
+    except ApiError as error:
+        if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):  # gone, or another one of that name
+            return ""
+        return sanitize(error.message, 300)
+    return ""
