@@ -79,6 +79,9 @@ PLACEMENT: Final = "topogate.dev/placement"  # annotation on templates and pods:
 REVISION: Final = "topogate.dev/revision"
 DOMAIN_PATH: Final = "topogate.dev/domain"  # annotation on placed pods: label values joined by "/", host last
 RANK: Final = "topogate.dev/rank"
+# Labels on Placements, for selectors: kind and name of the workload.
+WORKLOAD_KIND: Final = "topogate.dev/workload-kind"
+WORKLOAD_NAME: Final = "topogate.dev/workload-name"
 SLICE_INDEX: Final = "topogate.dev/slice-index"  # annotation on placed pods: one number a layer, joined by "/"
 # Annotation on placed pods with known GPUs: their UUIDs or minors, separated by commas.
 VISIBLE_DEVICES: Final = "topogate.dev/visible-devices"

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from engine.api import names
 from engine.api.device import DeviceUse
 from engine.api.duration import epoch, timestamp
+from engine.api.text import label_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,11 @@ class WorkloadRef:
     name: str
     uid: str
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of its Placements, by which they are selected."""
+        return {names.WORKLOAD_KIND: label_value(self.kind), names.WORKLOAD_NAME: label_value(self.name)}
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -119,6 +126,7 @@ class Placement:
 
     `gang` is None with one pod set. `profile` is the workload's own, None where it names none. `group`: the index of
     the replica, for kinds with a gang per replica. `separation`: None where other gangs may be in the same domains.
+    `labels`: those of the workload that the object has.
     """
 
     namespace: str
@@ -138,11 +146,17 @@ class Placement:
     separation: Separation | None = None
     generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return (self.namespace, self.name)
+
+    @property
+    def labelled(self) -> bool:
+        """True if the object has the labels of its workload; earlier versions wrote none."""
+        return self.workload.labels.items() <= self.labels.items()
 
 
 def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -11,6 +13,9 @@ MAX_WARNING: Final = 120  # the API server's own advice for Warning headers
 _MAX_LISTED: Final = 12
 _READABLE: Final = 10**18  # Python refuses to print integers of thousands of digits
 _CUTOFF: Final = 0.6
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NOT_IN_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]")
+_LABEL_HASH: Final = 8  # hexadecimal digits
 _COMPARED: Final = 256  # closest-match work grows with the length; no intended name is this long
 
 
@@ -98,3 +103,15 @@ def truncate_bytes(text: str, limit: int) -> str:
     cut = raw[: limit - 3].decode("utf-8", "ignore")
     at_word = cut.rsplit(" ", 1)[0] if " " in cut else cut
     return (at_word if len(at_word) * 2 > len(cut) else cut).rstrip(" ,;:") + "..."
+
+
+def label_value(text: str) -> str:
+    """Return text as a label value: itself if it is a valid one, else cut to 54 characters with a hash of the whole.
+
+    Names of objects have up to 253 characters, label values at most 63.
+    """
+    if _LABEL_VALUE.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_LABEL_HASH]
+    head = _NOT_IN_LABEL.sub("-", text)[: MAX_QUOTED - _LABEL_HASH - 1].strip("-_.")
+    return f"{head}-{digest}" if head else digest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.device import RDMA_SCOPES, SCOPES, STRATEGIES, DeviceUse, VirtualFunction
@@ -30,6 +30,8 @@ from engine.api.resources import QuantityError, format_bytes
 from engine.cluster import wire
 from engine.cluster.wire import ProjectionError, Source, decode
 from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount, is_kind
+
+_LABELS: Final = (names.WORKLOAD_KIND, names.WORKLOAD_NAME)
 
 
 def placement(source: Source) -> Placement:
@@ -64,6 +66,7 @@ def placement(source: Source) -> Placement:
         separation=_separation(spec.separation),
         generation=meta.generation or 0,
         status=raw.status or {},
+        labels={key: value for key in _LABELS if (value := (meta.labels or {}).get(key)) is not None},
     )
 
 
@@ -76,7 +79,11 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
     workload = placement.workload
     if workload.uid:
         owners = [OwnerRef(workload.api_version, workload.kind, workload.name, workload.uid, controller=False)]
-    metadata: dict[str, Any] = {"name": placement.name, "namespace": placement.namespace}
+    metadata: dict[str, Any] = {
+        "name": placement.name,
+        "namespace": placement.namespace,
+        "labels": workload.labels,
+    }
     references = [
         {
             "apiVersion": owner.api_version,

@@ -113,7 +113,8 @@ def create_placement(api: KubeClient, namespace: str, body: Mapping[str, Any], *
 
 def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
     """Write a whole new spec (request and assignment in one write), if the Placement has the known version."""
-    metadata = {"uid": placement.uid, "resourceVersion": placement.resource_version}
+    known = {"uid": placement.uid, "resourceVersion": placement.resource_version}
+    metadata = {**known, "labels": placement.workload.labels}
     # A merge keeps fields that it does not name: fields that the new spec leaves out are removed by name.
     whole: dict[str, Any] = {**_OPTIONAL_SPEC, **spec}
     if whole["gang"] is not None:
@@ -126,6 +127,12 @@ def patch_placement_status(api: KubeClient, placement: Placement, status: Mappin
     """Merge into a Placement's status (None removes a field); at any version, as the status is for people."""
     body = {"metadata": {"uid": placement.uid}, "status": status}
     return _send(api, "PATCH", _placement(placement) + "/status", body, MERGE_PATCH, fence=fence)
+
+
+def label_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> Result:
+    """Write the labels of its workload to a Placement, at any version: earlier versions wrote none."""
+    body = {"metadata": {"uid": placement.uid, "labels": placement.workload.labels}}
+    return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
 
 
 def delete_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> Result:

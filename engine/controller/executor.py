@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.api import names
 from engine.api.event_reasons import EventReason, is_warning
@@ -27,7 +27,7 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.actions import Status, Unmanage
 from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, requeued_body, status_body
+from engine.controller.status import details_body, event_text, requeued_body, status_body
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
@@ -36,6 +36,7 @@ from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
+from engine.gang.summary import summary_of
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, rewritten
 
@@ -257,7 +258,7 @@ class ActionExecutor:
         priority = self._view.pod_shapes.priority_of(gang.workload)
         written = self._writer.write(new_placement(softer, None, priority=priority, now=self._wall()), gang)
         status = Status("Waiting", known_code(gang.placement.status.get("reason")), text)
-        body = status_body(gang.placement.status, status, placed=None, now=self._wall())
+        body = self.status_of(gang, replace(written, status=gang.placement.status), status, None)
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
@@ -300,6 +301,20 @@ class ActionExecutor:
         )
         self._event(gang, "GangLimitExceeded", message)
 
+    def status_of(
+        self, gang: Gang, placement: Placement, status: Status, placed: Placed | None, *, since: str | None = None
+    ) -> dict[str, Any]:
+        """Return the `status` to merge into the Placement of a gang."""
+        topology = self._view.topologies.get(placement.topology)
+        return status_body(
+            {"waitingSince": since} | dict(placement.status),
+            status,
+            placed=placed,
+            now=self._wall(),
+            details=details_body(summary_of(replace(gang, placement=placement), topology)),
+            generation=placement.generation,
+        )
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _write_status(
@@ -313,8 +328,10 @@ class ActionExecutor:
         since: str | None = None,
     ) -> None:
         if placement is not None:
-            before = {"waitingSince": since} | dict(placement.status)
-            body = status_body(before, status, placed=placed, now=self._wall())
+            if not placement.labelled:
+                result = writes.label_placement(self._api, placement, fence=self._fence)
+                placement = placement if isinstance(result, Gone) else self._writer.took_placement(result)
+            body = self.status_of(gang, placement, status, placed, since=since)
             result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
             if not isinstance(result, Gone):
                 self._writer.took_placement(result)

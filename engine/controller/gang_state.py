@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from engine import metrics
 from engine.api.names import AUTO
@@ -196,6 +196,7 @@ class GangState:
     last_plan: Placed | None = None
     reported: Status | None = None
     reported_at: float = float("-inf")
+    details: tuple[int, dict[str, Any]] | None = None  # numbers written last, and the generation that they were for
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
     wait: QueuedWait | None = None  # while it is queued
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
@@ -222,4 +223,4 @@ class GangState:
         """Record a failure: retry after a delay, and report the status again."""
         self.failures += 1
         self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
-        self.reported = None
+        self.reported = self.details = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from engine import metrics
 from engine.api import names
@@ -20,10 +20,11 @@ from engine.controller.actions import Status
 from engine.controller.executor import REPORTED_PODS, ActionExecutor
 from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
-from engine.controller.status import differs, settle, status_of
+from engine.controller.status import details_body, differs, has_details, settle, status_of
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
+from engine.gang.summary import summary_of
 
 # Minimum time between writes of the text of one gang's status (seconds).
 TEXT_EVERY: Final = 10.0
@@ -54,7 +55,7 @@ class StatusReporter:
         self._report_pods(gang_state, gang, status, now)
         if not self._request_written(gang):
             gang_state.pending_status = (now, status)
-        elif gang.placement is not None and status_of(gang) != status:
+        elif gang.placement is not None and not self._is_written(gang_state, gang, status):
             self._term.texts.put(key, status, due=max(now, gang_state.reported_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)
@@ -91,6 +92,7 @@ class StatusReporter:
         news = self._is_news(gang_state, gang, status)
         self._term.texts.drop(key)
         gang_state.reported, gang_state.reported_at, gang_state.pending_status = status, now, None
+        gang_state.details = None
         return news
 
     def flush_due(self, now: float) -> None:
@@ -115,9 +117,9 @@ class StatusReporter:
         known = gang_state.reported or status_of(gang)
         event = known is None or differs(known, status)
         gang_state.reported, gang_state.reported_at = status, now
-        written = status_of(gang)
-        if written == status and self._request_written(gang):
+        if self._is_written(gang_state, gang, status) and self._request_written(gang):
             return
+        gang_state.details = self._details(gang)
         placed, since = gang_state.last_plan, gang_state.waiting_since
         self._term.send(key, lambda: self._executor.report(gang, status, placed, event=event, since=since))
 
@@ -126,6 +128,23 @@ class StatusReporter:
             return True  # there is no Placement yet, or it was deleted
         known = gang_state.reported or status_of(gang)
         return known is None or differs(known, status)
+
+    def _is_written(self, gang_state: GangState, gang: Gang, status: Status) -> bool:
+        """Return True if the Placement of a gang has its status, with the numbers and labels of today.
+
+        Numbers that were written before and are not there have been dropped by the API server, whose CRD is older.
+        """
+        if gang.placement is None or status_of(gang) != status or not gang.placement.labelled:
+            return False
+        details = self._details(gang)
+        return details == gang_state.details or has_details(gang.placement, details[1])
+
+    def _details(self, gang: Gang) -> tuple[int, dict[str, Any]]:
+        """Return the generation of a gang's Placement, and the numbers of its status."""
+        placement = gang.placement
+        if placement is None:
+            return 0, {}
+        return placement.generation, details_body(summary_of(gang, self._view.topologies.get(placement.topology)))
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))

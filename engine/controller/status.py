@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.event_reasons import ON_PHASES
-from engine.api.placement import kept_hosts, requeues
+from engine.api.placement import Placement, kept_hosts, requeues
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
+from engine.gang.summary import GangSummary
 from engine.scheduler.outcome import Placed
 
 # This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
@@ -73,8 +74,44 @@ def differs(known: Status, status: Status) -> bool:
     return reason is not None and reason.text_is_news and known.message != status.message
 
 
-def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | None, now: float) -> dict[str, Any]:
-    """Return the `status` to merge into a Placement; `placed` adds the planner's results."""
+def details_body(summary: GangSummary) -> dict[str, Any]:
+    """Return the numbers to merge into a Placement's status; None removes one of an earlier write."""
+    return {
+        "pods": {"bound": summary.bound, "wanted": summary.wanted},
+        "gpus": summary.gpus,
+        "columns": {
+            "pods": f"{summary.bound:,}/{summary.wanted:,}",
+            "place": summary.place or None,
+            "level": summary.level or None,
+        },
+    }
+
+
+def has_details(placement: Placement, details: Mapping[str, Any]) -> bool:
+    """Return True if a Placement's status has these numbers, and is about its current spec."""
+    known = placement.status
+    return known.get("observedGeneration") == placement.generation and all(
+        known.get(key) == _without_none(value) for key, value in details.items()
+    )
+
+
+def _without_none(value: Any) -> Any:
+    """Return a value as a merge patch leaves it."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_none(one) for key, one in value.items() if one is not None}
+
+
+def status_body(
+    before: Mapping[str, Any],
+    status: Status,
+    *,
+    placed: Placed | None,
+    now: float,
+    details: Mapping[str, Any] | None = None,
+    generation: int = 0,
+) -> dict[str, Any]:
+    """Return the `status` to merge into a Placement of this generation; `placed` adds the planner's results."""
     stamp = timestamp(now)
     truth = {
         "Placed": status.phase not in ("Waiting",),
@@ -95,6 +132,8 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
                 "reason": status.reason or status.phase,
                 "message": status.message,
                 "lastTransitionTime": since or stamp,
+                # `kubectl wait` takes no condition that is about an earlier generation
+                "observedGeneration": generation,
             }
         )
     reason = reason_of(status.reason)
@@ -111,6 +150,8 @@ def status_body(before: Mapping[str, Any], status: Status, *, placed: Placed | N
         "requeues": known.get("requeues") if waits else None,
         "readyAt": _ready_at(before, status, stamp),
         "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
+        "observedGeneration": generation,
+        **(details or {}),
     }
     if placed is not None:
         body["domainsUsed"] = dict(placed.domains_used)

@@ -19,12 +19,14 @@ from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.cluster.placements import placement_body
 from engine.controller.actions import Status
-from engine.controller.status import status_body
+from engine.controller.status import details_body, status_body
+from engine.gang.summary import GangSummary
 from engine.scheduler.outcome import Placed
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overlay, render
+from tests.support.leader import merged
 from tests.support.recorder import Recorder
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -320,15 +322,40 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     facts = Placed((), {"block": 1, "rack": 1, "host": 2}, proven=True, message="", require="rack", prefer=None)
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
-        body = status_body({}, status, placed=known, now=1_790_000_000.0)
+        details = details_body(GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else ""))
+        body = status_body({}, status, placed=known, now=1_790_000_000.0, details=details, generation=1)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
-        assert stored == {key: value for key, value in body.items() if value is not None}
+        assert stored == merged({}, body)
     header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()
-    assert header.split() == ["NAME", "WORKLOAD", "PHASE", "REASON", "WAITING", "AGE", "MESSAGE"]
-    assert row.split()[:4] == ["shown", "train-7", "Waiting", "Fragmented"]
+    assert " ".join(header.split()) == "NAME WORKLOAD PHASE PODS GPUS PLACE REASON WAITING AGE MESSAGE"
+    assert row.split()[:6] == ["shown", "train-7", "Waiting", "1/4", "32", "Fragmented"]
     assert row.endswith("best is rack-12 with 14")
     wide = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", "wide").stdout
-    assert wide.splitlines()[1].split()[-3:-1] == ["Job", "default"]
+    assert wide.splitlines()[0].split()[-5:] == ["PRIORITY", "LEVEL", "TOPOLOGY", "REVISION", "KIND"]
+    assert wide.splitlines()[1].split()[-4:] == ["rack", "default", "3", "Job"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("--selector=topogate.dev/workload-name=chosen", True),
+        ("--selector=topogate.dev/workload-kind=JobSet", False),
+        ("--field-selector=spec.workload.name=chosen,spec.workload.kind=Job", True),
+        ("--field-selector=status.phase=Waiting,spec.workload.name=chosen", True),
+        ("--field-selector=status.reason=QuotaExceeded,spec.topology=default", False),
+    ],
+)
+def test_placements_are_selected_by_workload_phase_and_reason(
+    plane: ControlPlane, admin: Client, selector: str, found: bool
+) -> None:
+    """By labels, and by the fields that the CRD names."""
+    body = placement_body(placement("chosen", owner="chosen"))
+    body["metadata"].pop("ownerReferences")  # else it would be collected
+    if admin.find(f"{TGP}/chosen") is None:
+        admin.create(TGP, body)
+        admin.patch(f"{TGP}/chosen/status", {"status": {"phase": "Waiting", "reason": "Fragmented"}})
+    listed = plane.kubectl("get", "tgp", "-n", NAMESPACE, "-o", "name", selector).stdout
+    assert ("/chosen" in listed) == found
 
 
 @pytest.mark.parametrize(

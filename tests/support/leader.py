@@ -5,7 +5,7 @@ Actions wait in `pool` until `work` runs them, so that a test decides what happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -27,7 +27,7 @@ from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, requeued_body, status_body
+from engine.controller.status import event_text, requeued_body
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
@@ -38,6 +38,17 @@ from engine.scheduler.schedule import new_placement, rewritten, schedule_extensi
 from tests.support.cluster_records import pinned
 
 POLICY = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
+
+
+def merged(known: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """What a merge patch leaves of an object."""
+    found = dict(known)
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            found[key] = merged(found.get(key) or {}, value)
+        else:
+            found[key] = value
+    return {key: value for key, value in found.items() if value is not None}
 
 
 class Later(Executor):
@@ -66,6 +77,7 @@ class Hands(ActionExecutor):
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
         self.deaf = False  # what is asked to go stays
+        self.drops: Collection[str] = ()  # fields of a status that the CRD does not know
         self._versions = count(10_000_000)
 
     def of(self, what: str) -> list[str]:
@@ -80,12 +92,13 @@ class Hands(ActionExecutor):
     def version(self) -> str:
         return str(next(self._versions))
 
-    def put(self, placement: Placement) -> Placement:
+    def put(self, placement: Placement, *, spec: bool = True) -> Placement:
         written = replace(
             placement,
             uid=placement.uid or f"uid-{placement.name}-{self.version()}",
             resource_version=self.version(),
-            generation=placement.generation + 1,
+            generation=placement.generation + spec,
+            labels=placement.workload.labels if spec else placement.labels,
         )
         self._view.stores.placements.apply_own_write(written)
         return written
@@ -115,7 +128,7 @@ class Hands(ActionExecutor):
         if failed is not None and gang.placement is not None:
             self._called("failed start", gang.workload.name)
             known = {**gang.placement.status, "failedStarts": failed_starts_body(failed)}
-            gang = replace(gang, placement=self.put(replace(gang.placement, status=known)))
+            gang = replace(gang, placement=self.put(replace(gang.placement, status=known), spec=False))
         self._called("suspend" if suspend else "give back", gang.workload.name)
         if suspend:
             self._change(gang.workload, suspended=True, held=True)
@@ -179,8 +192,7 @@ class Hands(ActionExecutor):
         if gang.request.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
-            placement = replace(placement, status={"waitingSince": since} | dict(placement.status))
-            self._status(placement, status, placed)
+            self._status(gang, placement, status, placed, since)
 
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)
@@ -193,11 +205,14 @@ class Hands(ActionExecutor):
             self.notes.append((gang.workload.name, message))
         assert gang.placement is not None
         status = {**gang.placement.status, **requeued_body(gang.placement.status, self._wall())}
-        self.put(replace(gang.placement, status=status))
+        self.put(replace(gang.placement, status=status), spec=False)
 
-    def _status(self, placement: Placement, status: Status, placed: Placed | None) -> None:
-        body = status_body(placement.status, status, placed=placed, now=self._wall())
-        self.put(replace(placement, status={key: value for key, value in body.items() if value is not None}))
+    def _status(
+        self, gang: Gang, placement: Placement, status: Status, placed: Placed | None, since: str | None
+    ) -> None:
+        body = self.status_of(gang, placement, status, placed, since=since)
+        body = merged({}, {key: value for key, value in body.items() if key not in self.drops})
+        self.put(replace(placement, labels=placement.workload.labels, status=body), spec=False)
 
     def report_limit(self, gang: Gang, limit: int) -> None:
         self._called("too many", gang.workload.name)

@@ -31,6 +31,7 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
+from engine.gang.summary import gpus_of
 from engine.policy.model import Policy
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -38,7 +39,6 @@ from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import GangTable, WaitingGang, gang_name, gang_table, let_go, standstill
-from webhook.queries.hosts import gpus_of
 from webhook.queries.names import group_of
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
 from webhook.queries.subject import Subject

@@ -17,7 +17,7 @@ from typing import Any, Final
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
-from engine.gang.gang import Gang, by_pod_set
+from engine.gang.gang import Gang
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import plan_key
@@ -213,9 +213,3 @@ def _trial(view: ClusterState) -> Iterator[_Trial]:
         yield trial
     finally:
         trial.undo()
-
-
-def bound_count(gang: Gang) -> int:
-    """Return how many pods of a gang have a node."""
-    live = [pod for pod in gang.pods if not pod.finished and pod.spec.node_name]
-    return sum(len(pods) for _, pods in by_pod_set(gang.workload, live))

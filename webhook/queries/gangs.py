@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.field import FieldError
-from engine.api.placement import GangRequest, PodSetRequest, kept_hosts, waiting_since
+from engine.api.placement import kept_hosts, waiting_since
 from engine.api.reasons import REASONS, Code, known_code
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
+from engine.gang.summary import domains_of, hosts_of, levels_of, summary_of
 from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
-from engine.topology.topology import Topology
 from webhook.queries import model as output
-from webhook.queries.forecast import Forecast, bound_count, forecasts
-from webhook.queries.hosts import gpus_of
-from webhook.queries.names import domains_of, group_of, hosts_of, label_of, place_text
+from webhook.queries.forecast import Forecast, forecasts
+from webhook.queries.names import group_of, label_of
 from webhook.snapshot.snapshot import Snapshot
 
 _NOW = "it fits now: the leader places it in its next pass"
@@ -227,8 +226,8 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
     status = placement.status if placement is not None else {}
     assignment = placement.assignment if placement is not None else None
     topology = placement.topology if placement is not None and assignment is not None else request.topology
-    domains, hosts = domains_of(assignment), hosts_of(assignment)
-    require, prefer = _levels(gang)
+    require, prefer = levels_of(gang)
+    summary = summary_of(gang, snapshot.view.topologies.get(topology or ""))
     return output.GangAnswer(
         namespace=workload.namespace,
         kind=workload.kind,
@@ -238,14 +237,14 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
         phase=str(status.get("phase") or ("Waiting" if assignment is None else "Placed")),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
-        pods=output.GangPods(bound=bound_count(gang), wanted=workload.slots),
-        gpus=sum(pod_set.slots * gpus_of(gang.shapes[pod_set.name].requests) for pod_set in workload.pod_sets),
+        pods=output.GangPods(bound=summary.bound, wanted=summary.wanted),
+        gpus=summary.gpus,
         topology=topology or None,
         level=require,
         prefer=prefer,
-        place=place_text(domains, hosts, _above(snapshot.view.topologies.get(topology or ""))),
-        domains=domains,
-        hosts=hosts,
+        place=summary.place,
+        domains=domains_of(assignment),
+        hosts=hosts_of(assignment),
         priority=placement.priority if placement is not None else 0,
         position=None,
         queued=None,
@@ -255,20 +254,6 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
         start=None,
         kept_hosts=kept_hosts(status),
     )
-
-
-def _levels(gang: Gang) -> tuple[str | None, str | None]:
-    """Return the required and the preferred level, of the whole gang or of its first pod set with one."""
-    placement = gang.placement
-    of_gang = gang.request.gang or (placement.gang if placement is not None else None)
-    sets = gang.request.pod_sets or (placement.pod_sets if placement is not None else ())
-    asks: list[GangRequest | PodSetRequest] = [*([of_gang] if of_gang is not None else []), *sets]
-    require = next((ask.require for ask in asks if ask.require is not None), None)
-    return require, next((ask.prefer for ask in asks if ask.prefer is not None), None)
-
-
-def _above(topology: Topology | None) -> tuple[str, ...]:
-    return tuple(level.name for level in topology.levels[:-1]) if topology is not None else ()
 
 
 def gang_name(gang: Gang) -> str:

@@ -14,12 +14,12 @@ import numpy as np
 
 from engine.api.placement import kept_hosts
 from engine.api.pod import Shape
-from engine.api.resources import Requests
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.key import is_gang_key
+from engine.gang.summary import gpus_of
 from engine.planner.tree import Bools, Ints64
-from engine.resources.names import CORE, GPU, NVIDIA, WHOLE, is_gpu, whole_names
+from engine.resources.names import CORE, NVIDIA, WHOLE, is_gpu, whole_names
 from engine.scheduler.separation import barred_hosts
 from engine.topology.topology import Topology
 from webhook.queries.names import gang_label
@@ -146,13 +146,6 @@ def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus
         others=holders.others,
         pod_gpus=pod_gpus,
     )
-
-
-def gpus_of(requests: Requests) -> int:
-    """Return the GPUs of requests, those used in part as whole ones."""
-    amounts = dict(requests)
-    whole = sum(amount for name, amount in requests if is_gpu(name))
-    return whole or -(-max(amounts.get(CORE, 0), amounts.get(GPU, 0)) // WHOLE)
 
 
 def gpu_names(view: ClusterState, topology: Topology) -> list[str]:

@@ -1,11 +1,7 @@
-"""Names of gangs in answers: `namespace/job/train`, and the domains of their slots in short."""
+"""Names of gangs in answers: `namespace/job/train`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from engine.api.placement import Assignment
-from engine.api.text import plural
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.key import parts
@@ -31,34 +27,3 @@ def gang_label(view: ClusterState, key: GangKey) -> str:
 def group_of(workload: Workload, key: GangKey) -> str | None:
     """Return the replica group that a key of a workload's gang names; None where the workload is one gang."""
     return parts(key)[1] if workload.group_label is not None else None
-
-
-def domains_of(assignment: Assignment | None) -> tuple[tuple[str, ...], ...]:
-    """Return the domains above the host in which an assignment has slots, in their order."""
-    slots = [slot for one in assignment.pod_sets for slot in one.slots] if assignment is not None else []
-    return tuple(dict.fromkeys(slot.domain[:-1] for slot in slots))
-
-
-def hosts_of(assignment: Assignment | None) -> tuple[str, ...]:
-    """Return the hosts on which an assignment has slots, in their order."""
-    slots = [slot for one in assignment.pod_sets for slot in one.slots] if assignment is not None else []
-    return tuple(dict.fromkeys(slot.host for slot in slots))
-
-
-def place_text(domains: Sequence[Sequence[str]], hosts: Sequence[str], levels: Sequence[str]) -> str:
-    """Return where a gang is, in short: `block-0/rack-02`, `block-0 (2 racks)`, `2 blocks`, or its hosts.
-
-    `levels` are the aliases above the host, coarse to fine; `domains` the paths at the lowest of them.
-    """
-    if not hosts:
-        return ""
-    if not domains or not domains[0] or len(levels) < len(domains[0]):
-        return hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
-    common = 0
-    while common < len(domains[0]) and all(path[common] == domains[0][common] for path in domains):
-        common += 1
-    within = "/".join(domains[0][:common])
-    if common == len(domains[0]):
-        return within
-    spread = plural(len({tuple(path[: common + 1]) for path in domains}), levels[common])
-    return f"{within} ({spread})" if within else spread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.gang_steps import occupy, status_of, vacate
 from tests.support.gangs import Namespace, require
@@ -45,3 +46,27 @@ def test_a_waiting_placement_follows_edits_and_numbers_and_survives_its_deletion
         one["reason"] for one in events if one["regarding"]["kind"] == "Job" and one["regarding"]["name"] == "train"
     ]
     assert told.count("InsufficientFreeGPUs") == 1
+
+
+def test_a_running_placement_tells_its_place_to_kubectl(gangs: Namespace, control_plane: ControlPlane) -> None:
+    """Pods, GPUs and domains as columns; found by the workload's name; `kubectl wait` sees it ready after a shrink."""
+    hosts = gangs.fleet.grid("1x1x2")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.all_bound("train", 2)
+    eventually(
+        lambda: status_of(gangs, "train").get("phase") == "Running",
+        message=lambda: f"it is told as running\n{gangs.describe('train')}",
+    )
+    status = status_of(gangs, "train")
+    place = "/".join(gangs.fleet.rack_of(hosts[0]))
+    assert status["columns"] == {"pods": "2/2", "place": place, "level": "rack"}
+    assert (status["pods"], status["gpus"]) == ({"bound": 2, "wanted": 2}, 16)
+    chosen = ("-n", gangs.name, "-l", "topogate.dev/workload-name=train,topogate.dev/workload-kind=Job")
+    row = control_plane.kubectl("get", "tgp", *chosen, "--no-headers").stdout.split()
+    assert row[1:6] == ["train", "Running", "2/2", "16", place]
+    gangs.client.patch(f"{gangs.jobs_path}/train", {"spec": {"parallelism": 1, "completions": 1}})
+    eventually(
+        lambda: (gangs.placement("train") or {})["metadata"]["generation"] > status["observedGeneration"],
+        message=lambda: f"the slot of the second pod is released\n{gangs.describe('train')}",
+    )
+    control_plane.kubectl("wait", "--for=condition=Ready", "tgp", *chosen, "--timeout=60s")

@@ -22,6 +22,7 @@ _BODY: dict[str, Any] = {
     "metadata": {
         "name": "job-train-7-3f9c2a1b",
         "namespace": "team",
+        "labels": {"topogate.dev/workload-kind": "Job", "topogate.dev/workload-name": "train-7"},
         "ownerReferences": [
             {
                 "apiVersion": "batch/v1",
@@ -72,6 +73,7 @@ _RECORD = Placement(
     uid="",
     resource_version="",
     workload=WorkloadRef("batch/v1", "Job", "train-7", "u-1"),
+    labels={"topogate.dev/workload-kind": "Job", "topogate.dev/workload-name": "train-7"},
     topology="default",
     priority=5,
     pod_sets=(PodSetRequest("main", 6, 6, "rack", None, True, "0123456789"),),
@@ -162,6 +164,18 @@ def test_what_the_api_server_adds_is_read() -> None:
     assert (record.deleting, record.created) == (True, 60.0)
     assert record.status == body["status"]
     assert placement({**_BODY, "status": None}).status == {}
+
+
+def test_labels_of_others_are_not_kept() -> None:
+    """Only those of the workload are read; without one of them the object is not labelled."""
+    body = copy.deepcopy(_BODY)
+    body["metadata"]["labels"] |= {"a": "b"}
+    assert placement(body) == placement(_BODY)
+    assert placement(body).labelled
+    body["metadata"]["labels"]["topogate.dev/workload-name"] = "other"
+    assert not placement(body).labelled
+    del body["metadata"]["labels"]
+    assert placement(body).labels == {}
 
 
 def test_unranked_slots() -> None:

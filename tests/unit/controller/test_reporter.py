@@ -8,6 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
+from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.controller.reporter import PODS_AT_A_TIME, TEXT_EVERY
@@ -200,6 +201,120 @@ def test_a_new_leader_writes_nothing_of_what_is_right() -> None:
     leader.leading = True
     leader.later(60)
     assert (leader.hands.of("reword"), len(leader.hands.told)) == (["train"], 1)
+
+
+# -- the numbers -----------------------------------------------------------------------------------------------------
+
+NUMBERS = ("pods", "gpus", "columns", "observedGeneration")
+
+
+def numbers(leader: Leader, name: str = "train") -> dict[str, object]:
+    placed = leader.placed(name)
+    return {key: placed.status[key] for key in NUMBERS if placed is not None and key in placed.status}
+
+
+def test_a_waiting_gang_has_its_pods_and_gpus_in_the_status() -> None:
+    """As numbers, and as text for the columns of kubectl."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    assert numbers(leader) == {
+        "pods": {"bound": 0, "wanted": 4},
+        "gpus": 32,
+        "columns": {"pods": "0/4", "level": "rack"},
+        "observedGeneration": 1,
+    }
+
+
+def test_a_running_gang_has_its_place_and_a_gang_that_lost_it_has_none() -> None:
+    """Bound pods and domains come with the phase; both go with the slots."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 3)
+    assert numbers(leader) == {
+        "pods": {"bound": 3, "wanted": 3},
+        "gpus": 24,
+        "columns": {"pods": "3/3", "place": "b0/b0-r0", "level": "rack"},
+        "observedGeneration": 1,
+    }
+    assert leader.hands.of("reword") == []
+    leader.has(changed(leader.workload(), suspended=True, resource_version=leader.hands.version()))
+    leader.later(TEXT_EVERY)
+    assert leader.status() == ("Waiting", "Suspended")
+    assert numbers(leader)["columns"] == {"pods": "3/3", "level": "rack"}
+
+
+def test_every_condition_names_the_generation_that_it_is_about() -> None:
+    """`kubectl wait` takes none of an earlier one: a new assignment is followed, without an Event."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 3)
+    told = len(leader.hands.told)
+    edited(leader, slots=2, total=2, remaining=2)
+    leader.stores.pods.apply("DELETED", next(one for one in leader.stores.pods.values() if one.name.endswith("-2")))
+    leader.later(TEXT_EVERY)
+    placed = leader.placed()
+    assert placed is not None
+    assert leader.hands.of("shrink") == ["train"]
+    assert placed.generation == 2
+    assert {one["observedGeneration"] for one in placed.status["conditions"]} == {2}
+    assert len(leader.hands.told) == told
+
+
+def without_numbers(placement: Placement) -> Placement:
+    """A Placement of an earlier version."""
+    status = {key: value for key, value in placement.status.items() if key not in NUMBERS}
+    return replace(placement, status=status, labels={})
+
+
+def test_a_placement_of_an_earlier_version_gets_numbers_and_labels_once() -> None:
+    """After an upgrade, without an Event."""
+    leader, _ = waiting()
+    leader.has(job(held=True))
+    leader.settle()
+    known, old = leader.placed(), numbers(leader)
+    assert known is not None
+    leader.leading = False
+    leader.turn()
+    leader.has(replace(without_numbers(known), resource_version=leader.hands.version()))
+    stored = leader.stores.placements.get(known.key)
+    assert stored is not None
+    assert not stored.status.keys() & set(NUMBERS)
+    leader.leading = True
+    for _ in range(5):
+        leader.later(60)
+    after = leader.placed()
+    assert after is not None
+    assert numbers(leader) == old
+    assert after.labels == {names.WORKLOAD_KIND: "Job", names.WORKLOAD_NAME: "train"}
+    assert (leader.hands.of("reword"), len(leader.hands.told)) == (["train"], 1)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_numbers_that_an_older_crd_drops_are_not_written_again_and_again(running: bool) -> None:
+    """One write by each leader; the text is still kept up to date."""
+    leader, others = waiting()
+    leader.hands.drops = NUMBERS
+    leader.has(job(held=True))
+    leader.settle()
+    if running:
+        gone(leader, *others)
+        leader.settle()
+        for rank in range(4):
+            leader.has(pod(leader.workload(), rank, host=f"b0-r0-h{rank}"))
+        leader.later(TEXT_EVERY)
+        assert leader.status() == ("Running", "")
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    before = len(leader.hands.of("reword"))
+    for _ in range(5):
+        leader.has(leader.workload())
+        leader.later(60)
+    assert numbers(leader) == {}
+    assert len(leader.hands.of("reword")) <= before + 1
+    if not running:
+        gone(leader, others[0])
+        leader.later(TEXT_EVERY)
+        assert "best is b0-r0 with 1" in message(leader)
 
 
 # -- the request -----------------------------------------------------------------------------------------------------

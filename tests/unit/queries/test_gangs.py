@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from engine.api import names
+from engine.gang.summary import place_text
 from tests.support.golden import golden
 from tests.support.simulation import Json, grid, job, pod, policy_map, priority_class
 from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
@@ -20,7 +21,6 @@ from webhook.queries.fits import fits
 from webhook.queries.forecast import endings, forecasts
 from webhook.queries.gangs import gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer
-from webhook.queries.names import place_text
 from webhook.queries.text import gangs_text
 from webhook.queries.topologies import topologies
 from webhook.snapshot.snapshot import Snapshot, Unread
