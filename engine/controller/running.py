@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
+from engine.api import names
 from engine.api.duration import format_duration
 from engine.api.placement import FailedStarts, Placement, failed_starts, incomplete_since, ready_since, was_ready
 from engine.api.pod import Pod
@@ -141,7 +142,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     ready = tuple(one for one in assignments.assignments if not blocked(one.slot.host))
     blocked_host = next((one.slot.host for one in assignments.assignments if blocked(one.slot.host)), None)
     orphaned = on_gone_node(gang, hosts)
-    grown = None if orphaned else _growth(gang)
+    grown, coming = None if orphaned else _growth(gang), 0
+    if grown is not None and (started or unbound) and _unseen(gang):
+        coming, grown = grown.more, None
     if not started and not unbound:
         if blocked_host is not None:
             # No pod was released yet: the whole gang moves, so that no part starts without the rest. The host is not
@@ -185,7 +188,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         policy,
         now=now,
         started=started,
-        status=status or _progress(gang, live, unready, hosts, slow=slow),
+        status=status or _with_coming(_progress(gang, live, unready, hosts, slow=slow), coming),
         wake=wake,
     )
 
@@ -380,6 +383,22 @@ def _growth(gang: Gang) -> ExtensionRequest | None:
     if gang.placement is None or not asked.pod_sets:
         return None
     return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
+
+
+def _unseen(gang: Gang) -> bool:
+    """Return True for plain pods of which none is held: nothing shows where further pods may go.
+
+    Those with a host are pinned to it.
+    """
+    held = (names.GATE in pod.spec.gates and not (pod.finished or pod.deleting) for pod in gang.pods)
+    return gang.workload.handling == "pods" and not any(held)
+
+
+def _with_coming(status: Status, coming: int) -> Status:
+    if not coming or status.reason:
+        return status
+    exist = "it exists" if coming == 1 else "they exist"
+    return replace(status, message=f"{status.message}; {plural(coming, 'more pod')} to come: planned when {exist}")
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:

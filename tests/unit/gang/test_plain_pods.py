@@ -272,6 +272,11 @@ def test_a_running_gang_with_a_larger_size_takes_more_pods_and_a_smaller_one_sto
     before = slots(leader)
     for name in ("a", "b"):
         changed(leader, name, size="3")
+    leader.later(40)
+    assert slots(leader) == before  # pods with a host say only that they stay there
+    assert {status.reason for name, status in leader.hands.told if name == "mesh"} == {""}
+    (placed,) = leader.view.gangs.placements()
+    assert placed.status["message"] == "2 pods ready; 1 more pod to come: planned when it exists"
     leader.has(plain("c", size="3"))
     leader.settle()
     c = leader.stores.pods.get(("default", "c"))
