@@ -290,7 +290,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
       kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
       kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
     """  # noqa: D301 - click wants the backspace itself
-    from engine.policy.namespaces import policy_warnings
+    from engine.policy.namespaces import modes_text, policy_warnings
     from engine.topology.topology import covered, uncovered
     from webhook.configuration.extra_rights import extra_rights_page
     from webhook.rules.defaults import policy_errors
@@ -317,7 +317,7 @@ def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, 
         count = len(error.errors)
         click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
         sys.exit(1)
-    click.echo(f"{file}: good (hash {parsed.hash}, mode {parsed.mode})", err=True)
+    click.echo(f"{file}: good (hash {parsed.hash}, mode {modes_text(parsed)})", err=True)
     for warning in policy_warnings(parsed):
         click.echo(f"warning: {warning}", err=True)
     for one in topologies:

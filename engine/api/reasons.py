@@ -306,7 +306,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "ExemptNamespace": _ignored("The namespace is exempt.", checked=False),
     "NodeNameSet": _ignored("The pods set `nodeName` themselves."),
     "DaemonSetOrStatic": _ignored("The pods belong to a DaemonSet, or are static pods of a node."),
-    "PolicyOff": _ignored("The policy's mode is off."),
+    "PolicyOff": _ignored("The policy's mode, for all or for this namespace, is `off` or `observe`."),
     "PartOfGang": _ignored("The object is part of the gang of a workload that owns it."),
 }
 

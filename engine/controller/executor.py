@@ -37,6 +37,7 @@ from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
 from engine.gang.summary import summary_of
+from engine.policy.namespaces import mode_of
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, rewritten
 
@@ -276,7 +277,7 @@ class ActionExecutor:
 
     def orphan_reason(self, pod: Pod) -> str | None:
         """Return why an orphaned pod stays held; None if nothing requires it."""
-        if self._view.policy.mode != "enforce":
+        if not mode_of(pod.namespace, self._view.policy).manages:
             return None
         claim = self._view.owners.owner_of(pod)
         if (missing := claim.missing) is not None:

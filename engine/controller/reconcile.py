@@ -25,6 +25,7 @@ from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, s
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.policy.model import Policy
+from engine.policy.namespaces import ModeInForce, mode_of
 
 _LEFT_BEHIND: Final = "too few pods of its pod group have slots: they are planned again together"
 
@@ -84,8 +85,9 @@ def reconcile(
             if placement is not None and workload.finished
             else None,
         )
-    if policy.mode != "enforce" or (gang.request.asked is None and not gang.request.errors):
-        return _without_request(gang, gated, policy)
+    mode = mode_of(workload.namespace, policy)
+    if not mode.manages or (gang.request.asked is None and not gang.request.errors):
+        return _without_request(gang, gated, mode)
     assigned = placement is not None and placement.assignment is not None
     if gang.request.errors and (not assigned or workload.suspended):
         return _invalid_request(gang, gated)
@@ -193,7 +195,7 @@ def _runs(gang: Gang) -> bool:
     return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
 
 
-def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Decision:
+def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:
     placement, held = gang.placement, held_by_us(gang.workload)
     forget = placement is not None and not placement.deleting
     if not held and not gated and not forget:
@@ -204,14 +206,14 @@ def _without_request(gang: Gang, gated: tuple[Pod, ...], policy: Policy) -> Deci
         outcome = "its slots are released: running pods stay where they are, new pods may run anywhere"
     else:
         outcome = "it is resumed and runs like any other workload" if held else "its pods are no longer held"
-    message = f"{_no_request(reason, policy)}; {outcome}"
+    message = f"{_no_request(reason, mode)}; {outcome}"
     return Decision(Unmanage(gated, resume=held, forget=forget, reason=reason, message=message, loses=loses))
 
 
-def _no_request(reason: Code, policy: Policy) -> str:
+def _no_request(reason: Code, mode: ModeInForce) -> str:
     if asks_nothing(reason):
         return "no longer asks for a topology or a gang"
-    return f"the policy's mode is {policy.mode}" if policy.mode != "enforce" else f"is no longer managed ({reason})"
+    return f"is no longer managed ({reason})" if mode.manages else mode.text
 
 
 def _invalid_request(gang: Gang, gated: tuple[Pod, ...]) -> Decision:

@@ -7,12 +7,13 @@ from engine.api.pod import PodSpec
 from engine.api.reasons import Code
 from engine.api.workload import Workload
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from engine.policy.patterns import matches
 
 
 def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str = names.NAMESPACE) -> Code | None:
     """Return the reason code why a workload with a request is exempt; None when we manage it."""
-    if policy.mode == "off":
+    if mode_of(workload.namespace, policy).is_off:
         return "PolicyOff"
     if is_exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
         return "ExemptNamespace"

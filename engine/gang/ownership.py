@@ -22,6 +22,7 @@ from engine.gang.plain_pods import is_single, plain_key, plain_workload, single_
 from engine.gang.request import PlacementRequest, parse_request
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from engine.topology.topology import Topology
 
 # Pod -> StatefulSet -> leader pod -> StatefulSet -> LeaderWorkerSet, and its own owners; more is a cycle.
@@ -262,7 +263,7 @@ class OwnerResolver:
 
     def _reason(self, workload: Workload, request: PlacementRequest) -> Code | None:
         reason = request.ignored
-        if asks_nothing(reason) and self.policy.mode != "off":
+        if asks_nothing(reason) and not mode_of(workload.namespace, self.policy).is_off:
             exemption = exemption_reason(workload, policy=self.policy, own_namespace=self.own_namespace)
             return exemption or reason
         return reason

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
@@ -68,6 +68,9 @@ def text_errors(problems: Iterable[str]) -> tuple[FieldError, ...]:
 
 
 Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
+Mode = Literal["enforce", "observe", "off"]
+# Nested conditions of webhook entries grow with it.
+_MAX_MODES: Final = 32
 
 
 class Nodes(Section):
@@ -121,13 +124,26 @@ class NamespaceRule(Section):
     )
 
 
+class NamespaceMode(Section):
+    """The mode of some namespaces."""
+
+    namespaces: NamespacePatterns = Field(description="Namespace names; `*` matches any part of a name.")
+    mode: Mode = Field(description="The mode there, instead of `mode` of the policy.")
+
+
 class Namespaces(Section):
-    """Which namespaces are managed, their defaults, and what they may request."""
+    """Which namespaces are managed and in which mode, their defaults, and what they may request."""
 
     exempt: ExemptNamespaces = Field(
         default=("kube-system",),
         description="Namespaces that are not managed; `*` matches any part of a name. kube-system and Topogate's own "
         "namespace are always exempt.",
+    )
+    modes: tuple[NamespaceMode, ...] = Field(
+        default=(),
+        max_length=_MAX_MODES,
+        description="The modes of single namespaces. The first entry that matches a namespace counts; without one "
+        "`mode` does.",
     )
     defaults: tuple[NamespaceDefault, ...] = Field(
         default=(), max_length=MAX_LIST, description="Default requests for the workloads of some namespaces."
@@ -367,10 +383,11 @@ class Policy(Section):
         default="topogate.dev/v1alpha1", description="The version of the policy format."
     )
     kind: Literal["Policy"] = Field(default="Policy", description="The kind of the document.")
-    mode: Literal["enforce", "observe", "off"] = Field(
+    mode: Mode = Field(
         default="enforce",
         description="`enforce`: gangs are held and placed. `observe`: nothing is patched or denied; warnings at "
-        "submit time show what would happen. `off`: everything held is released.",
+        "submit time show what would happen. `off`: everything held is released. Single namespaces may have another "
+        "mode (`namespaces.modes`).",
     )
     topologies: tuple[TopologySpec, ...] = Field(
         default=(),
@@ -380,7 +397,8 @@ class Policy(Section):
     )
     nodes: Nodes = Field(default=Nodes(), description="How nodes are counted.")
     namespaces: Namespaces = Field(
-        default=Namespaces(), description="Which namespaces are managed, their defaults, and what they may request."
+        default=Namespaces(),
+        description="Which namespaces are managed and in which mode, their defaults, and what they may request.",
     )
     annotations: AnnotationRules = Field(default=AnnotationRules(), description="How request annotations are read.")
     gpu: Gpu = Field(default=Gpu(), description="How GPU requests are read and written.")

@@ -1,17 +1,74 @@
-"""The policy's rule for a namespace, and entries that can never apply."""
+"""The policy's mode and rule for a namespace, and entries that can never apply."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
 from engine.api.text import join_comma, quote
-from engine.policy.model import NamespaceRule, Policy
+from engine.policy.model import Mode, NamespaceRule, Policy
 from engine.policy.patterns import covers, matches
 from engine.topology.choice import level_names
 from engine.topology.topology import Topology
+
+_SHOWN: Final = 5  # entries of `namespaces.modes` in one line
+
+
+@dataclass(frozen=True, slots=True)
+class ModeInForce:
+    """The mode that counts for a namespace, and its path in the policy."""
+
+    mode: Mode
+    path: str = "mode"
+
+    @property
+    def manages(self) -> bool:
+        """True if the gangs of the namespace are held and placed."""
+        return self.mode == "enforce"
+
+    @property
+    def is_off(self) -> bool:
+        """True if nothing of the namespace is looked at."""
+        return self.mode == "off"
+
+    @property
+    def text(self) -> str:
+        """`the policy's mode is off`, with the entry if it is that of single namespaces."""
+        here = "" if self.path == "mode" else f" in this namespace ({self.path})"
+        return f"the policy's mode is {self.mode}{here}"
+
+    @property
+    def left_alone(self) -> str:
+        """The message for a workload that is not managed because of the mode."""
+        return f"{self.text}: nothing is changed or held"
+
+
+def mode_of(namespace: str, policy: Policy) -> ModeInForce:
+    """Return the mode of a namespace: that of the first matching entry of `namespaces.modes`, else the policy's."""
+    for index, entry in enumerate(policy.namespaces.modes):
+        if matches(namespace, entry.namespaces):
+            return ModeInForce(entry.mode, f"namespaces.modes[{index}]")
+    return ModeInForce(policy.mode)
+
+
+def modes_of(policy: Policy) -> tuple[ModeInForce, ...]:
+    """Return every mode that some namespace may have: the policy's, and those of `namespaces.modes`."""
+    named = (ModeInForce(one.mode, f"namespaces.modes[{index}]") for index, one in enumerate(policy.namespaces.modes))
+    return (ModeInForce(policy.mode), *named)
+
+
+def modes_text(policy: Policy) -> str:
+    """Return the modes in one line: `enforce (observe in research-*, ml; off in ci-*)`."""
+    named = [f"{one.mode} in {join_comma(_first(one.namespaces))}" for one in policy.namespaces.modes]
+    return f"{policy.mode} ({'; '.join(_first(named))})" if named else policy.mode
+
+
+def _first(words: Sequence[str]) -> list[str]:
+    more = len(words) - _SHOWN
+    return [*words[:_SHOWN], *([f"{more} more"] if more > 0 else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +110,9 @@ def level_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator
 def policy_warnings(policy: Policy) -> Iterator[str]:
     """Yield warnings about entries of the policy without an effect; each begins with the path of the entry."""
     rules = [rule.namespaces for rule in policy.namespaces.rules]
+    yield from _unreachable("namespaces.modes", [one.namespaces for one in policy.namespaces.modes])
+    if not ModeInForce(policy.mode).manages and (still := [one.path for one in modes_of(policy) if one.manages]):
+        yield f"mode: {policy.mode} does not apply to the namespaces of {join_comma(still)}, which stay managed"
     yield from _unreachable("namespaces.rules", rules)
     yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
     fairness = policy.queue.fairness

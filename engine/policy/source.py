@@ -15,6 +15,7 @@ from engine import metrics
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.policy.namespaces import modes_text
 
 log = logging.getLogger("topogate.policy")
 
@@ -112,5 +113,5 @@ class PolicySource:
         self.policy = policy
         metrics.policy_info.clear()
         metrics.policy_info.labels(policy.hash).set(1)
-        log.info("policy %s in force (mode %s)", policy.hash, policy.mode)
+        log.info("policy %s in force (mode %s)", policy.hash, modes_text(policy))
         self._effective(policy)

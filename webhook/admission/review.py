@@ -18,6 +18,7 @@ from engine.api.field import FieldError, natural_order, render
 from engine.api.reasons import REASONS
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from webhook.admission.budget import Budget
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -373,7 +374,7 @@ def answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str]
 
 
 def _answer(review: Review, errors: Sequence[FieldError], warnings: Sequence[str], *, policy: Policy) -> Response:
-    if policy.mode != "enforce":
+    if not mode_of(review.namespace, policy).manages:
         findings = [*(f"would be refused: {error.field}: {render(error)}" for error in errors), *warnings]
         return allowed([*([_MODE] if findings else ()), *(line for text in findings for line in _observed(text))])
     if not errors:

@@ -13,6 +13,7 @@ from webhook.commands.asking import ReadingProgress, caller_of
 from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
+    from engine.policy.model import Policy
     from webhook.maintenance.release import ReleasePlan, ReleaseScope
     from webhook.maintenance.releaser import Outcome
     from webhook.snapshot.connection import Caller
@@ -88,7 +89,7 @@ def release(
             snapshot, plan = _follow(cluster, caller, snapshot, plan, scope)
     except ConnectionProblem as problem:
         fail(str(problem))
-    for line in verdict(plan, mode=snapshot.view.policy.mode, webhooks=not delete_webhooks):
+    for line in verdict(plan, policy=snapshot.view.policy, webhooks=not delete_webhooks):
         print_line(line)
     if any(WEBHOOK_FAILED in text for text in told):
         print_remarks([_NO_ANSWER])
@@ -128,9 +129,10 @@ def remarks(snapshot: Snapshot, namespace: str | None) -> list[str]:
     return [*found, *snapshot.notes]
 
 
-def verdict(plan: ReleasePlan, *, mode: str, webhooks: bool) -> list[str]:
+def verdict(plan: ReleasePlan, *, policy: Policy, webhooks: bool) -> list[str]:
     """Return the last lines of a release: what is still held, and what is held again later."""
     from engine.api.text import join_comma, plural
+    from engine.policy.namespaces import modes_of, modes_text
 
     held = plan.held
     lines = ["nothing is held any more" if not held else f"{plural(held, 'object')} still held"]
@@ -140,9 +142,10 @@ def verdict(plan: ReleasePlan, *, mode: str, webhooks: bool) -> list[str]:
             f"{plural(len(plan.templates), 'workload')} with the gate in a template: {named}. Pods that they create "
             "later are held: topogate release --all --follow lets these go too"
         )
-    if webhooks and mode == "enforce":
+    if webhooks and any(mode.manages for mode in modes_of(policy)):
         lines.append(
-            "the policy's mode is enforce: while the service runs, it holds new workloads; mode: off ends that"
+            f"the policy's mode is {modes_text(policy)}: while the service runs, it holds new workloads; "
+            "mode: off ends that"
         )
     return lines
 

@@ -8,7 +8,7 @@ Conditions of pods are in `webhook.configuration.pod_conditions`, paths of templ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from engine.api import names
@@ -196,6 +196,26 @@ def in_namespaces(patterns: Iterable[str]) -> str:
     """Return the condition that the namespace matches one of these names or patterns (`*`: any part of a name)."""
     words = "|".join(pattern.replace("*", "[-a-z0-9]*") for pattern in sorted(set(patterns)))
     return f"request.namespace.matches('^({words})$')"
+
+
+def in_modes(entries: Sequence[tuple[Iterable[str], bool]], *, others: bool) -> str:
+    """Return the condition of a namespace by the first entry that matches it; `others`: of those without an entry."""
+    groups: list[tuple[list[str], bool]] = []
+    for patterns, holds in entries:
+        if groups and groups[-1][1] == holds:
+            groups[-1][0].extend(patterns)
+        else:
+            groups.append(([*patterns], holds))
+    while groups and groups[-1][1] == others:
+        groups.pop()
+    found = _boolean(others)
+    for patterns, holds in reversed(groups):
+        found = f"({in_namespaces(patterns)} ? {_boolean(holds)} :\n{indented(found, 1)})"
+    return found
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def not_managed(registry: Registry) -> str:

@@ -18,7 +18,8 @@ from engine.api import names
 from engine.cluster.client import MERGE_PATCH, KubeClient
 from engine.kinds.registry import Registry, built_in
 from engine.policy.model import Policy
-from webhook.configuration import pod_conditions
+from engine.policy.namespaces import ModeInForce, modes_of
+from webhook.configuration import match_conditions, pod_conditions
 from webhook.configuration import webhooks as entries_of
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS
 from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
@@ -39,11 +40,13 @@ def entries(
     """Return the entries that a policy adds to one configuration, without `clientConfig`.
 
     `whole` names the resources that are whole GPUs under this policy: with scope `all` every pod that asks for one is
-    sent. Kinds of the policy have entries like those of the manifests, so that a fault in them touches no other kind. A
-    policy of mode `off` adds nothing.
+    sent. Kinds of the policy have entries like those of the manifests, so that a fault in them touches no other kind.
+    Nothing is sent from namespaces of mode `off`, so that nothing waits for the service there.
     """
-    if policy.mode == "off":
+    modes = modes_of(policy)
+    if all(one.is_off for one in modes):
         return []
+    manages = any(one.manages for one in modes)
     added: list[entries_of.WebhookEntry] = []
     extra = extra_kinds(policy)
     if extra.entries:
@@ -57,18 +60,31 @@ def entries(
         added.append(entries_of.workloads_of_schedulers(built_in(), policy.schedulers, username=own_username))
         added.append(entries_of.pods_of_schedulers(policy.schedulers, resource=resource, username=own_username))
     defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
-    if defaults and resource == MUTATING and policy.mode == "enforce":
-        added.append(
-            entries_of.defaulted_workloads(
-                policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
-            )
+    if defaults and resource == MUTATING and manages:
+        written = entries_of.defaulted_workloads(
+            policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
         )
+        added.append(_where(written, policy, lambda mode: mode.manages, name="managed-namespace"))
     if policy.gpu.scope == "all" and whole:
         added.append(_gpu_pods(whole, username=own_username))
-    if policy.reservations.guard and resource == VALIDATING and policy.mode == "enforce":
-        added.append(entries_of.bindings(username=own_username))
+    if policy.reservations.guard and resource == VALIDATING and manages:
+        bindings = entries_of.bindings(username=own_username)
+        added.append(_where(bindings, policy, lambda mode: mode.manages, name="managed-namespace"))
     exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
-    return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in added]
+    looked_at = (_where(one, policy, lambda mode: not mode.is_off, name="mode-not-off") for one in added)
+    return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in looked_at]
+
+
+def _where(
+    entry: entries_of.WebhookEntry, policy: Policy, holds: Callable[[ModeInForce], bool], *, name: str
+) -> entries_of.WebhookEntry:
+    """Return an entry for the namespaces with such a mode alone; unchanged if all have one."""
+    others, *named = map(holds, modes_of(policy))
+    if others and all(named):
+        return entry
+    patterns = [one.namespaces for one in policy.namespaces.modes]
+    expression = match_conditions.in_modes([*zip(patterns, named, strict=True)], others=others)
+    return replace(entry, conditions=(*entry.conditions, entries_of.MatchCondition(name, expression)))
 
 
 def extra_kinds(policy: Policy) -> Registry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.policy.namespaces import mode_of
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of
 from webhook.admission.reader import Reader
@@ -27,7 +28,7 @@ def mutate(review: Review, view: Reader, deadline: float) -> Response:
     policy = view.policy
     if policy is None:
         raise Unavailable("no policy is loaded yet")
-    if policy.mode != "enforce":
+    if not mode_of(review.namespace, policy).manages:
         return allowed()
     try:
         if what == POD:

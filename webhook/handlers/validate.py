@@ -8,7 +8,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.cluster import objects
 from engine.policy.model import PolicyError, parse_policy
-from engine.policy.namespaces import policy_warnings
+from engine.policy.namespaces import mode_of, policy_warnings
 from engine.topology.topology import uncovered
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of, projected
@@ -42,7 +42,7 @@ def validate(review: Review, view: Reader, deadline: float) -> Response:
     policy = view.policy
     if policy is None:
         raise Unavailable("no policy is loaded yet")
-    if policy.mode == "off":
+    if mode_of(review.namespace, policy).is_off:
         return allowed()
     try:
         if what == POD:

@@ -18,6 +18,7 @@ from engine.gang.annotations import own_source, read_own_annotations, requests_s
 from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread, unusable_minimums
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from webhook.admission.objects import pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
@@ -44,7 +45,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     if reason is not None:
         return answer(review, forged, warned, policy=policy)
     found = alone(pod, view, policy)
-    if not managed and policy.mode == "enforce" and _lost_marks(pod, view, policy):
+    if not managed and mode_of(pod.namespace, policy).manages and _lost_marks(pod, view, policy):
         return forbidden(
             "the pod asks for a topology, but its topogate.dev labels were removed during admission", "ImmutableField"
         )
@@ -69,7 +70,9 @@ def validate_binding(review: Review, view: Reader) -> Response:
     Pods of gangs and DaemonSets, of exempt namespaces or of a system priority are never refused.
     """
     policy, pod = view.policy, view.find(("", "Pod", review.namespace, review.name))
-    if policy is None or policy.mode != "enforce" or not policy.reservations.guard or not isinstance(pod, Pod):
+    if policy is None or not policy.reservations.guard or not isinstance(pod, Pod):
+        return allowed()
+    if not mode_of(pod.namespace, policy).manages:
         return allowed()
     if (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
         return allowed()

@@ -33,6 +33,7 @@ from engine.gang.gang import (
 )
 from engine.gang.summary import gpus_of
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
@@ -166,9 +167,8 @@ def _gang(asking: _Asking, gang: Gang, subject: Subject) -> output.ExplainedGang
         "history": _history(asking, gang) if exists else (),
     }
     if let_go(asking.snapshot.view, gang):
-        mode = asking.snapshot.view.policy.mode
-        off = f"left alone: PolicyOff: the policy's mode is {mode}: nothing is changed or held"
-        reason, text = ("", _OLDER) if mode == "enforce" else ("PolicyOff", off)
+        mode = mode_of(gang.workload.namespace, asking.snapshot.view.policy)
+        reason, text = ("", _OLDER) if mode.manages else ("PolicyOff", f"left alone: PolicyOff: {mode.left_alone}")
         return _about(_who(gang.workload), "ignored", known_code(reason), text, **common)
     if row is None:
         return _unmanaged(asking, gang.workload, gang if exists else None)
@@ -518,7 +518,7 @@ def _in_words(asking: _Asking, reason: Code, workload: Workload) -> str:
         case "ExemptNamespace":
             return f"namespace {quote(workload.namespace)} is exempt"
         case "PolicyOff":
-            return f"the policy's mode is {policy.mode}: nothing is changed or held"
+            return mode_of(workload.namespace, policy).left_alone
         case "NoTopologyRequested":
             return f"nothing asks for a topology or a gang, as the annotation {names.REQUIRE} would"
     return REASONS[reason].description
@@ -532,6 +532,7 @@ def _alone(asking: _Asking, pod: Pod, workload: Workload | None) -> output.Expla
     """Return why a pod is not placed as a part of a gang."""
     who = (pod.namespace, "Pod", pod.name)
     view = asking.snapshot.view
+    mode = mode_of(pod.namespace, view.policy)
     if names.GATE in pod.spec.gates:
         owner = view.owners.owner_of(pod)
         missing = owner.missing or (pod.owner if owner.workload is None else None)
@@ -549,11 +550,15 @@ def _alone(asking: _Asking, pod: Pod, workload: Workload | None) -> output.Expla
             return _about(who, "ignored", known_code(inner.reason), inner.message)
     if pod.mirror or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         reason: Code = "DaemonSetOrStatic"
+    elif not mode.manages and view.owners.owner_of(pod).key is not None:
+        reason = "PolicyOff"
     else:
         reason = template_exemption(replace(pod.spec, node_name=""), policy=view.policy) or "NoTopologyRequested"
     match reason:
         case "OtherScheduler":
             text = _unlisted(pod.spec.scheduler_name or names.DEFAULT_SCHEDULER, view.policy)
+        case "PolicyOff":
+            text = mode.left_alone
         case _:
             text = REASONS[reason].description
     return _about(who, "ignored", reason, f"left alone: {reason}: {text}")

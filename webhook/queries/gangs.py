@@ -15,6 +15,7 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
 from engine.gang.summary import domains_of, hosts_of, levels_of, summary_of
+from engine.policy.namespaces import mode_of
 from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
@@ -122,11 +123,11 @@ def waiting_gangs(snapshot: Snapshot) -> list[Gang]:
 def let_go(view: ClusterState, gang: Gang) -> bool:
     """Return True for a gang without slots that requests a placement and is not held.
 
-    The policy's mode is not enforce, or its workload is older than its request.
+    The mode of its namespace lets it go, or its workload is older than its request.
     """
     if not _waits(gang) or gang.request.ignored is not None or gang.workload.handling == "through":
         return False
-    if view.policy.mode != "enforce":
+    if not mode_of(gang.workload.namespace, view.policy).manages:
         return True
     held = _gated(gang) or ours(gang.workload) or suspended_by_user(gang.workload)
     return gang.placement is None and not held

@@ -101,7 +101,9 @@ class TopologiesAnswer(_Part):
     """The answer of `topogate topology show`."""
 
     taken_at: str = Field(description="When the cluster was read.")
-    mode: str = Field(description="Mode of the policy in force.")
+    mode: str = Field(
+        description="Mode of the policy in force, with those of single namespaces: `enforce (off in ci-*)`."
+    )
     policy: str = Field(description="Hash of the policy in force.")
     topologies: tuple[TopologyAnswer, ...]
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")

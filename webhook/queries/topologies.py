@@ -11,6 +11,7 @@ from engine.api.duration import timestamp
 from engine.api.text import quote
 from engine.cache.state import ClusterState
 from engine.planner.tree import Ints64
+from engine.policy.namespaces import modes_text
 from engine.topology.topology import Topology, why_unusable
 from webhook.queries import model as output
 from webhook.queries.hosts import Holders, Holding, HostTable, holders_of, host_table, shares
@@ -40,7 +41,7 @@ def topologies(
     holders = holders_of(view)
     return output.TopologiesAnswer(
         taken_at=timestamp(snapshot.taken),
-        mode=view.policy.mode,
+        mode=modes_text(view.policy),
         policy=view.policy.hash,
         topologies=tuple(topology_answer(snapshot, one, holders, level=level, gpus=gpus) for one in chosen),
         remarks=snapshot.remarks,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from engine.policy.namespaces import modes_text
 from engine.policy.source import PolicySource
 from webhook.server.plain_http import Page, Pages
 
@@ -34,10 +35,10 @@ class Check:
 
 
 def policy_check(policy: PolicySource) -> Check:
-    """Return the check of the policy: the hash of the one in force, and why a newer one was rejected."""
-    detail = policy.policy.hash
+    """Return the check of the policy: hash and modes of the one in force, or why a newer one was rejected."""
+    detail = f"{policy.policy.hash}, mode {modes_text(policy.policy)}"
     if policy.refused:
-        detail = f"{detail} stays in force; refused: {'; '.join(policy.refused)}"
+        detail = f"{policy.policy.hash} stays in force; refused: {'; '.join(policy.refused)}"
     return Check("policy", policy.loaded, detail[:MAX_DETAIL], odd=bool(policy.refused))
 
 

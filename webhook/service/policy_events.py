@@ -8,6 +8,7 @@ from typing import Final
 from engine.api.event_reasons import EventReason, is_warning
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder, Regarding
+from engine.policy.namespaces import modes_text
 from engine.policy.source import PolicySource
 
 _ACTION: Final = "TakePolicy"
@@ -39,7 +40,7 @@ class PolicyEvents:
         if refused and (fresh or now != before):
             self._record("PolicyInvalid", f"policy {policy.hash} stays in force; refused: {'; '.join(refused)}")
         elif before is not None and now != before and not refused:
-            self._record("PolicyTaken", f"policy {policy.hash} is in force, mode {policy.mode}")
+            self._record("PolicyTaken", f"policy {policy.hash} is in force, mode {modes_text(policy)}")
 
     def _record(self, reason: EventReason, note: str) -> None:
         if (source := self._find()) is None:

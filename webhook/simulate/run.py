@@ -33,6 +33,7 @@ from engine.gang.key import keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
+from engine.policy.namespaces import mode_of
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -250,7 +251,7 @@ class _Run:
         # The child that its controller would make does not exist here, so the workload takes its place.
         unit = "workload" if stored.unit == "child" else stored.unit
         found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
-        if found.handling == "through" and view.request_of(found).ignored is None and view.policy.mode == "enforce":
+        if found.handling == "through" and view.request_of(found).ignored is None and self._manages(found.namespace):
             return lambda: [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
         view.refresh()
@@ -299,15 +300,15 @@ class _Run:
             return planned(self._unpredicted(about, gang, offline), gang, outcome, view)
         if isinstance(decision.action, Enqueue):
             return self._plan(about, gang, offline)
-        if gang.request.asked is not None and view.policy.mode == "enforce" and suspended_by_user(found):
+        if gang.request.asked is not None and self._manages(found.namespace) and suspended_by_user(found):
             return planned(about, gang, Waits("Suspended", REASONS["Suspended"].description), view)
-        if (errors := gang.request.errors) and view.policy.mode == "enforce":
+        if (errors := gang.request.errors) and self._manages(found.namespace):
             if REASONS[errors[0].reason].waits:
                 return held(about, errors[0].reason, errors[0].message)
             return rejected(about, errors)
         if gang.request.ignored is not None:
             return ignored(replace(about, group=None), found.slots * found.groups, gang.request.ignored)
-        return ignored(about, found.slots, "PolicyOff", self._mode_message())
+        return ignored(about, found.slots, "PolicyOff", mode_of(found.namespace, view.policy).left_alone)
 
     def _plan(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view = self._view
@@ -355,8 +356,8 @@ class _Run:
         view.stores.placements.apply("ADDED", replace(placement, status=status))
         view.refresh()
 
-    def _mode_message(self) -> str:
-        return f"the policy's mode is {self._view.policy.mode}: nothing is changed or held"
+    def _manages(self, namespace: str) -> bool:
+        return mode_of(namespace, self._view.policy).manages
 
     def _single(
         self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
@@ -396,8 +397,8 @@ class _Run:
             return held(about, "WaitingForMembers")
         if not asks_anywhere(submitted.stored, policy.annotations.dialects):
             return ignored(about, 1, "NoTopologyRequested")
-        if policy.mode != "enforce":
-            return ignored(about, 1, "PolicyOff", self._mode_message())
+        if not (mode := mode_of(pod.namespace, policy)).manages:
+            return ignored(about, 1, "PolicyOff", mode.left_alone)
         if is_exempt(pod.namespace, policy=policy, own_namespace=offline.own_namespace):
             return ignored(about, 1, "ExemptNamespace")
         return ignored(about, 1, template_exemption(pod.spec, policy=policy) or "DaemonSetOrStatic")
@@ -407,8 +408,8 @@ class _Run:
         policy = self._view.policy
         if not asks_anywhere(entry.sent, policy.annotations.dialects):
             return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())
-        if policy.mode != "enforce":
-            return Simulated(ignored(about, 0, "PolicyOff", self._mode_message()), entry.sent, ())
+        if not (mode := mode_of(about.namespace, policy)).manages:
+            return Simulated(ignored(about, 0, "PolicyOff", mode.left_alone), entry.sent, ())
         error = FieldError(
             field="kind",
             kind="Unsupported value",

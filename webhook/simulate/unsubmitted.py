@@ -19,6 +19,7 @@ from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
+from engine.policy.namespaces import mode_of
 from webhook.admission.objects import POD
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.queries.names import workload_label
@@ -61,7 +62,7 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
     known = view.registry.find(one.group, one.kind, one.version)
     if one.what != POD and known is None:
         asks = asks_anywhere(entry.sent, view.policy.annotations.dialects)
-        if asks and view.policy.mode == "enforce":
+        if asks and mode_of(who[0], view.policy).manages:
             yield Subject(sent=who, refused=(_UNSUPPORTED,))
         else:
             yield Subject(sent=who, ignored="PolicyOff" if asks else "NoTopologyRequested")

@@ -15,6 +15,7 @@ from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource
 
 US = "system:serviceaccount:topogate-system:topogate"
 WHOLE = ("nvidia.com/gpu", "amd.com/gpu")
+GUARD = {"reservations": {"guard": True}}
 CALL = {"url": "https://127.0.0.1:8443/mutate", "caBundle": "Y2E="}
 
 
@@ -55,7 +56,7 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
 
 def test_a_guard_of_reservations_adds_an_entry_that_validates_bindings() -> None:
     """Its absence of an answer stops no pod; nothing is sent where nothing would be refused."""
-    guarded = {"reservations": {"guard": True}}
+    guarded = GUARD
     [entry] = wanted(parse_policy(json.dumps(guarded)), VALIDATING)
     assert (entry["name"], entry["failurePolicy"]) == ("bindings.topogate.dev", "Ignore")
     assert (entry["rules"][0]["resources"], entry["rules"][0]["operations"]) == (["pods/binding"], ["CREATE"])
@@ -150,6 +151,40 @@ def test_defaults_are_written_in_mode_enforce_alone() -> None:
     defaults = [{"namespaces": ["x"], "annotations": {names.PREFER: "auto"}}]
     policy = parse_policy(json.dumps({"mode": "observe", "namespaces": {"defaults": defaults}}))
     assert wanted(policy) == []
+
+
+def test_nothing_is_sent_from_namespaces_that_are_off() -> None:
+    """While the service is down nothing waits for it there; defaults are written where the mode is enforce alone."""
+    defaults = [{"namespaces": ["x*"], "annotations": {names.PREFER: "auto"}}]
+    modes = [{"namespaces": ["x-a"], "mode": "observe"}, {"namespaces": ["x-b", "y*"], "mode": "off"}]
+    policy = parse_policy(
+        json.dumps({"namespaces": {"defaults": defaults, "modes": modes}, "kinds": [BENCH], **GUARD}),
+    )
+    for resource in RESOURCES:
+        found = {entry["name"]: entry for entry in wanted(policy, resource)}
+        assert found
+        for entry in found.values():
+            off = [one["expression"] for one in entry["matchConditions"] if one["name"] == "mode-not-off"]
+            assert off == [
+                "(request.namespace.matches('^(x-a)$') ? true :\n"
+                " (request.namespace.matches('^(x-b|y[-a-z0-9]*)$') ? false :\n"
+                "  true))"
+            ]
+        written = "defaulted-workloads.topogate.dev" if resource == MUTATING else "bindings.topogate.dev"
+        managed = {one["name"]: one["expression"] for one in found[written]["matchConditions"]}["managed-namespace"]
+        assert managed == "(request.namespace.matches('^(x-a|x-b|y[-a-z0-9]*)$') ? false :\n true)"
+
+
+def test_one_managed_namespace_is_enough_for_the_entries() -> None:
+    """Mode `off` for the others does not take them away."""
+    modes = [{"namespaces": ["x"], "mode": "enforce"}]
+    policy = parse_policy(json.dumps({"mode": "off", "namespaces": {"modes": modes}, "kinds": [BENCH]}))
+    names_of = [entry["name"] for entry in wanted(policy)]
+    assert names_of == ["workloads.topogate.dev", "gpu-workloads.topogate.dev"]
+    everywhere = [{"namespaces": ["x"], "mode": "off"}]
+    assert (
+        wanted(parse_policy(json.dumps({"mode": "off", "namespaces": {"modes": everywhere}, "kinds": [BENCH]}))) == []
+    )
 
 
 def test_a_scheduler_that_the_manifests_do_not_know_has_entries_of_its_own() -> None:

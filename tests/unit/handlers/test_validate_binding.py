@@ -65,7 +65,12 @@ def test_a_pod_gets_what_is_not_reserved() -> None:
     assert bound(web(), parse_policy(GUARDED), taken="h1").allowed
 
 
-@pytest.mark.parametrize("text", ["{}", GUARDED + "mode: observe\n", GUARDED + "mode: 'off'\n"])
+ONLY_OBSERVED = "namespaces: {modes: [{namespaces: ['m*'], mode: observe}]}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", GUARDED + "mode: observe\n", GUARDED + "mode: 'off'\n", GUARDED + ONLY_OBSERVED]
+)
 def test_nobody_is_refused_unless_the_policy_says_so(text: str) -> None:
     """Bindings that are still sent after a change of the policy pass."""
     assert bound(web(), parse_policy(text)).allowed

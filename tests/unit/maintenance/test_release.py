@@ -11,6 +11,7 @@ import pytest
 from engine.api import names
 from engine.cluster.client import connect
 from engine.kinds.registry import built_in
+from engine.policy.model import parse_policy
 from tests.support.fake_api import Answer, FakeApi, Hang
 from tests.support.simulation import job, pod
 from tests.support.snapshots import snapshot
@@ -165,9 +166,9 @@ def test_trying_ends(releaser: Releaser, server: FakeApi, pauses: list[float]) -
 
 def test_the_verdict_says_what_is_held_again() -> None:
     plan = planned(held_job("own", held=False))
-    lines = verdict(plan, mode="enforce", webhooks=True)
+    lines = verdict(plan, policy=parse_policy("{}"), webhooks=True)
     assert lines[0] == "nothing is held any more"
     assert lines[1].startswith("1 workload with the gate in a template: job/own (alice). Pods that they create later")
     assert "mode: off" in lines[2]
-    assert verdict(planned(), mode="off", webhooks=True) == ["nothing is held any more"]
-    assert verdict(planned(held_job()), mode="enforce", webhooks=False) == ["1 object still held"]
+    assert verdict(planned(), policy=parse_policy("mode: off"), webhooks=True) == ["nothing is held any more"]
+    assert verdict(planned(held_job()), policy=parse_policy("{}"), webhooks=False) == ["1 object still held"]

@@ -19,6 +19,8 @@ REFUSED = {
     "unknown fields": "modes: off\ntimeouts: {binds: 1s}\nzzz: 1",
     "a wrong mode": "mode: enforcing",
     "a mode of the wrong type": "mode: true",
+    "modes of namespaces": "namespaces: {modes: [{namespaces: [a], mode: enforced}, {mode: off}, "
+    "{namespaces: [A], mode: off}, {namespaces: [b], modes: off}, {namespaces: [], mode: off}]}",
     "numbers": "queue: {maxGangPods: 0}\nplanner: {steps: 99999999}",
     "profiles": "planner: {profile: even}\ntopologies: [{name: a, preset: demo, profile: tight}]",
     "profiles of the wrong type": "planner: {profile: [pack]}\ntopologies: [{name: a, preset: demo, profile: 1}]",

@@ -91,7 +91,7 @@ def test_readiness_shows_the_policy_in_force_and_what_is_wrong_with_another() ->
     """A plus would say that all is well."""
     desk = Desk()
     in_force = desk.policy.policy.hash
-    assert policy_check(desk.policy).line == f"[+] policy: {in_force}\n"
+    assert policy_check(desk.policy).line == f"[+] policy: {in_force}, mode enforce\n"
     desk.applied(BAD)
     check = policy_check(desk.policy)
     assert check.ok

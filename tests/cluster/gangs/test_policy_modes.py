@@ -1,0 +1,105 @@
+"""The mode of single namespaces on a running service, and what a change of it does to gangs that exist."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine.api import names
+from local.client import Client, ClientError
+from local.service import Service
+from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
+from tests.support.gang_steps import delete_job
+from tests.support.gangs import Namespace, require
+
+pytestmark = pytest.mark.timeout(120)
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
+DEFAULTED = "defaulted-workloads.topogate.dev"
+
+
+def modes(gangs: Namespace, mode: str, *, more: str = "") -> str:
+    return f"{TEST_POLICY}namespaces: {{modes: [{{namespaces: [{gangs.name}], mode: {mode}}}]{more}}}\n"
+
+
+@pytest.fixture
+def beside(client: Client, gangs: Namespace) -> Iterator[Namespace]:
+    """Another namespace on the same nodes, emptied afterwards."""
+    name = f"{gangs.name}-b"
+    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    eventually(lambda: client.find(account), message=f"the default service account of namespace {name}")
+    found = Namespace(client, name, gangs.fleet)
+    yield found
+    for one in client.items(found.jobs_path):
+        delete_job(found, one["metadata"]["name"])
+    eventually(lambda: not client.items(f"/api/v1/namespaces/{name}/pods"), message="its pods are gone")
+    client.delete(f"/api/v1/namespaces/{name}")
+
+
+def said(gangs: Namespace, name: str, reason: str) -> str | None:
+    """The note of an Event of that reason on an object."""
+    events = gangs.client.items(f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events")
+    found = (one["note"] for one in events if one["regarding"]["name"] == name and one.get("reason") == reason)
+    return next(found, None)
+
+
+def test_one_namespace_is_let_go_and_another_one_is_not_touched(
+    gangs: Namespace, beside: Namespace, policy: PolicyInForce
+) -> None:
+    """Its waiting gang starts with an Event that names the entry; back under enforce new Jobs are placed again."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("runs", pods=2, annotations=require("rack"))
+    before = gangs.all_bound("runs", 2)
+    gangs.submit("waits", pods=2, gpus=1, annotations=require("rack"))
+    gangs.waits("waits")
+    beside.submit("waits", pods=2, annotations=require("rack"))
+    beside.waits("waits")
+    policy.set(modes(gangs, "observe"))
+    eventually(lambda: gangs.job("waits")["spec"]["suspend"] is False, message="the Job is resumed")
+    for name in ("runs", "waits"):
+        told = eventually(lambda name=name: said(gangs, name, "PolicyOff"), message=f"{name} says why")
+        assert told.startswith("the policy's mode is observe in this namespace (namespaces.modes[0]); ")
+        eventually(lambda name=name: gangs.placement(name) is None, message="its Placement is gone")
+    assert gangs.bound("runs") == before
+    seen = gangs.submit("seen", pods=1, annotations=require("rack"))
+    assert names.GATE not in str(seen)
+    assert beside.job("waits")["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+    assert said(beside, "waits", "PolicyOff") is None
+    for name in ("runs", "waits", "seen"):
+        delete_job(gangs, name)
+    beside.all_bound("waits", 2)
+    policy.set(TEST_POLICY)
+    gangs.submit("new", pods=2, annotations=require("rack"))
+    gangs.waits("new")
+    delete_job(beside, "waits")
+    gangs.all_bound("new", 2)
+
+
+def test_while_the_service_is_down_nothing_waits_for_it_where_the_mode_is_off(
+    gangs: Namespace, beside: Namespace, policy: PolicyInForce, service: Service
+) -> None:
+    """Jobs that ask for nothing, in two namespaces with a default request: refused in the one, made in the other."""
+    gangs.fleet.grid("1x1x1")
+    default = f"{{namespaces: ['{gangs.name}*'], annotations: {{{names.PREFER}: auto}}}}"
+    policy.set(modes(gangs, "off", more=f", defaults: [{default}]"))
+    eventually(lambda: sends(gangs.client, gangs.name), message="the configuration leaves out the namespace")
+    service.stop()
+    begun = time.monotonic()
+    gangs.submit("plain", pods=1)
+    assert time.monotonic() - begun < 1.5  # the shortest timeout of a webhook is 2 s
+    gangs.all_bound("plain", 1)
+    with pytest.raises(ClientError) as refused:
+        beside.submit("plain", pods=1)
+    assert DEFAULTED in refused.value.message
+
+
+def sends(client: Client, name: str) -> bool:
+    """Return True if the entry for default requests is there, without this namespace."""
+    entries = client.get(CONFIGURATION).get("webhooks") or []
+    conditions = [
+        one["expression"] for entry in entries if entry["name"] == DEFAULTED for one in entry["matchConditions"]
+    ]
+    return any(f"'^({name})$') ? false" in one for one in conditions)
