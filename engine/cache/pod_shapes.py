@@ -107,6 +107,12 @@ class PodShapes:
         wanted, known = pod_set.template.priority_class, self._stores.priority_classes
         return wanted if wanted and len(known) and known.get(wanted) is None else None
 
+    def missing_claims(self, workload: Workload) -> tuple[str, ...]:
+        """Return the unknown PersistentVolumeClaims that the templates mount; none where no claim is known at all."""
+        wanted = dict.fromkeys(claim for pod_set in workload.pod_sets for claim in pod_set.template.volume_claims)
+        known = self._stores.volume_claims
+        return tuple(claim for claim in wanted if len(known) and known.get((workload.namespace, claim)) is None)
+
     def known_classes(self) -> list[str]:
         """Return the names of all PriorityClasses, sorted."""
         return sorted(one.name for one in self._stores.priority_classes.values())

@@ -220,6 +220,7 @@ class FakeView:
     own_namespace: str = "topogate-system"
     forecasts: int = 0
     gangs: int = 0
+    no_claims: frozenset[str] = frozenset()  # PersistentVolumeClaims that do not exist
 
     def __post_init__(self) -> None:
         self.topologies: Mapping[str, Topology] = topologies_of(
@@ -282,6 +283,10 @@ class FakeView:
 
     def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
         return ()
+
+    def missing_claims(self, workload: Workload) -> tuple[str, ...]:
+        mounted = (claim for one in workload.pod_sets for claim in one.template.volume_claims)
+        return tuple(dict.fromkeys(claim for claim in mounted if claim in self.no_claims))
 
     def forecast(self, workload: Workload, placement_request: PlacementRequest, deadline: float) -> Outcome | None:
         self.forecasts += 1

@@ -262,6 +262,9 @@ class LiveReader:
         finally:
             view.lock.release()
 
+    def missing_claims(self, workload: Workload) -> tuple[str, ...]:
+        return self._view.pod_shapes.missing_claims(workload)
+
     def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
         placement = self.placement_of(next(iter(keys_of(workload)), key_of(workload)))
         placed = placement is not None and placement.assignment is not None

@@ -101,5 +101,8 @@ class Reader(Protocol):
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the leader's current outcome for the workload; None if there is no time or the caches lag."""
 
+    def missing_claims(self, workload: Workload) -> tuple[str, ...]:
+        """Return the PersistentVolumeClaims that the workload's pods mount and that are not known."""
+
     def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
         """Return, in words, the volumes of the workload's pods that are not planned for, because they contradict."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from engine.api import names
 from engine.api.field import FieldError
@@ -22,6 +23,8 @@ from webhook.admission.budget import Budget
 from webhook.admission.reader import Reader
 from webhook.rules.defaults import by_default
 
+_MAX_CLAIM: Final = 40  # characters of a claim's name in a warning, which has 120
+
 
 def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node | None]) -> str | None:
     """Return a sentence about untolerated PreferNoSchedule taints on the hosts of a plan; None without any."""
@@ -39,6 +42,19 @@ def soft_taints(placed: Placed, workload: Workload, node: Callable[[str], Node |
         return None
     of = f"{len(avoided):,} of {plural(len(hosts), 'host')}"
     return f"{of} prefer no pods (taint {sanitize(min(avoided.values()), 40)}): pinned pods run there anyway"
+
+
+def missing_claims(workload: Workload, view: Reader) -> tuple[str, ...]:
+    """Return the warning about PersistentVolumeClaims that do not exist; empty if there are none.
+
+    They may be created later, so it is no error; until then the scheduler binds no pod.
+    """
+    found = view.missing_claims(workload)
+    if not found:
+        return ()
+    others = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    claim = sanitize(found[0], _MAX_CLAIM)
+    return (f'topogate: PersistentVolumeClaim "{claim}"{others} not found: no pod starts before it exists',)
 
 
 def forecast_warnings(
@@ -66,13 +82,15 @@ def forecast_warnings(
     if isinstance(outcome, Placed):
         avoided = soft_taints(outcome, workload, view.node)
         taints = (f"topogate: {avoided}",) if avoided is not None else ()
-        return [], (*forecast(outcome, groups=groups, suspended=suspended), *taints)
+        told = forecast(outcome, groups=groups, suspended=suspended)
+        return [], (*told, *missing_claims(workload, view), *taints)
     softer = None if budget.spent else _preferring(workload, request, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None
         until = timeout_forecast(request, policy)
         ends = (f"topogate: {until}",) if until else ()
-        return [], (*forecast(outcome, instead=instead, groups=groups, suspended=suspended), *ends)
+        told = forecast(outcome, instead=instead, groups=groups, suspended=suspended)
+        return [], (*told, *missing_claims(workload, view), *ends)
     when = relaxing_forecast(request, policy)
     later = (when, softer) if when and softer is not None else None
     if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):

@@ -62,6 +62,18 @@ def test_a_claim_goes_where_its_volume_is() -> None:
     assert racks(bound, volumes=(volume("v", "r1"),), classes=(elsewhere,)) == {"r1"}
 
 
+def test_claims_that_are_not_known_are_named() -> None:
+    """In their namespace alone; where no claim is known at all, nobody can tell."""
+    asked = job(count=2)
+    workload = changed(asked, template=replace(asked.template, volume_claims=("data", "logs")))
+    stores = Stores()
+    assert PodShapes(stores).missing_claims(workload) == ()
+    elsewhere = claim("logs")
+    elsewhere["metadata"]["namespace"] = "other"
+    stores.volume_claims.replace([objects.persistent_volume_claim(one) for one in (claim("data"), elsewhere)])
+    assert PodShapes(stores).missing_claims(workload) == ("logs",)
+
+
 def test_a_volume_for_all_nodes_excludes_none() -> None:
     assert racks(claim("data", volumeName="v"), volumes=(volume("v"),)) == {"r0", "r1"}
 

@@ -25,6 +25,7 @@ from tests.support.admission import (
     apply,
     edited,
     gang_view,
+    gpu_container,
     live,
     rack_job,
     raw_job,
@@ -196,6 +197,22 @@ def test_without_a_policy_there_is_no_answer() -> None:
 
 def test_our_own_writes_pass() -> None:
     assert check(raw_job({names.REQUIRE: "rak"}), user=US).allowed
+
+
+@pytest.mark.parametrize("outcome", [PLACED, WAITS])
+def test_a_claim_that_does_not_exist_is_told(outcome: Outcome) -> None:
+    """Of several the first with the number of others; it is no error, as it may be created later."""
+    volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("data", "x" * 200, "more", "ok")]
+    job = stored(rack_job(pod_spec={"containers": [gpu_container()], "volumes": volumes}))
+    answer = check(job, FakeView(outcome=outcome, no_claims=frozenset({"data"})))
+    told = 'topogate: PersistentVolumeClaim "data" not found: no pod starts before it exists'
+    assert answer.allowed
+    assert told in answer.warnings
+    assert not any("PersistentVolumeClaim" in one for one in check(job, FakeView(outcome=outcome)).warnings)
+    answer = check(job, FakeView(outcome=outcome, no_claims=frozenset({"x" * 200, "more"})))
+    (told,) = [one for one in answer.warnings if "PersistentVolumeClaim" in one]
+    assert len(told) <= MAX_WARNING
+    assert "and 1 more not found" in told
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
