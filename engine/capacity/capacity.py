@@ -507,6 +507,11 @@ class Capacity:
         """The number of rows."""
         return len(self._nodes)
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return another value after every change of what hosts have or who uses them."""
+        return self._era, len(self._touched)
+
     def row_of(self, host: str) -> int | None:
         """Return the row of a host."""
         return self._rows.get(host)

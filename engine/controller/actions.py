@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.api.placement import Assignment, FailedStarts
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, Unassigned
+from engine.scheduler.outcome import Shortage
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The status of a gang for its users."""
+    """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message."""
 
     phase: Phase
     reason: Why
     message: str
-    hosts: tuple[str, ...] = ()  # nominated for it
+    hosts: tuple[str, ...] = ()
+    shortage: Shortage | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

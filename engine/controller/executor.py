@@ -312,7 +312,7 @@ class ActionExecutor:
             status,
             placed=placed,
             now=self._wall(),
-            details=details_body(summary_of(replace(gang, placement=placement), topology)),
+            details=details_body(summary_of(replace(gang, placement=placement), topology), status.shortage),
             generation=placement.generation,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -59,6 +60,7 @@ class GangScheduler:
         self._reporter = reporter
         self._monotonic = monotonic
         self._wall = wall
+        self._refreshed_at = monotonic()
         self._tried_groups: set[GangKey] = set()  # members of pod groups that were planned in this turn
 
     @property
@@ -146,6 +148,7 @@ class GangScheduler:
             self._plan_in_order(keys, now)
         else:
             self._plan_by_shares([key for key in keys if key not in self._term.busy], now)
+        self._refresh_numbers(now)
         self._find_numbers(now, strict=strict)
 
     def _plan_in_order(self, keys: list[GangKey], now: float) -> None:
@@ -254,6 +257,7 @@ class GangScheduler:
             if gang.pod_group is not None and not gang.pod_group.placed:
                 self._plan_group(gang.pod_group, now)
                 return
+            gang_state.planned_on = view.capacity.version
             excluded = gang_state.timers.hosts_out(now)
             ahead = self._term.nominator.before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
@@ -406,13 +410,30 @@ class GangScheduler:
         self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
         return True
 
+    def _refresh_numbers(self, now: float) -> None:
+        """Find the numbers of waiting gangs again if hosts have changed since: others may have taken what was free.
+
+        Such a change lets no gang start, so nothing else plans them.
+        """
+        if now < self._refreshed_at + TEXT_EVERY:
+            return
+        self._refreshed_at = now
+        with self._view.lock:
+            version = self._view.capacity.version
+        for key in self._term.queue.unpaused(now):
+            gang_state = self._term.of(key)
+            if gang_state.planned_on not in (None, version):
+                self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
+
     def _find_numbers(self, now: float, *, strict: bool) -> None:
         """Plan a few of the gangs with possibly outdated numbers, which are known not to fit.
 
-        Not in strict order: there no gang is planned before its turn.
+        In strict order only the first: there no gang is planned before its turn.
         """
+        first = self._term.queue.first(now, blocks=self._term.blocks) if strict and len(self._term.numbers) else None
         for key, _ in self._term.numbers.take(now, busy=self._term.busy):
-            if key in self._term.queue and not strict:
+            entry = self._term.queue.entry(key)
+            if entry is not None and entry.not_before <= now and (not strict or key == first):
                 self._term.guarded(key, now, partial(self._plan_one, key, now, alone=True))
 
     def _plan_beside(
@@ -433,7 +454,7 @@ class GangScheduler:
         if gang_state.unschedulable_alone:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
-            outcome = kept_for(miss.first, gang)
+            outcome = replace(kept_for(miss.first, gang), shortage=outcome.shortage)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: GangKey, gang: Gang, outcome: Waits | Never) -> Status:
@@ -441,11 +462,11 @@ class GangScheduler:
         nomination = self._term.nominator.of(key)
         if nomination is None or self._term.gang_state[key].unschedulable_alone:
             since = relaxed_text(gang.request, self._view.policy)
-            return Status("Waiting", outcome.reason, f"{outcome.message}{since}")
+            return Status("Waiting", outcome.reason, f"{outcome.message}{since}", shortage=outcome.shortage)
         waited = format_duration(self._view.policy.queue.patience)
         pods = plural(gang.request.least, "pod")
         message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
-        return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)))
+        return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)
 
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:
         with self._view.lock:

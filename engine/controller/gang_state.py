@@ -197,6 +197,7 @@ class GangState:
     reported: Status | None = None
     reported_at: float = float("-inf")
     details: tuple[int, dict[str, Any]] | None = None  # numbers written last, and the generation that they were for
+    planned_on: tuple[int, int] | None = None  # version of the capacity that its last plan has seen
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
     wait: QueuedWait | None = None  # while it is queued
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued

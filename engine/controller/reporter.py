@@ -119,7 +119,7 @@ class StatusReporter:
         gang_state.reported, gang_state.reported_at = status, now
         if self._is_written(gang_state, gang, status) and self._request_written(gang):
             return
-        gang_state.details = self._details(gang)
+        gang_state.details = self._details(gang, status)
         placed, since = gang_state.last_plan, gang_state.waiting_since
         self._term.send(key, lambda: self._executor.report(gang, status, placed, event=event, since=since))
 
@@ -136,15 +136,16 @@ class StatusReporter:
         """
         if gang.placement is None or status_of(gang) != status or not gang.placement.labelled:
             return False
-        details = self._details(gang)
+        details = self._details(gang, status)
         return details == gang_state.details or has_details(gang.placement, details[1])
 
-    def _details(self, gang: Gang) -> tuple[int, dict[str, Any]]:
+    def _details(self, gang: Gang, status: Status) -> tuple[int, dict[str, Any]]:
         """Return the generation of a gang's Placement, and the numbers of its status."""
         placement = gang.placement
         if placement is None:
             return 0, {}
-        return placement.generation, details_body(summary_of(gang, self._view.topologies.get(placement.topology)))
+        topology = self._view.topologies.get(placement.topology)
+        return placement.generation, details_body(summary_of(gang, topology), status.shortage)
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from engine.api.duration import timestamp
@@ -19,7 +20,7 @@ from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
 from engine.gang.summary import GangSummary
-from engine.scheduler.outcome import Placed
+from engine.scheduler.outcome import Placed, Shortage
 
 # This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
 # comes at some twelve a second on two processors, is one from its second second on.
@@ -74,9 +75,10 @@ def differs(known: Status, status: Status) -> bool:
     return reason is not None and reason.text_is_news and known.message != status.message
 
 
-def details_body(summary: GangSummary) -> dict[str, Any]:
+def details_body(summary: GangSummary, shortage: Shortage | None = None) -> dict[str, Any]:
     """Return the numbers to merge into a Placement's status; None removes one of an earlier write."""
     return {
+        **_shortage_body(shortage),
         "pods": {"bound": summary.bound, "wanted": summary.wanted},
         "gpus": summary.gpus,
         "columns": {
@@ -84,6 +86,18 @@ def details_body(summary: GangSummary) -> dict[str, Any]:
             "place": summary.place or None,
             "level": summary.level or None,
         },
+    }
+
+
+def _shortage_body(short: Shortage | None) -> dict[str, Any]:
+    if short is None:
+        return dict.fromkeys(("needed", "have", "best", "podSet", "proposal"))
+    return {
+        "needed": short.needed,
+        "have": short.have,
+        "best": [{"level": one.level, "domain": "/".join(one.path), "pods": one.pods} for one in short.best],
+        "podSet": short.pod_set,
+        "proposal": asdict(short.proposal) if short.proposal is not None else None,
     }
 
 

@@ -153,6 +153,14 @@ def domain_slots(tree: Tree, slots: Ints64, level: int, slices: tuple[Slices, ..
     return state.slots[level] if level >= 0 else state.slots[0].sum(keepdims=True)
 
 
+def most_slots(tree: Tree, slots: Ints64, slices: tuple[Slices, ...] = ()) -> tuple[tuple[int, int], ...]:
+    """Return the first domain with the most slots that whole slices can use, and these slots, for every level."""
+    grain = grains(slices, len(tree.levels)) if slices else None
+    sums = domain_sums(tree, slots, None, spread=False, grain=grain).slots
+    best = [int(at_level.argmax()) for at_level in sums] if len(slots) else []
+    return tuple((domain, int(at_level[domain])) for domain, at_level in zip(best, sums, strict=False))
+
+
 def one_host(state: DomainSums, count: int) -> Choice:
     """Return the best-fit host for a gang that fits on one: ties go by its scarce amount, then by its rack."""
     host = len(state.slots) - 1

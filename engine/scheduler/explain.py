@@ -173,7 +173,8 @@ def infeasible(short: Shortfall) -> Waits | Never:
     answer = _infeasible(short)
     if isinstance(answer, Waits) and short.tolerate is not None:
         would = f"with a toleration for {sanitize(short.tolerate)} it would fit now"
-        answer = Waits(answer.reason, f"{answer.message}; {would}")
+        answer = replace(answer, message=f"{answer.message}; {would}")
+    answer = replace(answer, shortage=short.shortage)
     return replace(answer, for_hosts=short.capacity_best < short.count) if isinstance(answer, Waits) else answer
 
 

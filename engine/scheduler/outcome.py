@@ -31,15 +31,55 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class BestDomain:
+    """The domain of a level with room for the most pods now; `path`: its label values, coarse to fine."""
+
+    level: str
+    path: tuple[str, ...]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Changes with each of which alone a gang would fit now; None: not known of any.
+
+    `level`: the nearest coarser level to require; `unconstrained`: no required level; `toleration`: for the taint with
+    this key; `pods`: so many pods instead.
+    """
+
+    level: str | None = None
+    unconstrained: bool | None = None
+    toleration: str | None = None
+    pods: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The numbers of a gang that does not fit: pods that need slots, and those that the best domains have.
+
+    `have` is about the required level, without one about the whole topology. `best`: the best domain of each level,
+    coarse to fine. `pod_set`: the one that does not fit; None if the gang has only one.
+    """
+
+    needed: int
+    have: int
+    best: tuple[BestDomain, ...]
+    proposal: Proposal | None = None
+    pod_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Waits:
     """The gang does not fit now; `reason` is a reason code, `message` gives needed / have / best.
 
-    `for_hosts`: it does not fit on the current hosts however many pods end; it waits for other hosts.
+    `for_hosts`: it does not fit on the current hosts however many pods end; it waits for other hosts. `shortage`: the
+    numbers of the message; None where the reason is another one than room.
     """
 
     reason: Code
     message: str
     for_hosts: bool = field(default=False, compare=False)
+    shortage: Shortage | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +88,7 @@ class Never:
 
     reason: Code
     message: str
+    shortage: Shortage | None = field(default=None, compare=False)
 
     @property
     def for_hosts(self) -> bool:

@@ -455,7 +455,7 @@ def _not_placed(
             return explained
         # With a minimum of the gang the pod set need not fit whole: its own numbers would not say what is missing.
         if _gang_minimum(inputs) is None or (isinstance(explained, Never) and ask.min_available):
-            return replace(explained, message=f"pod set {ask.name}: {explained.message}")
+            return _of_pod_set(ask.name, explained)
     ever = _free_resources(inputs, capacity, repaired=True)
     shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
     shared = answer.level if answer.level >= 0 else gang.require
@@ -472,6 +472,16 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return Waits(reason, f"{asked}; {alone} together now")
+
+
+def _of_pod_set(name: str, outcome: Outcome) -> Outcome:
+    """Return the outcome of one pod set as that of its gang: a change that lets it fit may not be enough for all."""
+    if isinstance(outcome, Placed):
+        return outcome
+    short = outcome.shortage
+    if short is not None:
+        short = replace(short, proposal=None, pod_set=name)
+    return replace(outcome, message=f"pod set {name}: {outcome.message}", shortage=short)
 
 
 def _count(inputs: PlanInput) -> int:

@@ -196,6 +196,10 @@ class GangQueue:
         """Return the entry of a waiting gang."""
         return self._entries.get(key)
 
+    def unpaused(self, now: float) -> list[GangKey]:
+        """Return the gangs that may be planned now, in no order."""
+        return [key for key, entry in self._entries.items() if entry.not_before <= now]
+
     def impatient(self, now: float) -> list[GangKey]:
         """Return the starving gangs (they waited longer than the policy's patience) to place now, in order."""
         waited = [

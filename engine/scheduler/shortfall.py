@@ -15,12 +15,13 @@ from engine.api.placement import PodSetRequest
 from engine.api.pod import Shape, Toleration
 from engine.api.resources import is_claim
 from engine.capacity.capacity import Capacity, SlotCounts
-from engine.planner.plan import NoFit, domain_slots
+from engine.planner.plan import NoFit, domain_slots, most_slots
 from engine.planner.slices import Slices
 from engine.planner.tree import Ints64
 from engine.resources.names import KOORDINATOR, RDMA, WHOLE, whole_names
 from engine.resources.request import asked_in_words
 from engine.resources.shape import TAINT, repairable
+from engine.scheduler.outcome import BestDomain, Proposal, Shortage
 from engine.topology.topology import Topology
 
 # Why an eligible host has no slot now, or not even when it is empty; messages count the nodes by these words too.
@@ -201,6 +202,7 @@ class Shortfall:
     domains         domains of that level that were examined
     best            last label value of the domain with the most free slots; None: there is none
     best_slots      its free slots
+    best_domains    the domain with the most free slots at each level, coarse to fine
     total_slots     free slots of all eligible hosts
     capacity_best   slots of the largest domain, empty, counting healthy eligible hosts
     capacity_total  the same of the whole topology
@@ -250,6 +252,20 @@ class Shortfall:
     slices: tuple[tuple[str, int], ...] = ()
     whole: int | None = None
     too_big: tuple[str, int, int] | None = None
+    best_domains: tuple[BestDomain, ...] = ()
+
+    @property
+    def shortage(self) -> Shortage:
+        """Return the numbers that a Placement shows."""
+        have = self.total_slots if self.level is None else self.best_slots
+        fits_anywhere = self.fits_level == WHOLE_TOPOLOGY
+        proposal = Proposal(
+            level=None if fits_anywhere else self.fits_level,
+            unconstrained=fits_anywhere or None,
+            toleration=self.tolerate,
+            pods=have if 0 < have < self.count else None,
+        )
+        return Shortage(self.count, have, self.best_domains, None if proposal == Proposal() else proposal)
 
 
 def shortfall_of(
@@ -267,6 +283,7 @@ def shortfall_of(
     level = answer.level
     least = max(1, min(ask.count, ask.min_available))
     empty = counted.empty
+    usable = np.array([not reason for reason in reasons], dtype=np.bool_)
     sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)
     built = np.where(sound, counted.built, 0)
     slices = topology.slices(ask.slices)
@@ -319,6 +336,7 @@ def shortfall_of(
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
         slices=ask.slices,
+        best_domains=_best_domains(answer, topology, np.where(usable, counted.free, 0), slices),
         limiting=RDMA
         if any_cards.free.sum() > counted.free.sum()
         else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
@@ -335,6 +353,24 @@ def shortfall_of(
         reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
         if missing
         else (),
+    )
+
+
+def _best_domains(
+    answer: NoFit, topology: Topology, free: Ints64, slices: tuple[Slices, ...]
+) -> tuple[BestDomain, ...]:
+    """Return the best domain of each level with any room; at the required level that of the planner's answer.
+
+    Rules between the gang's own pods may leave less of it than its free slots.
+    """
+    tree = topology.tree
+    found = list(most_slots(tree, free, slices))
+    if 0 <= answer.level < len(found):
+        found[answer.level] = (answer.best, answer.best_slots)
+    return tuple(
+        BestDomain(topology.levels[level].name, tree.path(level, domain), pods)
+        for level, (domain, pods) in enumerate(found)
+        if pods > 0 and domain >= 0
     )
 
 

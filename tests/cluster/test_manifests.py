@@ -21,7 +21,7 @@ from engine.cluster.placements import placement_body
 from engine.controller.actions import Status
 from engine.controller.status import details_body, status_body
 from engine.gang.summary import GangSummary
-from engine.scheduler.outcome import Placed
+from engine.scheduler.outcome import BestDomain, Placed, Proposal, Shortage
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
@@ -241,6 +241,13 @@ def placement(
     )
 
 
+SHORT = Shortage(
+    16,
+    14,
+    (BestDomain("block", ("block-0",), 30), BestDomain("rack", ("block-0", "rack-12"), 14)),
+    Proposal(level="block", unconstrained=True, toleration="nvidia.com/gpu", pods=14),
+    "workers",
+)
 FULL: dict[str, Any] = {
     "apiVersion": names.API_VERSION,
     "kind": "Placement",
@@ -322,10 +329,14 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     facts = Placed((), {"block": 1, "rack": 1, "host": 2}, proven=True, message="", require="rack", prefer=None)
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
-        details = details_body(GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else ""))
+        summary = GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else "")
+        details = details_body(summary, SHORT if known is None else None)
         body = status_body({}, status, placed=known, now=1_790_000_000.0, details=details, generation=1)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
         assert stored == merged({}, body)
+    best = '{.status.have} of {.status.needed} in {.status.best[?(@.level=="rack")].domain}'
+    said = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", f"jsonpath={best}").stdout
+    assert said == "14 of 16 in block-0/rack-12"
     header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()
     assert " ".join(header.split()) == "NAME WORKLOAD PHASE PODS GPUS PLACE REASON WAITING AGE MESSAGE"
     assert row.split()[:6] == ["shown", "train-7", "Waiting", "1/4", "32", "Fragmented"]

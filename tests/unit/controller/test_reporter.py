@@ -205,12 +205,12 @@ def test_a_new_leader_writes_nothing_of_what_is_right() -> None:
 
 # -- the numbers -----------------------------------------------------------------------------------------------------
 
-NUMBERS = ("pods", "gpus", "columns", "observedGeneration")
+NUMBERS = ("pods", "gpus", "columns", "observedGeneration", "needed", "have", "best", "proposal")
 
 
 def numbers(leader: Leader, name: str = "train") -> dict[str, object]:
     placed = leader.placed(name)
-    return {key: placed.status[key] for key in NUMBERS if placed is not None and key in placed.status}
+    return {key: placed.status[key] for key in NUMBERS[:4] if placed is not None and key in placed.status}
 
 
 def test_a_waiting_gang_has_its_pods_and_gpus_in_the_status() -> None:
@@ -257,6 +257,73 @@ def test_every_condition_names_the_generation_that_it_is_about() -> None:
     assert placed.generation == 2
     assert {one["observedGeneration"] for one in placed.status["conditions"]} == {2}
     assert len(leader.hands.told) == told
+
+
+def shortage(leader: Leader, name: str = "train") -> dict[str, object]:
+    placed = leader.placed(name)
+    keys = ("needed", "have", "best", "podSet", "proposal")
+    return {key: placed.status[key] for key in keys if placed is not None and key in placed.status}
+
+
+def test_a_waiting_gang_has_the_numbers_of_its_message() -> None:
+    """Needed, and what the best domain of each level has; what would fit; all of it goes when it is placed."""
+    leader, others = waiting(racks=2)
+    gone(leader, *others[:3], others[5])
+    leader.has(job(held=True))
+    leader.settle()
+    assert message(leader) == (
+        "needs 4 hosts in one rack; best is b0-r0 with 3 (2 racks looked at); one block has room now"
+    )
+    assert shortage(leader) == {
+        "needed": 4,
+        "have": 3,
+        "best": [
+            {"level": "block", "domain": "b0", "pods": 4},
+            {"level": "rack", "domain": "b0/b0-r0", "pods": 3},
+            {"level": "host", "domain": "b0/b0-r0/b0-r0-h0", "pods": 1},
+        ],
+        "proposal": {"level": "block", "pods": 3},
+    }
+    gone(leader, others[3])
+    leader.settle()
+    leader.later(TEXT_EVERY)
+    assert leader.status() == ("Placed", "")
+    assert shortage(leader) == {}
+
+
+def test_the_numbers_follow_what_others_take() -> None:
+    """Nobody can start then, so nothing else plans the gang; one write, no Event, and none while nothing changes."""
+    leader, others = waiting()
+    gone(leader, *others[:3])
+    leader.has(job(held=True))
+    leader.settle()
+    assert shortage(leader)["have"] == 3
+    leader.has(*others[:2])
+    leader.later(1)
+    assert shortage(leader)["have"] == 3
+    for _ in range(3):
+        leader.later(TEXT_EVERY / 2)
+    assert shortage(leader)["have"] == 1
+    assert "best is b0-r0 with 1" in message(leader)
+    leader.hands.planned.clear()
+    for _ in range(5):
+        leader.later(60)
+    assert (leader.hands.of("reword"), len(leader.hands.told), leader.hands.planned) == (["train"], 1, [])
+
+
+def test_in_strict_order_only_the_first_is_planned_for_its_numbers() -> None:
+    """The others wait for it, whatever is free."""
+    leader, others = waiting(policy=POLICY + "queue: {order: strict}\n")
+    gone(leader, *others[:3])
+    leader.has(job("first", count=4, held=True, created=1.0), job("second", count=4, held=True, created=2.0))
+    leader.settle()
+    leader.has(*others[:2])
+    leader.hands.planned.clear()
+    for _ in range(4):
+        leader.later(TEXT_EVERY / 2)
+    assert "best is b0-r0 with 1" in message(leader, "first")
+    assert set(leader.hands.planned) == {"first"}
+    assert leader.status("second") == ("Waiting", "QueuedBehind")
 
 
 def without_numbers(placement: Placement) -> Placement:
