@@ -20,6 +20,7 @@ from webhook.commands.gangs import gangs
 from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.release import release
 from webhook.commands.topology import topology
+from webhook.commands.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 
@@ -86,7 +87,7 @@ def _submit(snapshot: Snapshot, files: Sequence[str], namespace: str) -> list[Su
     return unsubmitted(snapshot, objects_of(files), namespace=namespace)
 
 
-for _command in (topology, gangs, fits, explain_command(_submit), release, completion):
+for _command in (topology, gangs, fits, explain_command(_submit), release, uninstall, completion):
     main.add_command(_command)
 
 

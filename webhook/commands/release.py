@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -82,8 +83,19 @@ def release(
         if delete_webhooks and not _webhooks_deleted(cluster, caller):
             sys.exit(1)
         told: list[str] = []
-        snapshot, plan = _let_go(
-            cluster, caller, snapshot, scope, templates=templates, open_templates=delete_webhooks, told=told
+
+        def report(outcome: Outcome) -> None:
+            told.append(outcome.text)
+            print_outcome(outcome)
+
+        snapshot, plan = release_held(
+            cluster,
+            caller,
+            snapshot,
+            scope,
+            all_templates=templates,
+            suspended_templates=delete_webhooks,
+            report=report,
         )
         if follow:
             snapshot, plan = _follow(cluster, caller, snapshot, plan, scope)
@@ -131,16 +143,16 @@ def remarks(snapshot: Snapshot, namespace: str | None) -> list[str]:
 
 def verdict(plan: ReleasePlan, *, policy: Policy, webhooks: bool) -> list[str]:
     """Return the last lines of a release: what is still held, and what is held again later."""
-    from engine.api.text import join_comma, plural
+    from engine.api.text import plural
     from engine.policy.namespaces import modes_of, modes_text
+    from webhook.maintenance.release import workloads_text
 
     held = plan.held
     lines = ["nothing is held any more" if not held else f"{plural(held, 'object')} still held"]
     if plan.templates:
-        named = join_comma([f"{one.kind.lower()}/{one.name} ({one.namespace})" for one in plan.templates])
         lines.append(
-            f"{plural(len(plan.templates), 'workload')} with the gate in a template: {named}. Pods that they create "
-            "later are held: topogate release --all --follow lets these go too"
+            f"{plural(len(plan.templates), 'workload')} with the gate in a template: {workloads_text(plan.templates)}. "
+            "Pods that they create later are held: topogate release --all --follow releases these too"
         )
     if webhooks and any(mode.manages for mode in modes_of(policy)):
         lines.append(
@@ -184,31 +196,30 @@ def _print_plan(plan: ReleasePlan, *, templates: bool) -> None:
 _KEEPS: Final = "its template has the gate: pods that it creates are held"
 
 
-def _let_go(
+def release_held(
     cluster: ClusterOptions,
     caller: Caller,
     snapshot: Snapshot,
     scope: ReleaseScope,
     *,
-    templates: bool,
-    open_templates: bool,
-    told: list[str],
+    all_templates: bool = False,
+    suspended_templates: bool = False,
+    report: Callable[[Outcome], None] | None = None,
 ) -> tuple[Snapshot, ReleasePlan]:
-    """Release what is held, and what becomes held meanwhile; `told` gets the outcomes. Return what is held then."""
+    """Release what is held, and what becomes held meanwhile; return what is held then. Raises ConnectionProblem.
+
+    The gate is taken out of all templates, or out of those of suspended workloads, if that is asked for.
+    """
     from webhook.maintenance.release import release_plan
     from webhook.maintenance.releaser import Releaser
 
     plan = release_plan(snapshot.view, scope)
-
-    def report(outcome: Outcome) -> None:
-        told.append(outcome.text)
-        print_outcome(outcome)
-
-    opened = plan.templates if templates else plan.changeable if open_templates else ()
+    opened = plan.templates if all_templates else plan.changeable if suspended_templates else ()
     for _ in range(_PASSES):
         if not plan.held and not opened:
             break
-        good = Releaser(caller.api, snapshot.view.registry).release(plan, templates=opened, report=report)
+        releaser = Releaser(caller.api, snapshot.view.registry)
+        good = releaser.release(plan, templates=opened, report=report or print_outcome)
         snapshot, opened = read_held(cluster, caller, namespace=scope.namespace, quiet=True), ()
         plan = release_plan(snapshot.view, scope)
         if not good:

@@ -108,15 +108,10 @@ def service_namespace_object(namespace: str) -> InstalledObject:
     return InstalledObject("v1", "namespaces", "Namespace", namespace)
 
 
-def everything(namespace: str) -> tuple[InstalledObject, ...]:
-    """Return all objects of an installation in the order in which they are deleted."""
-    steps = (WEBHOOKS, SERVICE, ADMISSION_POLICIES, DEFINITION, ROLES, IN_NAMESPACE)
-    return (*(one for step in steps for one in step), service_namespace_object(namespace))
-
-
 class _Meta(msgspec.Struct):
     uid: str = ""
     labels: dict[str, str | None] | None = None
+    deleted_at: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
 class _Object(msgspec.Struct):
@@ -133,6 +128,7 @@ class FoundObject:
     object: InstalledObject
     uid: str
     foreign: bool
+    deleting: bool = False
 
 
 def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespace: str) -> tuple[FoundObject, ...]:
@@ -151,7 +147,7 @@ def _find(api: KubeClient, one: InstalledObject, namespace: str) -> FoundObject 
     except UNREADABLE:
         return FoundObject(one, "", foreign=True)
     foreign = one.labelled and (meta.labels or {}).get(LABEL) != PART_OF
-    return FoundObject(one, meta.uid, foreign)
+    return FoundObject(one, meta.uid, foreign, deleting=meta.deleted_at is not None)
 
 
 def delete_object(api: KubeClient, found: FoundObject, *, namespace: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
+from engine.api.text import join_comma
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import held_by_us
@@ -70,6 +71,11 @@ def release_plan(view: ClusterState, scope: ReleaseScope | None = None) -> Relea
         and _within(view, scope, pod.namespace, (pod.uid, pod.owner))
     )
     return ReleasePlan(held, tuple(_roots(gated, workloads)), tuple(sorted(pods, key=lambda one: one.key)))
+
+
+def workloads_text(workloads: Iterable[Workload]) -> str:
+    """Return workloads as `job/train (alice), ...`."""
+    return join_comma([f"{one.kind.lower()}/{one.name} ({one.namespace})" for one in workloads])
 
 
 def has_gate(workload: Workload) -> bool:

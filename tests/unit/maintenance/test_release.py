@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.api import names
-from engine.cluster.client import connect
-from engine.kinds.registry import built_in
 from engine.policy.model import parse_policy
 from tests.support.fake_api import Answer, FakeApi, Hang
-from tests.support.simulation import job, pod
 from tests.support.snapshots import snapshot
+from tests.unit.maintenance.conftest import gated_pod, held_job
 from webhook.commands.release import verdict
 from webhook.maintenance.release import ReleasePlan, ReleaseScope, release_plan
 from webhook.maintenance.releaser import TRIES, Outcome, Releaser
 
-GATES = [{"name": names.GATE}]
 JOB = "/apis/batch/v1/namespaces/alice/jobs/held"
 POD = "/api/v1/namespaces/alice/pods/held"
-
-
-def held_job(name: str = "held", *, namespace: str = "alice", held: bool = True, **spec: Any) -> dict[str, Any]:
-    """A suspended Job with our gate in its template; `held`: by us."""
-    found = job(name, 2, suspend=True, **spec)
-    found["metadata"] |= {"uid": name, "namespace": namespace, "annotations": {}}
-    if held:
-        found["metadata"]["annotations"][names.HELD_BY] = names.HELD_BY_SUSPEND
-    found["spec"]["template"]["spec"]["schedulingGates"] = GATES
-    return found
-
-
-def gated_pod(name: str, *, owner: str = "", **status: Any) -> dict[str, Any]:
-    found = pod(name, "")
-    found["metadata"] |= {"uid": f"p-{name}", "namespace": "alice"}
-    if owner:
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
-        found["metadata"]["ownerReferences"] = [reference]
-    found["spec"] |= {"schedulingGates": GATES, "nodeName": ""}
-    found["status"] = {"phase": "Pending", **status}
-    return found
 
 
 def planned(*objects: dict[str, Any], scope: ReleaseScope | None = None) -> ReleasePlan:
@@ -92,33 +64,11 @@ def test_templates_are_told_once_for_a_workload_and_its_children() -> None:
     assert [(one.kind, one.name) for one in planned(above, child).templates] == [("JobSet", "set")]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[FakeApi]:
-    with FakeApi() as running:
-        for path, body in ((JOB, held_job()), (POD, gated_pod("held"))):
-            running.put(path, **body)
-        yield running
-
-
-@pytest.fixture
-def pauses() -> list[float]:
-    return []
-
-
-@pytest.fixture
-def releaser(server: FakeApi, pauses: list[float], tmp_path: Path) -> Releaser:
-    config = tmp_path / "config"
-    config.write_text(
-        '{"apiVersion": "v1", "kind": "Config", "current-context": "x", "clusters": [{"name": "x", "cluster": '
-        f'{{"server": "{server.url}"}}}}], "users": [{{"name": "x", "user": {{}}}}], '
-        '"contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}]}'
-    )
-    return Releaser(connect(kubeconfig=str(config), user_agent="test"), built_in(), pause=pauses.append)
-
-
 def released(releaser: Releaser, server: FakeApi) -> list[Outcome]:
     """Release what the server has; what was known of it is the first version."""
     found: list[Outcome] = []
+    for path, body in ((JOB, held_job()), (POD, gated_pod("held"))):
+        server.put(path, **body)
     stored = [server.get(path) or {} for path in (JOB, POD)]
     kinds = ({"apiVersion": "batch/v1", "kind": "Job"}, {"apiVersion": "v1", "kind": "Pod"})
     plan = planned(*({**kind, **body} for kind, body in zip(kinds, stored, strict=True)))

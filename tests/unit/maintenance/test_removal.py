@@ -1,0 +1,121 @@
+"""Which objects an uninstall removes, which rights that takes, and when the service counts as ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.api import names
+from engine.cluster.election import Lease
+from tests.support.fake_api import FakeApi
+from tests.support.snapshots import snapshot
+from tests.unit.maintenance.conftest import held_job
+from webhook.maintenance.installation import FoundObject, InstalledObject, delete_object, find_objects
+from webhook.maintenance.release import release_plan
+from webhook.maintenance.releaser import Releaser
+from webhook.maintenance.removal import RemovalPlan, everything, rights, steps_text, warnings_text
+from webhook.maintenance.shutdown import LeaseWatch
+
+BASE = Path(__file__).parents[3] / "manifests" / "base"
+NAMESPACE = names.NAMESPACE
+
+
+def in_manifests() -> set[tuple[str, str, str | None, str]]:
+    found = set()
+    for name in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]:
+        for one in yaml.safe_load_all((BASE / name).read_text()):
+            if one:
+                metadata = one["metadata"]
+                found.add((one["apiVersion"], one["kind"], metadata.get("namespace"), metadata["name"]))
+    return found
+
+
+def test_what_the_manifests_make_is_removed() -> None:
+    """All of it; besides only what the service or an admin makes, which has no label."""
+    known = {
+        (one.api_version, one.kind, NAMESPACE if one.namespaced else None, one.name): one.labelled
+        for one in everything(NAMESPACE)
+    }
+    assert {key for key, labelled in known.items() if labelled} == in_manifests()
+    assert {key[3] for key, labelled in known.items() if not labelled} == {
+        *(names.CA_SECRET_NAME, names.LEASE_NAME, names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME),
+        "topogate-policy-kinds",
+    }
+
+
+def plan(*objects: dict[str, Any], others: tuple[str, ...] = (), foreign: str = "") -> RemovalPlan:
+    found = tuple(FoundObject(one, "uid", one.called == foreign) for one in everything(NAMESPACE))
+    release = release_plan(snapshot(objects).view)
+    return RemovalPlan(NAMESPACE, found, release, placements=3, placed=1, others=others)
+
+
+def test_each_step_says_what_goes() -> None:
+    running = held_job("running", held=False)
+    running["spec"]["suspend"] = False
+    lines = steps_text(plan(held_job(), held_job("other", namespace="bob"), running))
+    configurations = "2 MutatingWebhookConfigurations, 2 ValidatingWebhookConfigurations"
+    assert lines[0] == f"1. webhooks     delete {configurations}: nothing new is held or refused"
+    assert lines[2] == (
+        "3. release      2 workloads resumed, 0 pods released (alice 1, bob 1); 1 gang with slots runs on as other "
+        "workloads do"
+    )
+    assert lines[5].endswith("2 ConfigMaps, Namespace topogate-system")
+    (template,) = warnings_text(plan(held_job(), running))
+    assert template.startswith("1 running workload with the gate in a template: job/running (alice). Pods")
+
+
+def test_what_is_not_certainly_topogates_stays() -> None:
+    """An object without the label, and a namespace that others use."""
+    found = plan(others=("web-0",), foreign="ClusterRole topogate-view")
+    assert warnings_text(found) == [
+        "stays: ClusterRole topogate-view: it lacks the label of the manifests",
+        "stays: Namespace topogate-system: other pods are in it: web-0",
+    ]
+    wanted = {(right.verb, right.resource, right.name) for right in rights(found)}
+    assert ("delete", "clusterroles", "topogate") in wanted
+    assert not {("delete", "clusterroles", "topogate-view"), ("delete", "namespaces", NAMESPACE)} & wanted
+
+
+def test_rights_are_those_of_what_exists() -> None:
+    """For pods always: one may be held at any moment."""
+    empty = RemovalPlan(NAMESPACE, (), release_plan(snapshot([held_job()]).view), 0, 0, ())
+    assert {right.text for right in rights(empty)} == {"patch pods", "patch jobs.batch"}
+    assert not empty.empty
+    assert RemovalPlan(NAMESPACE, (), release_plan(snapshot([]).view), 0, 0, ()).empty
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"app.kubernetes.io/part-of": "other"}])
+def test_an_object_without_the_label_is_foreign(
+    server: FakeApi,
+    releaser: Releaser,
+    labels: dict[str, str] | None,
+) -> None:
+    role = InstalledObject("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", "topogate")
+    server.put(role.path(NAMESPACE), metadata={"name": "topogate", "labels": labels})
+    (found,) = find_objects(releaser.api, [role], namespace=NAMESPACE)
+    assert found.foreign
+    server.put(role.path(NAMESPACE), metadata={"labels": {"app.kubernetes.io/part-of": "topogate"}})
+    (found,) = find_objects(releaser.api, [role], namespace=NAMESPACE)
+    assert not found.foreign
+    assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""
+    assert find_objects(releaser.api, [role], namespace=NAMESPACE) == ()
+    assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""  # done twice
+
+
+def lease(version: str, holder: str = "one") -> Lease:
+    return Lease(holder=holder, duration=8.0, transitions=0, acquired="", uid="u", resource_version=version)
+
+
+def test_a_lease_is_over_when_nobody_renews_it() -> None:
+    """Seen unchanged for longer than it lasts, given back, or deleted."""
+    watch = LeaseWatch()
+    assert watch.held(lease("1"), 0.0)
+    assert watch.held(lease("1"), 9.0)
+    assert watch.held(lease("2"), 9.5)
+    assert watch.held(lease("2"), 19.0)
+    assert not watch.held(lease("2"), 20.0)
+    assert not LeaseWatch().held(lease("1", holder=""), 0.0)
+    assert not LeaseWatch().held(None, 0.0)

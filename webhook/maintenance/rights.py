@@ -1,0 +1,70 @@
+"""Asks the API server which rights the caller has, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from engine.api.text import sanitize
+from engine.cluster.client import ApiUnavailable, KubeClient, object_path
+from engine.cluster.wire import UNREADABLE
+from webhook.snapshot.side_by_side import side_by_side
+
+AT_ONCE: Final = 8
+_PATH: Final = object_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """A verb on a resource: everywhere, or on one object (`name`), in one namespace or all (`namespace` is "")."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def text(self) -> str:
+        """The right in words: `delete clusterroles.rbac.authorization.k8s.io topogate`."""
+        where = f" in namespace {sanitize(self.namespace)}" if self.namespace else ""
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {resource}{f' {sanitize(self.name, 253)}' if self.name else ''}{where}"
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def missing_rights(api: KubeClient, rights: Iterable[Right]) -> tuple[Right, ...]:
+    """Return the rights that the caller does not have. Raises ApiFault if the API server does not say."""
+    wanted = sorted(set(rights))
+    found = side_by_side(lambda one: _allowed(api, one), wanted, at_once=AT_ONCE)
+    return tuple(one for one, allowed in zip(wanted, found, strict=True) if not allowed)
+
+
+def _allowed(api: KubeClient, right: Right) -> bool:
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "name": right.name,
+        "namespace": right.namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    answer = api.request("POST", _PATH, body=body)
+    try:
+        return msgspec.json.decode(answer, type=_Review).status.allowed
+    except UNREADABLE:
+        raise ApiUnavailable(f"POST {_PATH}: not a review of rights") from None

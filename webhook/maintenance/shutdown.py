@@ -1,0 +1,106 @@
+"""Whether the service still runs: its pods, and the Lease that its leader renews. Nothing else of it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from engine.api.names import LEASE_NAME, SERVICE_NAME
+from engine.api.text import join_comma, quote
+from engine.cluster.client import ApiError, ApiUnavailable, KubeClient, object_path
+from engine.cluster.election import Lease
+from engine.cluster.lease import read_lease
+from engine.cluster.wire import UNREADABLE
+
+# Seconds: preStop and what is in flight take 30, then the kubelet has to tell.
+TIMEOUT: Final = 120.0
+PAUSE: Final = 1.0
+# A leader that renews no more has given up before its lease is over, or is frozen: it checks before every write.
+SPARE: Final = 2.0
+NAME_LABEL: Final = "app.kubernetes.io/name"
+_MOST: Final = 20  # pods that are named
+_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _List(msgspec.Struct):
+    items: list[_Named] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_List).decode
+
+
+def pod_names(api: KubeClient, namespace: str, *, own: bool) -> tuple[str, ...]:
+    """Return the unfinished pods in the service's namespace, at most twenty: its own, or those of others.
+
+    Raises ApiFault.
+    """
+    path = object_path("v1", "pods", namespace=namespace)
+    selector = f"{NAME_LABEL}{'=' if own else '!='}{SERVICE_NAME}"
+    query = {"labelSelector": selector, "fieldSelector": _FINISHED, "limit": str(_MOST)}
+    try:
+        return tuple(one.metadata.name for one in _decode(api.request("GET", path, query=query)).items or ())
+    except UNREADABLE:
+        raise ApiUnavailable(f"GET {path}: not a list of pods") from None
+
+
+@dataclass(slots=True)
+class LeaseWatch:
+    """Tells by observation alone when a Lease is not held any more, as the other replicas do."""
+
+    seen: Lease | None = None
+    changed_at: float = 0.0
+
+    def held(self, lease: Lease | None, now: float) -> bool:
+        """Return True if the Lease, as read now, may still be held."""
+        if lease is None or not lease.holder:
+            return False
+        if self.seen is None or self.seen.resource_version != lease.resource_version:
+            self.seen, self.changed_at = lease, now
+        return now - self.changed_at < lease.duration + SPARE
+
+
+def await_end(
+    api: KubeClient,
+    namespace: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> str:
+    """Wait until no replica runs; return "", or after two minutes what still runs. Raises ApiFault."""
+    watch = LeaseWatch()
+    end = clock() + TIMEOUT
+    while True:
+        running = pod_names(api, namespace, own=True)
+        lease = _lease(api, namespace)
+        if not (watch.held(lease, clock()) or running):
+            return ""
+        if clock() >= end:
+            if running:
+                return f"pods of the service still run: {join_comma(running)}"
+            return f"the Lease {LEASE_NAME} is still renewed by {quote(lease.holder if lease else '')}"
+        pause(PAUSE)
+
+
+def _lease(api: KubeClient, namespace: str) -> Lease | None:
+    path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=LEASE_NAME)
+    try:
+        return read_lease(api.request("GET", path))
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    except ValueError:
+        raise ApiUnavailable(f"GET {path}: not a Lease") from None
