@@ -69,6 +69,7 @@ Code = Literal[
     "NodeNameSet",
     "DaemonSetOrStatic",
     "PolicyOff",
+    "PolicyHold",
     "PartOfGang",
 ]
 # The reason in a status, beside its phase: "" where there is no problem.
@@ -91,6 +92,7 @@ Until = Literal[
     "user",
     "readiness",
     "resume",
+    "mode",
 ]
 # The end of a wait, as text for people.
 UNTIL: Final[Mapping[Until, str]] = {
@@ -109,9 +111,10 @@ UNTIL: Final[Mapping[Until, str]] = {
     "user": "the user changes its request, or resumes it",
     "readiness": "its pods are ready",
     "resume": "the user resumes it",
+    "mode": "the admin changes the policy's mode",
 }
-# A gang that waits for one of these is held up by its own namespace, or by what its own pods require.
-_OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods"})
+# A gang that waits for one of these is held up by its own namespace or its mode, or by what its own pods require.
+_OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods", "mode"})
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
 _QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
 
@@ -163,8 +166,13 @@ class Reason:
 
     @property
     def patient(self) -> bool:
-        """True when the waiting time counts towards the policy's patience: the gang is not suspended by its user."""
-        return self.until != "resume"
+        """True when the waiting time counts: the gang is not suspended by its user, and its namespace not on hold."""
+        return self.until not in ("resume", "mode")
+
+    @property
+    def by_user(self) -> bool:
+        """True when the user has suspended the gang."""
+        return self.until == "resume"
 
     @property
     def gives_up(self) -> bool:
@@ -293,6 +301,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),
     "ScheduleTimeout": _wait("user", "The gang has waited for its schedule-timeout without a placement."),
+    "PolicyHold": _wait("mode", "The policy's mode, for all or for this namespace, is `hold`: nothing new is placed."),
     "Suspended": _wait("resume", "The user suspended the workload; it is planned when it is resumed."),
     "PolicyInvalid": _engine("The policy is refused; the last good one stays in force."),
     "ManagedByKueue": _managed_elsewhere("Kueue admits and places this workload."),

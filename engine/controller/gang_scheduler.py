@@ -26,7 +26,7 @@ from engine.gang.gang import Gang, PodGroupState, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
 from engine.scheduler.fairness import Shares, weighted_usage
-from engine.scheduler.limits import too_many_waiting, waiting_limit
+from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
@@ -251,6 +251,9 @@ class GangScheduler:
                 self._term.queue.drop(key)
                 return
             gang_state = self._term.of(key)
+            if (held := on_hold(entry.namespace, view.policy)) is not None:
+                self._report(key, gang, Miss(held), now)
+                return
             if self._limited(key, entry, gang):
                 self._wait_behind_own(key, gang, now)
                 return

@@ -15,6 +15,7 @@ from engine.controller.gang_state import REMOVE_AGAIN, Timers
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
 from engine.gang.slots import left_domain
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 from engine.resources.shape import exclusion
 from engine.scheduler.devices import reallocate_devices
 from engine.topology.topology import Topology
@@ -99,9 +100,11 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
         return Decision(NoAction(), wake=wake) if wake is not None else None
     pods = tuple(pod for pod in bound if pod.spec.node_name in lost)
     said = f"{plural(len(pods), 'pod')} on {named(lost)}: {_why(lost, down, policy)}"
-    if policy.node_loss == "restart" and can_suspend(gang.workload):
+    restarts = policy.node_loss == "restart" and can_suspend(gang.workload)
+    held = restarts and mode_of(gang.workload.namespace, policy).holds  # stopped now, it could not start again
+    if restarts and not held:
         return Decision(Unplace(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
-    if policy.node_loss == "wait":
+    if held or policy.node_loss == "wait":
         message = f"{said}; Kubernetes evicts them when their toleration ends"
         return Decision(NoAction(), Status("Incomplete", "NodeLost", message), wake=wake)
     status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")

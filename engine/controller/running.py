@@ -36,6 +36,7 @@ from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
 from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
 from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
 
 _BEGINNING: Final = " nodes are available: "
 _OF_HOSTS: Final = "node(s)"
@@ -253,7 +254,7 @@ def _recovery(
     if timers.incomplete_since is None:
         since = incomplete_since(placement.status)
         timers.incomplete_since = now - max(0.0, wall - since) if since is not None else now
-    if policy.incomplete != "restart" or not can_suspend(gang.workload):
+    if not _may_restart(gang, policy):
         return None, None
     timeout = recover_timeout(gang.request, policy)
     end = timers.incomplete_since + timeout
@@ -262,6 +263,12 @@ def _recovery(
     reason = known_code(placement.status.get("reason")) or "WaitingForMembers"
     message = f"still incomplete after {timeout:g} s; the gang is restarted"
     return Decision(Unplace(suspend=True, reason=reason, message=message)), None
+
+
+def _may_restart(gang: Gang, policy: Policy) -> bool:
+    """Return True if the policy restarts such a gang; while it is on hold, it could not start again."""
+    held = mode_of(gang.workload.namespace, policy).holds
+    return policy.incomplete == "restart" and can_suspend(gang.workload) and not held
 
 
 def _not_ready_in_time(
@@ -293,7 +300,7 @@ def _not_ready_in_time(
     if ready_before:
         since = now if first is None else first
         end = since + recover_timeout(gang.request, policy)
-        if policy.incomplete != "restart" or not can_suspend(gang.workload) or now < end:
+        if not _may_restart(gang, policy) or now < end:
             return None, end
         for pod in unready:
             timers.exclude_host(pod, pod.spec.node_name, now)
@@ -303,6 +310,8 @@ def _not_ready_in_time(
         return None, now + left
     if not can_suspend(gang.workload) or reservation(gang.workload, placement, gang.pods):
         return None, None
+    if mode_of(gang.workload.namespace, policy).holds:
+        return None, None  # stopped now, it could not start again
     timeout = start_timeout(gang.request, policy)
     return _failed_start(gang, unready, said, timeout, timers=timers, policy=policy, now=now, wall=wall), None
 

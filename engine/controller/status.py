@@ -152,6 +152,7 @@ def status_body(
         )
     reason = reason_of(status.reason)
     waits, over = _waits_for_us(status), reason is not None and reason.gives_up
+    queued = status.phase == "Waiting" and not (reason is not None and reason.by_user)
     known = {} if starts_anew(before) and not over else before
     body: dict[str, Any] = {
         "phase": status.phase,
@@ -160,8 +161,8 @@ def status_body(
         "conditions": conditions,
         "keptHosts": list(status.hosts) or None,
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
-        "requeuedAt": known.get("requeuedAt") if waits else None,
-        "requeues": known.get("requeues") if waits else None,
+        "requeuedAt": known.get("requeuedAt") if queued else None,
+        "requeues": known.get("requeues") if queued else None,
         "readyAt": _ready_at(before, status, stamp),
         "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
         "observedGeneration": generation,
@@ -200,10 +201,10 @@ def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | No
 def _forgets_starts(status: Status) -> bool:
     """Return True if failed starts count no more: the gang was ready, or its user has suspended it."""
     reason = reason_of(status.reason)
-    return status.phase in ("Running", "Finished") or (reason is not None and not reason.patient)
+    return status.phase in ("Running", "Finished") or (reason is not None and reason.by_user)
 
 
 def _waits_for_us(status: Status) -> bool:
-    """Return True unless the user suspended the gang: that time does not count for the patience."""
+    """Return True for a wait that counts for the patience; one that its user or the policy's mode causes does not."""
     reason = reason_of(status.reason)
     return status.phase == "Waiting" and (reason is None or reason.patient)

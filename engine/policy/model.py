@@ -68,7 +68,7 @@ def text_errors(problems: Iterable[str]) -> tuple[FieldError, ...]:
 
 
 Dialect = Literal["topogate", "kueue", "kai", "pod-group"]
-Mode = Literal["enforce", "observe", "off"]
+Mode = Literal["enforce", "hold", "observe", "off"]
 # Nested conditions of webhook entries grow with it.
 _MAX_MODES: Final = 32
 
@@ -385,9 +385,9 @@ class Policy(Section):
     kind: Literal["Policy"] = Field(default="Policy", description="The kind of the document.")
     mode: Mode = Field(
         default="enforce",
-        description="`enforce`: gangs are held and placed. `observe`: nothing is patched or denied; warnings at "
-        "submit time show what would happen. `off`: everything held is released. Single namespaces may have another "
-        "mode (`namespaces.modes`).",
+        description="`enforce`: gangs are held and placed. `hold`: nothing new is placed, nothing is let go; running "
+        "gangs go on. `observe`: nothing is patched or denied; warnings at submit time show what would happen. `off`: "
+        "everything held is released. Single namespaces may have another mode (`namespaces.modes`).",
     )
     topologies: tuple[TopologySpec, ...] = Field(
         default=(),

@@ -26,8 +26,13 @@ class ModeInForce:
 
     @property
     def manages(self) -> bool:
-        """True if the gangs of the namespace are held and placed."""
-        return self.mode == "enforce"
+        """True if the gangs of the namespace are held, and placed in their turn."""
+        return self.mode in ("enforce", "hold")
+
+    @property
+    def holds(self) -> bool:
+        """True if no gang of the namespace is placed now."""
+        return self.mode == "hold"
 
     @property
     def is_off(self) -> bool:

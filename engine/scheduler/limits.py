@@ -1,4 +1,4 @@
-"""Limits of a namespace that its gangs wait for: how many wait for capacity, and how many hosts have their slots."""
+"""What the policy sets for a namespace and its gangs wait for: its mode, and limits of waiting gangs and of hosts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
 from engine.policy.model import Policy
-from engine.policy.namespaces import rule_of
+from engine.policy.namespaces import mode_of, rule_of
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.separation import exclusive_hosts, kept_hosts
 from engine.topology.topology import Topology
+
+
+def on_hold(namespace: str, policy: Policy) -> Waits | None:
+    """Return the outcome of a gang that may not be placed now because of the mode; None if it may."""
+    mode = mode_of(namespace, policy)
+    return Waits("PolicyHold", f"{mode.text}; nothing new is placed until that changes") if mode.holds else None
 
 
 def waiting_limit(namespace: str, policy: Policy) -> int | None:

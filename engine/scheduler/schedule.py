@@ -25,7 +25,7 @@ from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
 from engine.scheduler.devices import allocate_devices
-from engine.scheduler.limits import too_many_waiting, within_host_limit
+from engine.scheduler.limits import on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -74,8 +74,11 @@ def schedule_gang(
 def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
     """Return the leader's outcome for a gang with this creation time, as far as the Placements show what precedes it.
 
-    The caller holds the state's lock.
+    A gang that never fits is told so while its namespace is on hold too. The caller holds the state's lock.
     """
+    if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
+        outcome = schedule_gang(view, gang, settled_before=settled_before)
+        return outcome if isinstance(outcome, Never) else held
     before = precedence_of(view, gang, created=created)
     if before.limited:
         return too_many_waiting(gang.workload.namespace, view.policy)
@@ -103,6 +106,8 @@ def schedule_extension(
     The caller holds the state's lock. The slot of a pod on a node that is gone is not kept.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
+    if extension.more and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
+        return held
     whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
     if whole and (problem := _creation_problem(view, gang)) is not None:
         return problem

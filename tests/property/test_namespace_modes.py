@@ -13,7 +13,7 @@ from engine.policy.namespaces import mode_of, modes_of
 from engine.policy.patterns import matches
 from webhook.configuration.match_conditions import in_modes
 
-MODES = ("enforce", "observe", "off")
+MODES = ("enforce", "hold", "observe", "off")
 NAMES = ("a", "b", "ab", "ba", "a-b", "abab")
 patterns = st.sampled_from(("a", "b", "ab", "a*", "*b", "a*b", "*", "*-*"))
 entries = st.lists(
@@ -43,7 +43,7 @@ def test_the_first_match_counts_in_the_service_and_in_the_webhook_conditions(
     found = mode_of(namespace, policy)
     assert found.mode == first
     assert found in modes_of(policy)
-    for asked in ("is_off", "manages"):
+    for asked in ("is_off", "manages", "holds"):
         others, *named = [getattr(one, asked) for one in modes_of(policy)]
         named_patterns = [names for names, _ in listed]
         expression = in_modes([*zip(named_patterns, named, strict=True)], others=others)

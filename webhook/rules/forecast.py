@@ -18,6 +18,7 @@ from engine.gang.request import PlacementRequest, request_path
 from engine.policy.model import Policy
 from engine.resources.shape import tolerates
 from engine.scheduler.explain import forecast
+from engine.scheduler.limits import on_hold
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from webhook.admission.budget import Budget
 from webhook.admission.reader import Reader
@@ -69,9 +70,10 @@ def forecast_warnings(
     """Return an error for a gang that can never fit, if the policy refuses those; else warnings.
 
     A required level that becomes a preferred one in time is no reason to refuse a gang that would be placed then.
-    Without remaining budget there is no forecast.
+    Without remaining budget there is no forecast, but that the namespace is on hold is told in any case.
     """
     outcome = None if budget.spent else view.forecast(workload, request, deadline)
+    outcome = on_hold(workload.namespace, policy) if outcome is None else outcome
     if outcome is None:
         return [], ()
     group = request.pod_group

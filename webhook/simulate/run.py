@@ -36,6 +36,7 @@ from engine.kinds.read import UnreadableWorkload
 from engine.policy.namespaces import mode_of
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
+from engine.scheduler.limits import on_hold
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.schedule import (
@@ -337,7 +338,7 @@ class _Run:
         gangs = [gang for key in group.members if (gang := view.gangs.get(key)) is not None]
         waiting = [gang for gang in gangs if gang.placement is None or gang.placement.assignment is None]
         if group.complete:
-            outcome = schedule_pod_group(view, waiting, group, plan=lambda gang: schedule_gang(view, gang), now=0.0)
+            outcome = schedule_pod_group(view, waiting, group, plan=self._in_group, now=0.0)
         else:
             outcome = Waits("WaitingForMembers", group.incomplete_text)
         for gang in waiting:
@@ -347,6 +348,9 @@ class _Run:
                     self._record_waiting(gang, outcome)
             elif gang.key in outcome.plans:
                 self._group_outcomes[gang.key] = outcome.plans[gang.key][1]
+
+    def _in_group(self, gang: Gang) -> Outcome:
+        return on_hold(gang.workload.namespace, self._view.policy) or schedule_gang(self._view, gang)
 
     def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
         """Record in the gang's Placement that it waits, so that later gangs queue behind it."""

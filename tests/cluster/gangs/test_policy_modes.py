@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -9,11 +10,12 @@ import pytest
 
 from engine.api import names
 from local.client import Client, ClientError
+from local.controlplane import ControlPlane
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import delete_job
-from tests.support.gangs import Namespace, require
+from tests.support.gang_steps import delete_job, occupy, pod_of_index, replaced, vacate
+from tests.support.gangs import Namespace, job_body, require
 
 pytestmark = pytest.mark.timeout(120)
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
@@ -76,6 +78,49 @@ def test_one_namespace_is_let_go_and_another_one_is_not_touched(
     gangs.waits("new")
     delete_job(beside, "waits")
     gangs.all_bound("new", 2)
+
+
+def test_hold_starts_nothing_lets_nothing_go_and_outlives_its_leader(
+    gangs: Namespace, beside: Namespace, policy: PolicyInForce, service: Service, control_plane: ControlPlane
+) -> None:
+    """A lost pod comes back and a free host stays free, though a gang of another namespace shows that it is planned."""
+    hosts = gangs.fleet.grid("1x1x3")
+    gangs.submit("runs", pods=2, annotations=require("rack"), spec={"backoffLimit": 4})
+    running = gangs.all_bound("runs", 2)
+    (free,) = set(hosts) - set(running.values())
+    other = occupy(gangs, free)
+    gangs.submit("first", pods=1, annotations=require("rack"))
+    gangs.waits("first", "InsufficientFreeGPUs")
+    policy.set(modes(gangs, "hold"))
+    gangs.waits("first", "PolicyHold")
+    body = job_body("second", pods=1, annotations=require("rack"), pod_spec={"nodeSelector": gangs.fleet.selector})
+    made = control_plane.kubectl("create", "--namespace", gangs.name, "-f", "-", input=json.dumps(body))
+    assert "Warning: topogate: would wait: the policy's mode is hold in this namespace" in made.stderr
+    gangs.waits("second", "PolicyHold")
+    leader = service.leader()
+    assert leader is not None
+    leader.kill()
+    vacate(gangs, other)
+    lost = pod_of_index(gangs, "runs", 0)["metadata"]
+    gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/{lost['name']}")
+    eventually(lambda: replaced(gangs, "runs", 0, lost["uid"]), timeout=60, message="the Job makes another pod")
+    assert gangs.all_bound("runs", 2, timeout=60) == running
+    beside.submit("train", pods=1, annotations=require("rack"))
+    assert beside.all_bound("train", 1, timeout=60) == {0: free}
+    delete_job(beside, "train")
+    beside.submit("again", pods=1, annotations=require("rack"))
+    beside.all_bound("again", 1)
+    for name in ("first", "second"):
+        gangs.waits(name, "PolicyHold")
+        assert gangs.job(name)["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+        assert gangs.pods(name) == []
+    policy.set(TEST_POLICY)
+    gangs.waits("second", "InsufficientFreeGPUs")
+    delete_job(beside, "again")
+    assert gangs.all_bound("first", 1) == {0: free}
+    gangs.waits("second")
+    delete_job(gangs, "first")
+    assert gangs.all_bound("second", 1) == {0: free}
 
 
 def test_while_the_service_is_down_nothing_waits_for_it_where_the_mode_is_off(

@@ -115,13 +115,15 @@ def test_who_holds_up_others() -> None:
         "HoldExpired",
         "PodsNotReady",
         "WaitingForMembers",
+        "PolicyHold",
     }
     own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit", "SpreadDomains"}
-    own |= {"PodConstraints"}
+    own |= {"PodConstraints", "PolicyHold"}
     assert such("unschedulable_alone") == own
     assert waits - such("shared") == own | {"SearchLimit"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
-    assert set(REASONS) - such("patient") == {"Suspended"}
+    assert set(REASONS) - such("patient") == {"Suspended", "PolicyHold"}
+    assert such("by_user") == {"Suspended"}
     assert such("gives_up") == {"ScheduleTimeout", "StartLimitExceeded"}
 
 

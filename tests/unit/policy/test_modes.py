@@ -33,6 +33,11 @@ def test_the_first_entry_counts_and_without_one_the_policys_mode(namespace: str,
     assert (found.manages, found.is_off) == (mode == "enforce", mode == "off")
 
 
+def test_hold_manages_and_places_nothing() -> None:
+    """Its gangs are held as under enforce."""
+    assert (ModeInForce("hold").manages, ModeInForce("hold").holds, ModeInForce("enforce").holds) == (True, True, False)
+
+
 def test_the_text_names_the_entry() -> None:
     """Whoever reads it knows where to change it."""
     assert ModeInForce("off").text == "the policy's mode is off"
