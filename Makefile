@@ -20,9 +20,21 @@ help: ## Tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(STAMP) ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
+setup: $(STAMP) browser ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
 	@$(BIN)/python -m local programs >/dev/null
 	@$(BIN)/python -m local controllers --build-only >/dev/null
+
+# Chromium is the system's: no package of an index brings one that fits. Without it its tests are skipped, and say so.
+.PHONY: browser
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing chromium and chromium-driver with apt-get, for the tests of topogate map" >&2; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get -qq -o Acquire::Retries=3 update && \
+		  apt-get -qq -y -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install chromium chromium-driver; } >/dev/null || \
+			echo "apt-get failed: the tests of topogate map will be skipped" >&2; \
+	else echo "no chromium and chromedriver: the tests of topogate map will be skipped; install them, on Debian the packages chromium and chromium-driver" >&2; fi
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3.11 or python3 on the PATH is." >&2; exit 1; }

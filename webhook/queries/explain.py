@@ -68,9 +68,14 @@ class _Asking:
     remarks: list[str] = field(default_factory=list)
 
 
-def explain(snapshot: Snapshot, subjects: Sequence[Subject], *, events: Events | None = None) -> output.ExplainAnswer:
-    """Return the explanation of everything that was named; without `events` its history is that of the Placement."""
-    asking = _Asking(snapshot, gang_table(snapshot), events)
+def explain(
+    snapshot: Snapshot, subjects: Sequence[Subject], *, events: Events | None = None, table: GangTable | None = None
+) -> output.ExplainAnswer:
+    """Return the explanation of everything that was named; without `events` its history is that of the Placement.
+
+    `table`: the gangs of the snapshot, where they are known already.
+    """
+    asking = _Asking(snapshot, table if table is not None else gang_table(snapshot), events)
     gangs = tuple(one for subject in subjects for one in _explained(asking, subject))
     return output.ExplainAnswer(
         taken_at=timestamp(snapshot.taken),

@@ -31,11 +31,12 @@ _ONE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The pods of one gang on one host: bound ones, and those still to come."""
+    """The pods of one gang on one host: bound ones, and those still to come. `gpus`: of all of them, in whole ones."""
 
     key: GangKey
     pods: int
     reserved: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +86,27 @@ def holders_of(view: ClusterState) -> Holders:
     reserved: defaultdict[str, Counter[GangKey]] = defaultdict(Counter)
     others: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
+    of_gang: Counter[tuple[str, GangKey]] = Counter()
     for pod in view.stores.pods.values():
         if pod.finished or not pod.spec.node_name:
             continue
         key = view.gangs.gang_of(pod)
         if key is not None and view.gangs.placed(key):
             pods[pod.spec.node_name][key] += 1
+            of_gang[pod.spec.node_name, key] += gpus_of(pod.spec.shape.requests)
         else:
             others[pod.spec.node_name] += 1
     for of, host, found in view.capacity.reservations():
         gpus[host] += found.count * gpus_of(found.requests)
         if is_gang_key(of):
             reserved[host][of] += found.count
+            of_gang[host, of] += found.count * gpus_of(found.requests)
     kept = {host: key for key, _, placement in view.gangs.keeping() for host in kept_hosts(placement.status)}
     holdings = {
-        host: [Holding(key, pods[host][key], reserved[host][key]) for key in {**pods[host], **reserved[host]}]
+        host: [
+            Holding(key, pods[host][key], reserved[host][key], of_gang[host, key])
+            for key in {**pods[host], **reserved[host]}
+        ]
         for host in {**pods, **reserved}
     }
     return Holders(holdings, others, kept, gpus)

@@ -34,6 +34,7 @@ class HostGang(_Part):
     group: str | None = Field(description="The replica group; null when the workload is one gang.")
     pods: int = Field(description="Pods that are bound there.")
     reserved: int = Field(description="Pods still to come.")
+    gpus: int = Field(description="GPUs of these pods, those to come too; of each pod in whole ones.")
 
 
 class HostAnswer(_Part):

@@ -156,5 +156,6 @@ def _holding(view: ClusterState, one: Holding, known: dict[str, output.HostGang]
             group=group_of(workload, one.key) if workload is not None else None,
             pods=0,
             reserved=0,
+            gpus=0,
         )
-    return known[one.key].model_copy(update={"pods": one.pods, "reserved": one.reserved})
+    return known[one.key].model_copy(update={"pods": one.pods, "reserved": one.reserved, "gpus": one.gpus})
