@@ -364,8 +364,14 @@ def _send(
     except ApiError as error:
         result = _result(error)
     finally:
-        metrics.writes.labels(_what(method, path), "Fault" if result is None else type(result).__name__).inc()
+        _count(_what(method, path), "Fault" if result is None else type(result).__name__)
     return result
+
+
+def _count(what: str, result: str) -> None:
+    """Count a write; the other results begin at 0 with it, as a series that begins at 1 shows no increase."""
+    for one in ("Done", "Gone", "Conflict", "Refused", "Fault"):
+        metrics.writes.labels(what, one).inc(1 if one == result else 0)
 
 
 def _what(method: str, path: str) -> str:

@@ -16,6 +16,9 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 # Kinds with a label value of their own; a client can send any other, and each would be a new series.
 KINDS: Final = frozenset({"ConfigMap", "Placement", *(entry.match.kind for entry in built_in().entries)})
 
+# Statuses of requests to the two paths that get no admission answer.
+ERRORS: Final = (400, 411, 413, 415, 500, 503)
+
 # Seconds. Dense around the targets (p99 10 ms, 200 ms of waiting for a revision) and at the webhooks' time limits.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
@@ -58,6 +61,8 @@ class Metrics:
         )
         for path in ("mutate", "validate"):
             self._over_budget.labels(path)
+            for status in ERRORS:  # a series that begins at 1 shows no increase
+                self._refused.labels(path, str(status))
         self._seconds = Histogram(
             "topogate_review_duration_seconds",
             "Time from the first byte of a request to its answer.",
