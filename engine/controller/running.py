@@ -231,8 +231,8 @@ def _waiting(
         if now >= end:
             timers.expired = True
             message = (
-                f"no pod was created within {policy.timeouts.hold:g} s; the slots are released "
-                "(quota exceeded, or pod creation failing?)"
+                f"no pod was created within {format_duration(policy.timeouts.hold)}; the slots are released "
+                f"(quota exceeded, or creation failing? see the Events of the {sanitize(workload.kind)})"
             )
             back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
             return Decision(back)
@@ -432,7 +432,7 @@ def _replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
 def _not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     """Return the status of a gang with pods that wait for the scheduler; quotes the first refusal."""
     reason: Code = "SchedulerSilent"
-    said = "has given no reason"
+    said = "has given no reason: does it run?"
     if words := pods[0].unschedulable:
         reason, said = "SchedulerRefused", f"says: {sanitize(words, MAX_REASON)}"
     message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"

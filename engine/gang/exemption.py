@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.api import names
 from engine.api.pod import PodSpec
 from engine.api.reasons import Code
+from engine.api.text import did_you_mean, join_and, quote
 from engine.api.workload import Workload
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
@@ -54,3 +57,27 @@ def kueue_has(spec: PodSpec) -> bool:
 def is_exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
     """True for our own namespace and those that the policy exempts (names or patterns)."""
     return namespace == own_namespace or matches(namespace, policy.namespaces.exempt)
+
+
+def exemption_text(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
+    """Return why a workload or a pod of this kind is left alone, and what to do; None where there is nothing to do."""
+    match reason:
+        case "OtherScheduler":
+            found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)
+            other = next((name for name in found if name not in policy.schedulers), "")
+            served = did_you_mean(other, policy.schedulers) or f"; use {join_and(policy.schedulers, 'or')}"
+            return f"schedulerName {quote(other)} is not served{served}"
+        case "NodeNameSet":
+            return "nodeName binds the pods without a scheduler; use a nodeSelector to be placed"
+        case "OtherController":
+            return f"managedBy gives this {kind} to another controller; remove it to be placed"
+        case "ManagedByKueue":
+            return f"Kueue manages this {kind} (queue-name, gate or managedBy); remove that to be placed here"
+        case "CoreGang":
+            return f"Kubernetes' gang scheduling manages this {kind}; remove its scheduling group to be placed here"
+        case "ExclusiveTopology":
+            return f"its exclusive-topology annotation places this {kind}; remove it to be placed here"
+        case "ExemptNamespace":
+            return f"the policy exempts the namespace {quote(namespace)}"
+        case _:
+            return None

@@ -226,10 +226,12 @@ def faults(
         sizes.add(number)
     if len(sizes) > 1:
         what = "minimums" if grouped else "sizes"
-        message = f"the pods of {workload.name} give different {what} ({', '.join(map(str, sorted(sizes)[:8]))})"
+        different = f"different {what} ({', '.join(map(str, sorted(sizes)[:8]))})"
+        message = f"the pods of {workload.name} give {different}; give all of them the same"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     if len(pods) > size:
-        message = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
+        there = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
+        message = f"{there}; delete {len(pods) - size:,}, or give all of them the right size"
         return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
     alike = [{(one.about, one.value) for one in said} for said in asked]
     if (peer := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
@@ -242,7 +244,7 @@ def faults(
         )
         return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
     if len(pods) < size and not grouped:
-        message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist"
+        message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist; it starts when all of them do"
         return (FieldError(field, "Invalid value", None, "WaitingForMembers", message),)
     return ()
 

@@ -114,7 +114,7 @@ def contradictions(scope: RequestScope, levels: LevelNames) -> Iterator[FieldErr
     nothing, preferred = scope.annotation_for(names.UNCONSTRAINED), scope.annotation_for(names.PREFER)
     other = scope.annotation_for(names.REQUIRE) if require else preferred
     if scope.meanings.get(names.UNCONSTRAINED) == "true" and (require or prefer) and nothing and other:
-        yield conflict(nothing, f"asks for no level, but {other.field} asks for one")
+        yield conflict(nothing, f"asks for no level, but {other.field} asks for one; remove one of them")
     if not (require and prefer and preferred) or require in (names.AUTO, prefer):
         return
     if not levels.coarser(require, prefer):
@@ -246,7 +246,7 @@ def size_errors(workload: Workload, policy: Policy) -> Iterator[FieldError]:
             kind="Invalid value",
             value=str(workload.slots),
             reason="GangLimitExceeded",
-            message=f"a gang has at most {limit:,} pods ({where})",
+            message=f"a gang has at most {limit:,} pods ({where}); use fewer, or ask the cluster's admin for more",
         )
 
 

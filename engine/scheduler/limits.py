@@ -30,10 +30,11 @@ def too_many_waiting(namespace: str, policy: Policy) -> Waits:
     """Return the outcome of a gang above its namespace's limit of waiting gangs."""
     rule = rule_of(namespace, policy)
     assert rule is not None and rule.rule.max_waiting_gangs is not None
-    gangs = plural(rule.rule.max_waiting_gangs, "gang")
+    limit = rule.rule.max_waiting_gangs
+    gangs = f"{plural(limit, 'gang')} of its namespace {'waits' if limit == 1 else 'wait'}"
     return Waits(
         "WaitingGangsLimit",
-        f"{gangs} of its namespace wait ahead of it, which is the limit ({rule.field('maxWaitingGangs')})",
+        f"{gangs} ahead of it, which is the limit ({rule.field('maxWaitingGangs')})",
     )
 
 

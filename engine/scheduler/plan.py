@@ -16,6 +16,7 @@ from engine.api.device import SCOPES, DeviceRequest
 from engine.api.names import AUTO
 from engine.api.placement import PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
+from engine.api.text import plural
 from engine.capacity.capacity import Capacity
 from engine.capacity.pod_rules import PodRules
 from engine.gang.request import PlacementRequest
@@ -168,7 +169,10 @@ def _plan_shapes(
         return Waits("LabelsMissing", topology.waits, for_hosts=True)
     missing = [level for level in _levels(request) if level not in (None, AUTO) and topology.level_index(level) is None]
     if missing:
-        why = f"no node {'carries the labels' if topology.labelled else 'is in a HyperNode'} of level {missing[0]}"
+        nodes, level = plural(len(topology.tree.hosts) + len(topology.outside), "node"), missing[0]
+        why = f"no node is in a HyperNode of level {level}"
+        if topology.labelled:
+            why = f"none of {nodes} has the label of level {level}; the cluster's admin must label them"
         return Waits("LabelsMissing", why, for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
     left_out = _left_out(topology, capacity, settled_before, {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})

@@ -123,7 +123,8 @@ def plan_pod_sets(
         return _not_placed(inputs, gang, no_fit, capacity, explain) if explain is not None else UNEXPLAINED
     missing = plural(_count(inputs), "pod")
     limit = f"its limit of {policy.planner.steps:,} steps (policy planner.steps)"
-    return Waits("SearchLimit", f"the search for room for {missing} reached {limit}")
+    again = "there may be room: it is tried again when capacity is freed"
+    return Waits("SearchLimit", f"the search for room for {missing} reached {limit}; {again}")
 
 
 def _new_pods(inputs: PlanInput, answer: GangPlan) -> dict[str, Ints64]:

@@ -98,7 +98,9 @@ def goes_first(first: Turn, gang: Gang, own: Turn | None) -> Waits:
     """Return the outcome of a gang that must not overtake another one; `own` is its own place."""
     fair = own is not None and own[0] == first[0] and first[1] < own[1]
     why = ", because its namespace uses less," if fair else ""
-    return Waits("QueuedBehind", f"{_named(first[-1], gang)} goes first{why} and does not fit yet")
+    return Waits(
+        "QueuedBehind", f"{_named(first[-1], gang)} goes first{why} and does not fit yet (policy queue.order: strict)"
+    )
 
 
 def kept_for(name: str, gang: Gang) -> Waits:

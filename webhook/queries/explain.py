@@ -21,7 +21,7 @@ from engine.api.rank import format_ranks
 from engine.api.reasons import REASONS, UNTIL, Code, Why, known_code
 from engine.api.text import join_comma, plural, quote, sanitize
 from engine.api.workload import PodSet, Workload
-from engine.gang.exemption import template_exemption
+from engine.gang.exemption import exemption_text, template_exemption
 from engine.gang.gang import (
     Gang,
     by_pod_set,
@@ -526,7 +526,9 @@ def _in_words(asking: _Asking, reason: Code, workload: Workload) -> str:
             return mode_of(workload.namespace, policy).left_alone
         case "NoTopologyRequested":
             return f"nothing asks for a topology or a gang, as the annotation {names.REQUIRE} would"
-    return REASONS[reason].description
+    pods = [one.template for one in workload.pod_sets]
+    told = exemption_text(reason, sanitize(workload.kind), workload.namespace, pods, policy)
+    return told or REASONS[reason].description
 
 
 def _unlisted(scheduler: str, policy: Policy) -> str:
@@ -564,6 +566,9 @@ def _alone(asking: _Asking, pod: Pod, workload: Workload | None) -> output.Expla
             text = _unlisted(pod.spec.scheduler_name or names.DEFAULT_SCHEDULER, view.policy)
         case "PolicyOff":
             text = mode.left_alone
+        case "DaemonSetOrStatic":
+            text = "its DaemonSet or its node decides where it runs"
         case _:
-            text = REASONS[reason].description
+            told = exemption_text(reason, "pod", pod.namespace, [pod.spec], view.policy)
+            text = told or REASONS[reason].description
     return _about(who, "ignored", reason, f"left alone: {reason}: {text}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from engine.api import names
-from engine.api.pod import Pod, PodSpec
+from engine.api.pod import Pod
 from engine.api.reasons import Code
-from engine.api.text import did_you_mean, join_and, quote
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT
+from engine.gang.exemption import exemption_text
 from engine.gang.warnings import misspelt
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
@@ -22,13 +22,13 @@ def workload_warnings(
 ) -> tuple[str, ...]:
     """Return the warnings about a workload; `reason` is the code for its exemption, None if it has none."""
     pods = [one.template for one in workload.pod_sets]
-    exemption = _exemption_text(reason, workload.kind, workload.namespace, pods, policy) if reason is not None else None
+    exemption = exemption_text(reason, workload.kind, workload.namespace, pods, policy) if reason is not None else None
     return _warnings(document, ((), *templates(workload)), exemption, policy)
 
 
 def pod_warnings(document: Mapping[str, Any], pod: Pod, reason: Code | None, policy: Policy) -> tuple[str, ...]:
     """Return the warnings about a pod."""
-    exemption = _exemption_text(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
+    exemption = exemption_text(reason, "pod", pod.namespace, [pod.spec], policy) if reason is not None else None
     return _warnings(document, ((),), exemption, policy)
 
 
@@ -48,26 +48,3 @@ def _warnings(
 
 def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
     return (key.startswith(names.PREFIX) and key not in owned for key in keys)
-
-
-def _exemption_text(reason: Code, kind: str, namespace: str, pods: Sequence[PodSpec], policy: Policy) -> str | None:
-    match reason:
-        case "OtherScheduler":
-            found = (one.scheduler_name or names.DEFAULT_SCHEDULER for one in pods)
-            other = next((name for name in found if name not in policy.schedulers), "")
-            served = did_you_mean(other, policy.schedulers) or f"; use {join_and(policy.schedulers, 'or')}"
-            return f"schedulerName {quote(other)} is not served{served}"
-        case "NodeNameSet":
-            return "nodeName binds the pods without a scheduler; use a nodeSelector to be placed"
-        case "OtherController":
-            return f"managedBy gives this {kind} to another controller; remove it to be placed"
-        case "ManagedByKueue":
-            return f"Kueue manages this {kind} (queue-name, gate or managedBy); remove that to be placed here"
-        case "CoreGang":
-            return f"Kubernetes' gang scheduling manages this {kind}; remove its scheduling group to be placed here"
-        case "ExclusiveTopology":
-            return f"its exclusive-topology annotation places this {kind}; remove it to be placed here"
-        case "ExemptNamespace":
-            return f"the policy exempts the namespace {quote(namespace)}"
-        case _:
-            return None

@@ -111,7 +111,8 @@ def test_in_strict_order_all_wait_behind_the_first_in_fair_order_and_are_told_wh
     placement = leader.placed("hog-0")
     assert placement is not None
     assert placement.status["message"] == (
-        "a gang of another namespace goes first, because its namespace uses less, and does not fit yet"
+        "a gang of another namespace goes first, because its namespace uses less, and does not fit yet "
+        "(policy queue.order: strict)"
     )
     end(leader, *pods["other"])
     assert leader.hands.of("place") == []

@@ -268,7 +268,7 @@ def test_a_pod_on_which_the_scheduler_says_nothing_moves_nobody(free: bool) -> N
     look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=0.0)
     decision = look(gang, placement(gang, {"h0": 1}), (mute,), timers=timers, now=3600.0)
     assert decision.action == NoAction()
-    message = "1 pod not bound after 30 s; the scheduler has given no reason"
+    message = "1 pod not bound after 30 s; the scheduler has given no reason: does it run?"
     assert decision.status == Status("Placed", "SchedulerSilent", message)
     assert timers.hosts_out(3600.0) == frozenset()
     spoken = replace(mute, unschedulable=REFUSAL)

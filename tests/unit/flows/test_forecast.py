@@ -168,4 +168,4 @@ def test_a_gang_of_another_namespace_is_not_named() -> None:
     leader.settle()
     outcome = forecast(leader, new(count=1, created=1_800_000_000.0 + 5001))
     assert not isinstance(outcome, Placed)
-    assert outcome.message == "a gang of another namespace goes first and does not fit yet"
+    assert outcome.message == "a gang of another namespace goes first and does not fit yet (policy queue.order: strict)"

@@ -136,7 +136,10 @@ def test_growth_does_not_go_before_those_who_wait_in_strict_order() -> None:
     assert leader.status() == ("Running", "QueuedBehind")
     placed = leader.placed()
     assert placed is not None
-    assert placed.status["message"] == "1 more pod to join: big goes first and does not fit yet"
+    assert (
+        placed.status["message"]
+        == "1 more pod to join: big goes first and does not fit yet (policy queue.order: strict)"
+    )
     leader.stores.workloads.apply("DELETED", leader.workload("big"))
     leader.settle()
     assert leader.hands.of("grow") == ["train"]

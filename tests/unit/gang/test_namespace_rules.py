@@ -160,9 +160,10 @@ def test_the_rule_bounds_the_pods_of_a_gang() -> None:
     assert read("research-a", {names.REQUIRE: "rack"}, parallelism=6, completions=6).errors == ()
     (error,) = read("research-a", {names.REQUIRE: "rack"}, parallelism=7, completions=7).errors
     assert (error.field, error.reason, error.value) == ("spec.parallelism", "GangLimitExceeded", "7")
-    assert error.message == "a gang has at most 6 pods (policy namespaces.rules[0].maxGangPods)"
+    ask = "use fewer, or ask the cluster's admin for more"
+    assert error.message == f"a gang has at most 6 pods (policy namespaces.rules[0].maxGangPods); {ask}"
     (error,) = read("free", {names.REQUIRE: "rack"}, parallelism=20_000, completions=20_000).errors
-    assert error.message == "a gang has at most 10,000 pods (policy queue.maxGangPods)"
+    assert error.message == f"a gang has at most 10,000 pods (policy queue.maxGangPods); {ask}"
 
 
 def test_a_preferred_auto_is_the_lowest_level_of_the_rule() -> None:
