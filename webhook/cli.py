@@ -20,6 +20,7 @@ from webhook.commands.gangs import gangs
 from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.map import map_command
 from webhook.commands.release import release
+from webhook.commands.support_bundle import support_bundle
 from webhook.commands.topology import topology
 from webhook.commands.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
@@ -88,7 +89,17 @@ def _submit(snapshot: Snapshot, files: Sequence[str], namespace: str) -> list[Su
     return unsubmitted(snapshot, objects_of(files), namespace=namespace)
 
 
-for _command in (topology, gangs, fits, explain_command(_submit), map_command, release, uninstall, completion):
+for _command in (
+    topology,
+    gangs,
+    fits,
+    explain_command(_submit),
+    map_command,
+    release,
+    uninstall,
+    support_bundle,
+    completion,
+):
     main.add_command(_command)
 
 

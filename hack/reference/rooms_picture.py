@@ -22,6 +22,7 @@ _WORDS: Final = {
     "webhook.queries": "answers about a snapshot",
     "webhook.checks": "topologies, installation",
     "webhook.maintenance": "release, suspend, remove",
+    "webhook.bundle": "the support bundle",
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",

@@ -1,0 +1,186 @@
+"""What a support bundle has in it, what it never has, and what it says of both."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import names
+from tests.support.fake_api import Answer, FakeApi
+from tests.unit.commands.conftest import forbid, kubeconfig, put, server  # noqa: F401 - fixtures
+from webhook.bundle.archive import write_archive
+from webhook.bundle.excerpts import REMOVED, configuration_excerpt, own_pod_excerpt, pod_excerpt, scrubbed
+from webhook.bundle.reading import BundleFile
+from webhook.cli import main
+
+SECRET = "p1ant3d-S3cr3t"
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0b3BvZ2F0ZSJ9.c2lnbmF0dXJl"
+PODS = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
+Bundle = Callable[..., Result]
+
+
+@pytest.fixture
+def bundle(kubeconfig: Path, server: FakeApi, tmp_path: Path) -> Bundle:  # noqa: F811
+    server.fault(Answer(200, {"gitVersion": "v1.36.0"}), when=lambda one: one.path == "/version", times=100)
+
+    def run(*words: str) -> Result:
+        command = ("support-bundle", "-o", str(tmp_path / "bundle.tar.gz"), *words)
+        return CliRunner(env={"KUBECONFIG": str(kubeconfig)}).invoke(main, command, prog_name="topogate")
+
+    return run
+
+
+def contents(file: Path) -> dict[str, str]:
+    with tarfile.open(file) as archive:
+        found = {}
+        for entry in archive.getmembers():
+            stream = archive.extractfile(entry)
+            assert stream is not None
+            found[entry.name.partition("/")[2]] = stream.read().decode()
+            assert entry.mode == 0o600
+        return found
+
+
+def replica(server: FakeApi) -> None:  # noqa: F811
+    """A pod of the service, with its log and its pages."""
+    labels = {"app.kubernetes.io/name": "topogate"}
+    container = {"name": "topogate", "image": "example.com/topogate:1", "env": [{"name": "A", "value": SECRET}]}
+    server.put(
+        f"{PODS}/topogate-0",
+        metadata={"name": "topogate-0", "namespace": names.NAMESPACE, "labels": labels},
+        spec={"containers": [container | {"args": [f"--x={SECRET}"]}]},
+    )
+    pages = {
+        "/log": f"GET / Authorization: Bearer {TOKEN}\nit leads",
+        "/metrics": "topogate_leader 1.0\n",
+        "/readyz": "+",
+    }
+    for path, text in pages.items():
+        server.fault(
+            Answer(200, text.encode()),
+            when=lambda one, path=path: one.path.endswith(path) and "previous" not in one.query,
+        )
+    server.fault(Answer(400, {"message": "no previous container"}), when=lambda one: "previous" in one.query)
+
+
+def hostile(server: FakeApi) -> None:  # noqa: F811
+    """Secrets wherever people put them."""
+    server.put(f"/api/v1/namespaces/{names.NAMESPACE}/secrets/topogate-ca", data={"key": SECRET})
+    server.put(f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/other", data={"key": SECRET})
+    container = {"name": "main", "image": f"example.com/{SECRET}", "env": [{"name": "TOKEN", "value": SECRET}]}
+    container |= {"command": [SECRET], "args": [SECRET]}
+    marks = {names.MANAGED: "true", "team": SECRET}
+    annotations = {"example.com/token": SECRET, "kubectl.kubernetes.io/last-applied-configuration": SECRET}
+    spec = {"containers": [container], "initContainers": [container], "volumes": [{"name": SECRET}]}
+    metadata = {"name": "leaky", "namespace": "alice", "uid": "leaky", "labels": marks, "annotations": annotations}
+    put(server, {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending", "message": SECRET}})
+    asks = {**annotations, names.REQUIRE: "rack"}
+    job = {"metadata": {**metadata, "annotations": asks}, "kind": "Job", "spec": {"template": {"spec": spec}}}
+    put(server, job)
+    server.put("/api/v1/nodes/stray", metadata={"annotations": {"a": SECRET}}, status={"images": [{"names": [SECRET]}]})
+
+
+def test_everything_is_in_it_but_secrets(bundle: Bundle, server: FakeApi, tmp_path: Path) -> None:  # noqa: F811
+    """Gangs, nodes, logs and metrics; planted secrets nowhere, and no Secret is asked for."""
+    replica(server)
+    hostile(server)
+    done = bundle()
+    found = contents(tmp_path / "bundle.tar.gz")
+    everything = "".join(found.values())
+    assert SECRET not in everything
+    assert TOKEN not in everything
+    assert SECRET.encode() not in (tmp_path / "bundle.tar.gz").read_bytes()
+    assert not [one.path for one in server.requests if "/secrets" in one.path or one.path.endswith("/other")]
+    assert {gang["name"] for gang in json.loads(found["gangs/gangs.json"])["gangs"]} >= {"train", "wide"}
+    workloads = {one["name"]: one for one in json.loads(found["gangs/workloads.json"])}
+    assert workloads["leaky"]["annotations"] == {names.REQUIRE: "rack"}
+    assert workloads["wide"]["suspended"] is True
+    assert json.loads(found["cluster/nodes.json"])[0]["status"]["allocatable"]
+    assert found["service/topogate-0/log.txt"] == f"GET / Authorization: Bearer {REMOVED}\nit leads"
+    assert found["service/topogate-0/metrics.txt"] == "topogate_leader 1.0\n"
+    (own,) = json.loads(found["service/pods.json"])
+    assert own["spec"]["containers"] == [{"name": "topogate", "image": "example.com/topogate:1"}]
+    assert "Secrets are never read" in found["README.md"]
+    assert (done.exit_code, done.exception) == (0, None) or isinstance(done.exception, SystemExit), done.output
+
+
+def test_what_cannot_be_read_is_listed(bundle: Bundle, server: FakeApi, tmp_path: Path) -> None:  # noqa: F811
+    """In the archive and on standard error; objects that do not exist are no failure."""
+    whole = bundle()
+    assert (whole.exit_code, whole.stderr) == (0, "topogate: reading configurations, logs and metrics\n")
+    assert "`policy/topogate-policy.json`: there is none" in contents(tmp_path / "bundle.tar.gz")["README.md"]
+    (tmp_path / "bundle.tar.gz").unlink()
+    forbid(server, "events", "pods")
+    done = bundle()
+    assert done.exit_code == 1
+    page = contents(tmp_path / "bundle.tar.gz")["README.md"]
+    for told in (page, done.stderr):
+        assert re.search(r"gangs/events\.json`?: 403 Forbidden: no", told)
+        assert "pods cannot be read" in told
+
+
+def test_an_existing_file_is_kept(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "bundle.tar.gz").write_text("mine")
+    done = bundle()
+    assert (done.exit_code, "exists already" in done.stderr) == (2, True)
+    assert (tmp_path / "bundle.tar.gz").read_text() == "mine"
+    with pytest.raises(FileExistsError):
+        write_archive(tmp_path / "bundle.tar.gz", [BundleFile("a", "b")], folder="f", mtime=0)
+
+
+def test_an_archive_is_its_owners_alone(tmp_path: Path) -> None:
+    """And after a failure there is none."""
+    file = tmp_path / "a.tar.gz"
+    write_archive(file, [BundleFile("a", "text"), BundleFile("empty")], folder="f", mtime=0)
+    assert (file.stat().st_mode & 0o777, contents(file)) == (0o600, {"a": "text"})
+
+
+FIELDS = ("metadata", "annotations", "labels", "spec", "containers", "env", "command", "args", "volumes", "x")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(SECRET),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_object_is_cut_to_known_fields(found: Any) -> None:
+    """Fields that nobody asked for never get in, whatever an object looks like."""
+    body = found if isinstance(found, dict) else {"spec": found}
+    for keep in (pod_excerpt, own_pod_excerpt):
+        try:
+            kept = keep(body)
+        except (TypeError, AttributeError):
+            continue  # told as not readable
+        assert SECRET not in json.dumps(kept), kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"token {TOKEN} end", f"token {REMOVED} end"),
+        ("Authorization: Bearer abcdefgh12345", f"Authorization: Bearer {REMOVED}"),
+        ("https://user:pass@host/x", f"https://{REMOVED}@host/x"),
+        ("-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----\nrest", f"{REMOVED}\nrest"),
+        ("-----BEGIN PRIVATE KEY-----\ncut off", REMOVED),
+        ("-----BEGIN CERTIFICATE-----\nabc", "-----BEGIN CERTIFICATE-----\nabc"),
+        ("rack-07 has 14 of 16 hosts", "rack-07 has 14 of 16 hosts"),
+    ],
+)
+def test_what_looks_like_a_secret_is_removed_from_text(text: str, kept: str) -> None:
+    assert scrubbed(text) == kept
+
+
+def test_a_ca_bundle_is_told_by_its_digest() -> None:
+    kept = configuration_excerpt({"webhooks": [{"name": "a", "clientConfig": {"caBundle": "QUJD"}}]})
+    (webhook,) = kept["webhooks"]
+    assert re.fullmatch(r"sha256 [0-9a-f]{64}, 4 characters", webhook["clientConfig"]["caBundle"])

@@ -1,0 +1,1 @@
+"""The support bundle: what is read of a cluster, only fields that cannot hold secrets, packed into one archive."""

@@ -1,0 +1,188 @@
+"""Reads what a bundle holds, with the caller's own rights; what cannot be read is told, and stops nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from engine.api import names
+from engine.api.text import sanitize
+from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from webhook.bundle import excerpts
+from webhook.bundle.excerpts import Json
+from webhook.snapshot.side_by_side import side_by_side
+
+AT_ONCE: Final = 8
+PAGE: Final = 500
+MOST_OBJECTS: Final = 20_000  # of one collection
+LOG_LINES: Final = 20_000
+LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
+OPS_PORT: Final = 8080
+TIMEOUT: Final = (5.0, 30.0)
+_MAX_PROBLEM: Final = 300  # characters
+_SERVICE: Final = f"app.kubernetes.io/name={names.SERVICE_NAME}"
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """A file of a bundle; `problem`: why it, or a part of it, could not be read; `absent`: there is no such object."""
+
+    name: str
+    text: str = ""
+    problem: str = ""
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a file of a bundle comes from: a path of the API server, and what is kept of the object or of each item."""
+
+    member: str
+    path: str
+    keep: Callable[[Json], Json] | None = None  # None: text as it is
+    query: Mapping[str, str] | None = None
+    may_fail: bool = False  # the log of a container that was never restarted
+    wanted: Callable[[Json], bool] = lambda _body: True
+
+
+def sources(namespace: str) -> tuple[Source, ...]:
+    """Return what is read of every cluster; `namespace` is that of the service."""
+    own = {"labelSelector": _SERVICE}
+    configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    definition = f"{names.PLACEMENTS}.{names.API_GROUP}"
+    events = object_path("events.k8s.io/v1", "events")
+    return (
+        Source("cluster/version.json", "/version", dict),
+        Source("cluster/nodes.json", object_path("v1", "nodes"), excerpts.of_shape(excerpts.NODE)),
+        *(
+            Source(
+                f"policy/{name}.json", _named("v1", "configmaps", name, namespace), excerpts.of_shape(excerpts.POLICY)
+            )
+            for name in (names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME)
+        ),
+        *(
+            Source(
+                f"admission/{resource}-{name}.json", _named(_ADMISSION, resource, name), excerpts.configuration_excerpt
+            )
+            for resource in configurations
+            for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION)
+        ),
+        *(
+            Source(
+                f"admission/{resource}-{name}.json",
+                _named(_ADMISSION, resource, name),
+                excerpts.of_shape(excerpts.ADMISSION),
+            )
+            for resource in policies
+            for name in ("topogate-placements", "topogate-devices", "topogate-unplaceable")
+        ),
+        Source(
+            "cluster/placements-definition.json",
+            _named("apiextensions.k8s.io/v1", "customresourcedefinitions", definition),
+            excerpts.of_shape(excerpts.DEFINITION),
+        ),
+        Source(
+            "gangs/placements.json",
+            object_path(names.API_VERSION, names.PLACEMENTS),
+            excerpts.of_shape(excerpts.PLACEMENT),
+        ),
+        Source(
+            "gangs/pods.json",
+            object_path("v1", "pods"),
+            excerpts.pod_excerpt,
+            query={"labelSelector": names.MANAGED},
+        ),
+        Source("gangs/events.json", events, excerpts.of_shape(excerpts.EVENT), wanted=excerpts.ours),
+        Source(
+            "service/events.json",
+            object_path("events.k8s.io/v1", "events", namespace=namespace),
+            excerpts.of_shape(excerpts.EVENT),
+        ),
+        Source(
+            "service/leases.json",
+            object_path("coordination.k8s.io/v1", "leases", namespace=namespace),
+            excerpts.of_shape(excerpts.LEASE),
+        ),
+        Source(
+            "service/deployment.json",
+            _named("apps/v1", "deployments", names.SERVICE_NAME, namespace),
+            excerpts.of_shape(excerpts.DEPLOYMENT),
+        ),
+        Source("service/pods.json", _pods(namespace), excerpts.own_pod_excerpt, query=own),
+    )
+
+
+def read_bundle(api: KubeClient, *, namespace: str) -> list[BundleFile]:
+    """Return the files of a bundle that come from the API server, also those of which nothing could be read."""
+    wanted = [*sources(namespace), *_of_replicas(api, namespace)]
+    return side_by_side(lambda one: _member(api, one), wanted, at_once=AT_ONCE)
+
+
+def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
+    """Yield logs, metrics and status of each replica: through the API server, as the caller may read them."""
+    try:
+        body = json.loads(api.request("GET", _pods(namespace), query={"labelSelector": _SERVICE}, timeout=TIMEOUT))
+    except (ApiFault, ValueError):
+        return  # told by the file of these pods
+    limits = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES), "timestamps": "true"}
+    for item in body.get("items") or ():
+        name = str(item.get("metadata", {}).get("name", ""))
+        logs = object_path("v1", "pods", namespace=namespace, name=name, subresource="log")
+        port = object_path("v1", "pods", namespace=namespace, name=f"http:{name}:{OPS_PORT}", subresource="proxy")
+        folder = f"service/{sanitize(name, 253)}"
+        yield Source(f"{folder}/log.txt", logs, query=limits)
+        yield Source(f"{folder}/log-previous.txt", logs, query={**limits, "previous": "true"}, may_fail=True)
+        yield Source(f"{folder}/metrics.txt", f"{port}/metrics")
+        yield Source(f"{folder}/readyz.txt", f"{port}/readyz")
+
+
+def _member(api: KubeClient, source: Source) -> BundleFile:
+    try:
+        if source.keep is None:
+            raw = api.request("GET", source.path, query=source.query, timeout=TIMEOUT)
+            return BundleFile(source.member, excerpts.scrubbed(raw[-LOG_BYTES:].decode("utf-8", "replace")))
+        found, problem = _objects(api, source, source.keep)
+    except ApiError as error:
+        absent = error.status == HTTPStatus.NOT_FOUND or (source.may_fail and error.status == HTTPStatus.BAD_REQUEST)
+        problem = "there is none" if absent else sanitize(str(error), _MAX_PROBLEM)
+        return BundleFile(source.member, problem=problem, absent=absent)
+    except ApiFault as fault:
+        return BundleFile(source.member, problem=sanitize(str(fault), _MAX_PROBLEM))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return BundleFile(source.member, problem=f"not readable ({type(error).__name__})")
+    return BundleFile(source.member, as_json(found), problem)
+
+
+def as_json(value: object) -> str:
+    """Return a value as JSON for people, without what looks like a secret."""
+    return excerpts.scrubbed(json.dumps(value, indent=1, ensure_ascii=False)) + "\n"
+
+
+def _objects(api: KubeClient, source: Source, keep: Callable[[Json], Json]) -> tuple[Any, str]:
+    """Return what is kept of the object at a path, or of all items of a collection; and what is missing."""
+    query = dict(source.query or {}) | {"limit": str(PAGE)}
+    items: list[Json] = []
+    while True:
+        body = json.loads(api.request("GET", source.path, query=query, timeout=TIMEOUT))
+        if "items" not in body:
+            return keep(body), ""
+        items += [keep(one) for one in body["items"] or () if source.wanted(one)]
+        following = (body.get("metadata") or {}).get("continue")
+        if not following:
+            return items, ""
+        if len(items) >= MOST_OBJECTS:
+            return items, f"only the first {len(items):,}"
+        query["continue"] = following
+
+
+def _named(api_version: str, resource: str, name: str, namespace: str | None = None) -> str:
+    return object_path(api_version, resource, namespace=namespace, name=name)
+
+
+def _pods(namespace: str) -> str:
+    return object_path("v1", "pods", namespace=namespace)
