@@ -10,17 +10,22 @@ from engine.api.reasons import Code, Phase, Why
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, Unassigned
 from engine.scheduler.outcome import Shortage
+from engine.scheduler.queue import QueuePlace
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message."""
+    """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message.
+
+    `place`: in the queue, of a gang that waits for room.
+    """
 
     phase: Phase
     reason: Why
     message: str
     hosts: tuple[str, ...] = ()
     shortage: Shortage | None = field(default=None, compare=False)
+    place: QueuePlace | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,9 @@ class Controller:
                 times.append(gang_state.pending_status[0])
         busy = self._term.busy
         times += [
-            due for due in (self._term.texts.next(busy=busy), self._term.numbers.next(busy=busy)) if due is not None
+            due
+            for queue in (self._term.texts, self._term.places, self._term.numbers)
+            if (due := queue.next(busy=busy)) is not None
         ]
         if (len(self._term.queue) or len(self._term.extensions)) and self._view.policy.nodes.settle:
             with self._view.lock:

@@ -306,13 +306,13 @@ class ActionExecutor:
         self, gang: Gang, placement: Placement, status: Status, placed: Placed | None, *, since: str | None = None
     ) -> dict[str, Any]:
         """Return the `status` to merge into the Placement of a gang."""
-        topology = self._view.topologies.get(placement.topology)
+        summary = summary_of(replace(gang, placement=placement), self._view.topologies.get(placement.topology))
         return status_body(
             {"waitingSince": since} | dict(placement.status),
             status,
             placed=placed,
             now=self._wall(),
-            details=details_body(summary_of(replace(gang, placement=placement), topology), status.shortage),
+            details=details_body(summary, status.shortage, status.place),
             generation=placement.generation,
         )
 

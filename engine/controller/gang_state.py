@@ -13,6 +13,7 @@ from engine.api.pod import Pod
 from engine.controller.actions import Status
 from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Placed
+from engine.scheduler.queue import QueuePlace
 
 # Back-off of a host that the scheduler refused, per gang: doubles from the first value to the second (seconds).
 EXCLUDE_FIRST = 60.0
@@ -196,6 +197,9 @@ class GangState:
     last_plan: Placed | None = None
     reported: Status | None = None
     reported_at: float = float("-inf")
+    current: Status | None = None  # of the last reconcile or plan, reported or not
+    place: QueuePlace | None = None  # in the queue, as written last
+    place_known: bool = False
     details: tuple[int, dict[str, Any]] | None = None  # numbers written last, and the generation that they were for
     planned_on: tuple[int, int] | None = None  # version of the capacity that its last plan has seen
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
@@ -225,3 +229,4 @@ class GangState:
         self.failures += 1
         self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
         self.reported = self.details = None
+        self.place_known = False

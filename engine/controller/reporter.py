@@ -8,23 +8,25 @@ current one is corrected at once.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from engine import metrics
 from engine.api import names
-from engine.api.reasons import Code
+from engine.api.reasons import Code, reason_of
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Status
 from engine.controller.executor import REPORTED_PODS, ActionExecutor
 from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
-from engine.controller.status import details_body, differs, has_details, settle, status_of
+from engine.controller.status import details_body, differs, has_details, settle, status_of, written_place
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
 from engine.gang.summary import summary_of
+from engine.scheduler.queue import QueuePlace
 
 # Minimum time between writes of the text of one gang's status (seconds).
 TEXT_EVERY: Final = 10.0
@@ -39,10 +41,15 @@ class StatusReporter:
         self._view = view
         self._executor = executor
         self._term = term
+        self._moved_at = float("-inf")
+        self._places: dict[GangKey, QueuePlace | None] = {}
 
     def report(self, key: GangKey, gang: Gang, status: Status, now: float) -> None:
         """Take the status of a gang; a status that its Placement already has is not written."""
         gang_state = self._term.of(key)
+        gang_state.current = status
+        if not gang_state.place_known and gang.placement is not None:
+            gang_state.place, gang_state.place_known = written_place(gang.placement.status), True
         if self._is_news(gang_state, gang, status):
             self._term.texts.drop(key)
             pause = settle(status) + self._term.bursts.delay(status.phase, now)
@@ -92,7 +99,8 @@ class StatusReporter:
         news = self._is_news(gang_state, gang, status)
         self._term.texts.drop(key)
         gang_state.reported, gang_state.reported_at, gang_state.pending_status = status, now, None
-        gang_state.details = None
+        gang_state.current, gang_state.details = status, None
+        gang_state.place, gang_state.place_known = None, True
         return news
 
     def flush_due(self, now: float) -> None:
@@ -107,8 +115,38 @@ class StatusReporter:
             self._term.guarded(key, now, partial(self._write_status, key, status, now))
         for key, status in self._term.texts.take(now, busy=self._term.busy):
             self._term.guarded(key, now, partial(self._write_status, key, status, now))
+        if now >= self._moved_at + TEXT_EVERY:
+            self._moved_at = now
+            self._find_moved(now)
+        for key, _ in self._term.places.take(now, busy=self._term.busy):
+            gang_state = self._term.of(key)
+            if gang_state.current is not None and gang_state.pending_status is None:
+                self._term.guarded(key, now, partial(self._write_status, key, gang_state.current, now, moved=True))
 
-    def _write_status(self, key: GangKey, status: Status, now: float) -> None:
+    def _find_moved(self, now: float) -> None:
+        """Have the status written of gangs whose place in the queue has changed by much."""
+        self._places = self._term.queue.places(self._queues)
+        for key, place in self._places.items():
+            gang_state = self._term.of(key)
+            if gang_state.place_known and _moved(gang_state.place, place):
+                self._term.places.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
+
+    def _queues(self, key: GangKey) -> bool:
+        """Return True if a gang waits for room, so that it has a place in the queue."""
+        current = self._term.of(key).current
+        reason = reason_of(current.reason) if current is not None else None
+        return reason is None or reason.queued
+
+    def _place(self, key: GangKey, status: Status) -> QueuePlace | None:
+        """Return the place of a gang in the queue; all places are found again if it is new there."""
+        if status.phase != "Waiting" or key not in self._term.queue or not self._queues(key):
+            return None
+        if self._places.get(key) is None:
+            self._places = self._term.queue.places(self._queues)
+        return self._places[key]
+
+    def _write_status(self, key: GangKey, status: Status, now: float, *, moved: bool = False) -> None:
+        """Write a status unless its Placement has it; with `moved` also for another place in the queue alone."""
         gang_state = self._term.gang_state[key]
         with self._view.lock:
             gang = self._view.gangs.get(key)
@@ -117,11 +155,15 @@ class StatusReporter:
         known = gang_state.reported or status_of(gang)
         event = known is None or differs(known, status)
         gang_state.reported, gang_state.reported_at = status, now
-        if self._is_written(gang_state, gang, status) and self._request_written(gang):
+        place = self._place(key, status)
+        moved = moved and _moved(gang_state.place, place)
+        if not moved and self._is_written(gang_state, gang, status) and self._request_written(gang):
             return
         gang_state.details = self._details(gang, status)
-        placed, since = gang_state.last_plan, gang_state.waiting_since
-        self._term.send(key, lambda: self._executor.report(gang, status, placed, event=event, since=since))
+        gang_state.place, gang_state.place_known = place, True
+        self._term.places.drop(key)
+        told, placed, since = replace(status, place=place), gang_state.last_plan, gang_state.waiting_since
+        self._term.send(key, lambda: self._executor.report(gang, told, placed, event=event, since=since))
 
     def _is_news(self, gang_state: GangState, gang: Gang, status: Status) -> bool:
         if gang.placement is None and gang.request.asked is not None:
@@ -137,7 +179,11 @@ class StatusReporter:
         if gang.placement is None or status_of(gang) != status or not gang.placement.labelled:
             return False
         details = self._details(gang, status)
-        return details == gang_state.details or has_details(gang.placement, details[1])
+        if details == gang_state.details:
+            return True
+        # the place in the queue has a pace of its own
+        at_place = self._details(gang, replace(status, place=written_place(gang.placement.status)))
+        return has_details(gang.placement, at_place[1])
 
     def _details(self, gang: Gang, status: Status) -> tuple[int, dict[str, Any]]:
         """Return the generation of a gang's Placement, and the numbers of its status."""
@@ -145,10 +191,15 @@ class StatusReporter:
         if placement is None:
             return 0, {}
         topology = self._view.topologies.get(placement.topology)
-        return placement.generation, details_body(summary_of(gang, topology), status.shortage)
+        return placement.generation, details_body(summary_of(gang, topology), status.shortage, status.place)
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))
+
+
+def _moved(before: QueuePlace | None, now: QueuePlace | None) -> bool:
+    """Return True if another place in the queue is worth a write."""
+    return before != now if before is None or now is None else not before.is_near(now)
 
 
 class QueueMetrics:

@@ -21,6 +21,7 @@ from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
 from engine.gang.summary import GangSummary
 from engine.scheduler.outcome import Placed, Shortage
+from engine.scheduler.queue import QueuePlace
 
 # This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
 # comes at some twelve a second on two processors, is one from its second second on.
@@ -75,18 +76,29 @@ def differs(known: Status, status: Status) -> bool:
     return reason is not None and reason.text_is_news and known.message != status.message
 
 
-def details_body(summary: GangSummary, shortage: Shortage | None = None) -> dict[str, Any]:
+def details_body(
+    summary: GangSummary, shortage: Shortage | None = None, place: QueuePlace | None = None
+) -> dict[str, Any]:
     """Return the numbers to merge into a Placement's status; None removes one of an earlier write."""
     return {
         **_shortage_body(shortage),
+        "queuePosition": None if place is None else place.position,
+        "queueLength": None if place is None else place.length,
         "pods": {"bound": summary.bound, "wanted": summary.wanted},
         "gpus": summary.gpus,
         "columns": {
             "pods": f"{summary.bound:,}/{summary.wanted:,}",
             "place": summary.place or None,
+            "queue": None if place is None else f"{place.position:,} of {place.length:,}",
             "level": summary.level or None,
         },
     }
+
+
+def written_place(status: Mapping[str, Any]) -> QueuePlace | None:
+    """Return the place in the queue that a Placement's status has."""
+    position, length = status.get("queuePosition"), status.get("queueLength")
+    return QueuePlace(position, length) if isinstance(position, int) and isinstance(length, int) else None
 
 
 def _shortage_body(short: Shortage | None) -> dict[str, Any]:

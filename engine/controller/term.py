@@ -107,6 +107,8 @@ WRITERS: Final = 16
 TEXTS: Final = (10, 1.0)
 # Plans that are made only for their numbers, as it is clear that the gang does not fit.
 PLANS_FOR_TEXTS: Final = (4, 1.0)
+# Writes for nothing but another place in the queue, at most four a second: when a gang leaves, all behind it move up.
+PLACES: Final = (4, 1.0)
 
 
 class LeaderTerm:
@@ -130,6 +132,7 @@ class LeaderTerm:
         self.bursts = BurstDetector()
         self.report_limiter = RateLimiter()
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
+        self.places: DeferredQueue[None] = DeferredQueue(batch=PLACES[0], every=PLACES[1])
         self.numbers: DeferredQueue[None] = DeferredQueue(batch=PLANS_FOR_TEXTS[0], every=PLANS_FOR_TEXTS[1])
 
     def of(self, key: GangKey) -> GangState:
@@ -149,6 +152,7 @@ class LeaderTerm:
         self.queue.drop(key)
         self.extensions.drop(key)
         self.texts.drop(key)
+        self.places.drop(key)
         self.numbers.drop(key)
 
     def count(self, key: GangKey, counts: bool) -> None:

@@ -22,6 +22,7 @@ from engine.controller.actions import Status
 from engine.controller.status import details_body, status_body
 from engine.gang.summary import GangSummary
 from engine.scheduler.outcome import BestDomain, Placed, Proposal, Shortage
+from engine.scheduler.queue import QueuePlace
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
@@ -330,7 +331,7 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
         summary = GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else "")
-        details = details_body(summary, SHORT if known is None else None)
+        details = details_body(summary, *((SHORT, QueuePlace(2, 7)) if known is None else ()))
         body = status_body({}, status, placed=known, now=1_790_000_000.0, details=details, generation=1)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
         assert stored == merged({}, body)
@@ -338,8 +339,8 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     said = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", f"jsonpath={best}").stdout
     assert said == "14 of 16 in block-0/rack-12"
     header, row = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE).stdout.splitlines()
-    assert " ".join(header.split()) == "NAME WORKLOAD PHASE PODS GPUS PLACE REASON WAITING AGE MESSAGE"
-    assert row.split()[:6] == ["shown", "train-7", "Waiting", "1/4", "32", "Fragmented"]
+    assert " ".join(header.split()) == "NAME WORKLOAD PHASE PODS GPUS PLACE QUEUE REASON WAITING AGE MESSAGE"
+    assert row.split()[:9] == ["shown", "train-7", "Waiting", "1/4", "32", "2", "of", "7", "Fragmented"]
     assert row.endswith("best is rack-12 with 14")
     wide = plane.kubectl("get", "tgp", "shown", "-n", NAMESPACE, "-o", "wide").stdout
     assert wide.splitlines()[0].split()[-5:] == ["PRIORITY", "LEVEL", "TOPOLOGY", "REVISION", "KIND"]

@@ -18,7 +18,10 @@ def test_a_waiting_placement_follows_edits_and_numbers_and_survives_its_deletion
     hosts = gangs.fleet.grid("1x1x2")
     others = [occupy(gangs, host) for host in hosts]
     gangs.submit("train", pods=2, annotations=require("rack"))
-    gangs.waits("train", "InsufficientFreeGPUs")
+    waits = gangs.waits("train", "InsufficientFreeGPUs")["status"]
+    assert 1 <= waits["queuePosition"] <= waits["queueLength"]
+    assert waits["columns"]["queue"] == f"{waits['queuePosition']} of {waits['queueLength']}"
+    assert (waits["needed"], waits["have"], "best" in waits) == (2, 0, True)
     gangs.client.patch(f"{gangs.jobs_path}/train", {"metadata": {"annotations": require("block")}})
 
     def edited() -> bool:

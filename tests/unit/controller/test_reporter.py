@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,7 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.controller.reporter import PODS_AT_A_TIME, TEXT_EVERY
-from engine.controller.term import TEXTS
+from engine.controller.term import PLACES, TEXTS
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod
 from tests.support.families import plain
@@ -205,7 +206,8 @@ def test_a_new_leader_writes_nothing_of_what_is_right() -> None:
 
 # -- the numbers -----------------------------------------------------------------------------------------------------
 
-NUMBERS = ("pods", "gpus", "columns", "observedGeneration", "needed", "have", "best", "proposal")
+PLACE = ("queuePosition", "queueLength")
+NUMBERS = ("pods", "gpus", "columns", "observedGeneration", "needed", "have", "best", "proposal", *PLACE)
 
 
 def numbers(leader: Leader, name: str = "train") -> dict[str, object]:
@@ -221,7 +223,7 @@ def test_a_waiting_gang_has_its_pods_and_gpus_in_the_status() -> None:
     assert numbers(leader) == {
         "pods": {"bound": 0, "wanted": 4},
         "gpus": 32,
-        "columns": {"pods": "0/4", "level": "rack"},
+        "columns": {"pods": "0/4", "queue": "1 of 1", "level": "rack"},
         "observedGeneration": 1,
     }
 
@@ -324,6 +326,79 @@ def test_in_strict_order_only_the_first_is_planned_for_its_numbers() -> None:
     assert "best is b0-r0 with 1" in message(leader, "first")
     assert set(leader.hands.planned) == {"first"}
     assert leader.status("second") == ("Waiting", "QueuedBehind")
+
+
+def place_of(leader: Leader, name: str) -> tuple[object, ...]:
+    placed = leader.placed(name)
+    assert placed is not None
+    columns = placed.status["columns"]
+    return (*(placed.status.get(key) for key in PLACE), columns.get("queue"))
+
+
+def test_waiting_gangs_have_their_place_in_the_queue() -> None:
+    """By priority, then age; when the first leaves the others move up, without an Event."""
+    leader, others = waiting()
+    leader.has(*(job(name, count=4, held=True, created=float(age)) for age, name in enumerate(("one", "two", "three"))))
+    leader.settle()
+    leader.later(TEXT_EVERY)
+    assert [place_of(leader, name) for name in ("one", "two", "three")] == [
+        (1, 3, "1 of 3"),
+        (2, 3, "2 of 3"),
+        (3, 3, "3 of 3"),
+    ]
+    told = len(leader.hands.told)
+    gone(leader, *others)
+    leader.settle()
+    leader.later(TEXT_EVERY)
+    leader.later(TEXT_EVERY)
+    assert place_of(leader, "one") == (None, None, None)
+    assert [place_of(leader, name) for name in ("two", "three")] == [(1, 2, "1 of 2"), (2, 2, "2 of 2")]
+    assert [status.phase for _, status in leader.hands.told[told:]] == ["Placed"]
+
+
+def test_a_gang_that_does_not_wait_for_room_has_no_place() -> None:
+    """It never fits, or its user suspended it: nobody waits for it."""
+    leader, _ = waiting()
+    leader.has(job("train", count=4, held=True, created=2.0), job("never", count=40, held=True, created=1.0))
+    leader.settle()
+    leader.later(TEXT_EVERY)
+    assert leader.status("never") == ("Waiting", "GangTooLarge")
+    assert place_of(leader, "never") == (None, None, None)
+    assert place_of(leader, "train") == (1, 1, "1 of 1")
+    edited(leader, annotations={names.REQUIRE: "rack"})
+    leader.later(TEXT_EVERY)
+    assert leader.status() == ("Waiting", "Suspended")
+    assert place_of(leader, "train") == (None, None, None)
+
+
+def test_a_long_queue_that_moves_up_causes_few_writes() -> None:
+    """All 400 move up when the first leaves: those whose place has changed by much are written, four a second."""
+    leader, _ = waiting()
+    gangs = [f"train-{number:03}" for number in range(400)]
+    leader.has(*(job(name, held=True, created=float(age)) for age, name in enumerate(gangs)))
+    for _ in range(60):
+        leader.later(1)
+    before = len(leader.hands.of("reword"))
+    assert [place_of(leader, name)[0] for name in (gangs[0], gangs[5], gangs[399])] == [1, 6, 400]
+    leader.stores.workloads.apply("DELETED", leader.workload(gangs[0]))
+    batch, every = PLACES
+    counts = []
+    for _ in range(30):
+        leader.later(every)
+        counts.append(len(leader.hands.of("reword")))
+    assert max(after - known for known, after in pairwise([before, *counts])) <= batch
+    assert 10 <= counts[-1] - before <= 12
+    assert [place_of(leader, name)[0] for name in gangs[1:11]] == list(range(1, 11))
+    assert place_of(leader, gangs[399])[0] == 400
+    for name in gangs[1:60]:
+        leader.stores.workloads.apply("DELETED", leader.workload(name))
+    for _ in range(120):
+        leader.later(every)
+    for right, name in enumerate(gangs[60:], start=1):
+        written = place_of(leader, name)[0]
+        assert isinstance(written, int)
+        assert abs(written - right) * 10 <= max(written, right)
+    assert len(leader.hands.told) == len(gangs)
 
 
 def without_numbers(placement: Placement) -> Placement:

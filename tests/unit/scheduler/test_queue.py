@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from engine.api.placement import PodSetRequest
+from engine.gang.key import workload_key
 from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Waits
-from engine.scheduler.queue import GangQueue, Miss, PlanKey, QueueEntry, plan_key
+from engine.scheduler.queue import GangQueue, Miss, PlanKey, QueueEntry, QueuePlace, plan_key
 from tests.support.cluster_records import shape
 
 
@@ -138,3 +143,44 @@ def test_as_many_pods_of_a_larger_gang_are_as_hopeless() -> None:
     assert queue.known_miss(PlanKey(("about",), 4, 9)) is miss
     assert queue.known_miss(PlanKey(("about",), 5, 9)) is miss
     assert queue.known_miss(PlanKey(("about",), 3, 9)) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-2, 2), st.integers(0, 3), st.sampled_from(["a", "b"]), st.booleans()),
+        max_size=30,
+    )
+)
+def test_a_place_counts_those_that_wait_for_the_same_topology(gangs: list[tuple[int, int, str, bool]]) -> None:
+    """By priority, age and name; gangs that do not wait for room are left out."""
+    queue, counted = GangQueue(), set()
+    entries = {}
+    for number, (priority, created, topology, queues) in enumerate(gangs):
+        key = workload_key(f"u{number}")
+        entries[key] = QueueEntry(priority, float(created), f"n/g{number:02}", topology=topology)
+        queue.add(key, entries[key])
+        counted |= {key} if queues else set()
+    found = queue.places(counted.__contains__)
+    assert found.keys() == entries.keys()
+    for key, entry in entries.items():
+        line = [entries[other] for other in counted if entries[other].topology == entry.topology]
+        mine = (-entry.priority, entry.created, entry.name)
+        ahead = [one for one in line if (-one.priority, one.created, one.name) < mine]
+        assert found[key] == (QueuePlace(len(ahead) + 1, len(line)) if key in counted else None)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "near"),
+    [
+        ((3, 20), (3, 20), True),
+        ((3, 20), (2, 20), False),
+        ((3, 20), (3, 19), False),
+        ((100, 1000), (91, 950), True),
+        ((100, 1000), (89, 1000), False),
+        ((100, 1000), (100, 800), False),
+        ((11, 1000), (10, 1000), False),
+    ],
+)
+def test_far_behind_a_tenth_is_no_news(before: tuple[int, int], now: tuple[int, int], near: bool) -> None:
+    """Near the front every place is."""
+    assert QueuePlace(*before).is_near(QueuePlace(*now)) == near
