@@ -112,12 +112,15 @@ def test_the_pointer_tells_about_a_host(page: Browser) -> None:
 def test_everything_is_reached_by_keys(page: Browser) -> None:
     page.run("document.getElementById('overlay').focus()")
     page.press(Keys.ARROW_RIGHT)
-    assert page.of("status", "textContent").startswith(
-        "b0, b0-r0, b0-r0-h0; 0 of 8 GPUs free; 1 alice/job/train: 1 pod"
-    )
-    page.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    assert page.of("status", "textContent").startswith("b0, b0-r0, b0-r0-h3; 8 of 8 GPUs free")
-    page.press(Keys.ARROW_LEFT, Keys.ENTER)
+    first = page.of("status", "textContent")
+    assert first.startswith("b0, b0-r0, b0-r0-h0; 0 of 8 GPUs free; 1 alice/job/train: 1 pod")
+    for there, back in ((Keys.ARROW_RIGHT, Keys.ARROW_LEFT), (Keys.ARROW_DOWN, Keys.ARROW_UP)):
+        page.press(there)
+        assert re.match("b[01], b[01]-r[01], b[01]-r[01]-h[0-3]; ", page.of("status", "textContent"))
+        assert page.of("status", "textContent") != first
+        page.press(back)
+        assert page.of("status", "textContent") == first
+    page.press(Keys.ENTER)
     assert "alice/job/train" in page.text("details")
     page.press(Keys.ESCAPE)
     assert not page.find("#details").is_displayed()

@@ -122,7 +122,7 @@ export class MapCanvas {
   #paintBox(box, theme, scene) {
     const ink = this.#base;
     const { left, top, width, height } = this.#onPage(box);
-    const near = scene.near !== null && JSON.stringify(scene.near) === JSON.stringify(box.path);
+    const near = scene.near?.length === box.path.length && scene.near.every((name, at) => name === box.path[at]);
     ink.beginPath();
     ink.roundRect(left, top, width, height, Math.min(8, 6 * this.#camera.scale));
     ink.fillStyle = box.lowest ? theme.box : theme.inner;
@@ -134,8 +134,8 @@ export class MapCanvas {
     if (size < 7) return;
     ink.font = `${box.lowest ? 500 : 650} ${size}px ${FONT}`;
     ink.fillStyle = near ? theme.accent : box.lowest ? theme.quiet : theme.text;
-    const inset = 9 * this.#camera.scale;
-    this.#text(box.path.at(-1), left + inset, top + (box.title * 0.5 + 4.5) * this.#camera.scale, width - 2 * inset, { middle: true });
+    const inset = Math.max(4, 9 * this.#camera.scale);
+    this.#text(box.path.at(-1), left + inset, top + (box.title * 0.5 + 4) * this.#camera.scale, width - 2 * inset, { middle: true });
   }
 
   // Writes a text that is cut where it would not fit.
@@ -162,14 +162,11 @@ export class MapCanvas {
   #stripes(host, { left, top, width, height }, theme, scene) {
     const ink = this.#base;
     const total = host.parts.reduce((sum, part) => sum + part.count, 0);
-    ink.fillStyle = theme.freeLine;
-    ink.fillRect(left, top, width, height);
-    const line = width > 8 ? 1 : 0;
-    let x = left + line;
+    let x = left;
     for (const part of host.parts) {
-      const wide = ((width - 2 * line) * part.count) / total;
-      ink.fillStyle = this.#fill(part, theme, scene);
-      ink.fillRect(x, top + line, wide, height - 2 * line);
+      const wide = (width * part.count) / total;
+      ink.fillStyle = theme.small[part.state] ?? this.#fill(part, theme, scene);
+      ink.fillRect(x, top, wide, height);
       x += wide;
     }
   }
@@ -206,7 +203,7 @@ export class MapCanvas {
         ink.fillRect(x, y, wide - gap, high - gap);
         if (part.state !== "gang" && part.state !== "other") ink.strokeRect(x + 0.5, y + 0.5, wide - gap - 1, high - gap - 1);
       }
-      if (part.gang !== null && number > first) this.#number(scene.looks.number(part.gang), left + pad + (first % columns) * wide, top + title + pad + Math.floor(first / columns) * high, wide - gap, high - gap, theme);
+      if (part.gang !== null && number > first) this.#number(scene.looks.number(part.gang), left + pad + (first % columns) * wide, top + title + pad + Math.floor(first / columns) * high, Math.min(part.count, columns - (first % columns)) * wide - gap, high - gap, theme);
     }
   }
 

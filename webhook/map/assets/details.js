@@ -16,7 +16,7 @@ export function detailsOf(view, id) {
     ["Level", [gang.level && `requires ${gang.level}`, gang.prefer && `prefers ${gang.prefer}`].filter(Boolean).join(", ")],
     ["Queue", gang.position === null ? "" : `${gang.position} of ${gang.queued}`],
     ["Waiting", gang.waitingSeconds === null ? "" : span(gang.waitingSeconds)],
-    ["Start", gang.start === null ? "" : gang.start.by === null ? "unknown" : `by ${moment(gang.start.by)}`],
+    ["Start", gang.start === null || gang.fitsNow ? "" : gang.start.by === null ? "unknown" : `by ${moment(gang.start.by)}`],
     ["Kept for it", gang.keptHosts.length ? gang.keptHosts.join(", ") : ""],
     ["Priority", gang.priority || ""],
   ]));

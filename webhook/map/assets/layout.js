@@ -4,6 +4,8 @@ const CELL = { width: 56, height: 36, gap: 5 };
 const PAD = 8;
 const TITLES = 13;
 
+const SHAPES = [0.7, 1, 1.4, 2, 2.8]; // width to height of inner boxes: the one with which the whole is seen largest
+
 // Returns {width, height, boxes, cells} in units of the map; cells in the order of the hosts.
 export function layOut(hosts, aspect) {
   const root = { path: [], children: new Map(), hosts: [] };
@@ -15,19 +17,30 @@ export function layOut(hosts, aspect) {
     }
     box.hosts.push(host);
   }
-  const sized = measure(root, aspect);
+  let sized = null;
+  for (const shape of SHAPES) {
+    const tried = measure(root, aspect, shape);
+    if (!sized || windowHeight(tried, aspect) < windowHeight(sized, aspect)) sized = tried;
+  }
   const boxes = [];
   const cells = new Array(hosts.length);
   put(sized, 0, 0, boxes, cells);
   return { width: sized.width, height: sized.height, boxes, cells };
 }
 
-function measure(box, aspect) {
-  const inner = [...box.children.values()].map((child) => measure(child, 1.25));
+// The height of a window of that aspect into which all of it goes.
+function windowHeight(sized, aspect) {
+  return Math.max(sized.height, sized.width / aspect);
+}
+
+function measure(box, aspect, shape) {
+  const inner = [...box.children.values()].map((child) => measure(child, shape, shape));
   const items = [...inner, ...box.hosts.map((host) => ({ host, width: CELL.width, height: CELL.height }))];
-  const gap = inner.length ? PAD : CELL.gap;
+  const tallest = inner.reduce((most, one) => Math.max(most, one.height), 0);
+  const gap = inner.length ? Math.max(PAD, tallest / 30) : CELL.gap;
   const grid = bestGrid(items, gap, aspect);
-  const title = box.path.length ? TITLES * (inner.length ? 1.4 : 1) : 0;
+  // Titles of large boxes grow with them, so that they can be read from where the whole box is seen.
+  const title = box.path.length ? Math.max(TITLES * (inner.length ? 1.4 : 1), grid.height / 18) : 0;
   return { box, items, grid, gap, title, width: grid.width + 2 * PAD, height: grid.height + 2 * PAD + title };
 }
 

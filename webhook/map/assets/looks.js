@@ -9,10 +9,10 @@ const LOOKS = COLOURS.length * PATTERNS.length;
 const THEMES = {
   light: { page: "#eef1f5", box: "#ffffff", inner: "#f6f8fb", line: "#c3ccd8", text: "#17202c", quiet: "#515c6b",
     free: "#ffffff", freeLine: "#8fa0b5", other: "#8d98a6", out: "#d9dee5", outLine: "#a33a1a", kept: "#fff3c4", keptLine: "#8a6d00",
-    accent: "#0b5cad", bad: "#b42318", good: "#0f7a43", ink: "#ffffff", stripe: "#ffffff" },
+    accent: "#0b5cad", bad: "#b42318", good: "#0f7a43", ink: "#ffffff", stripe: "#ffffff", small: { free: "#dbe2eb", out: "#d99b88" } },
   dark: { page: "#0b1018", box: "#141c28", inner: "#101722", line: "#303c50", text: "#e6ecf5", quiet: "#a3b0c2",
     free: "#0e1520", freeLine: "#51617a", other: "#626e80", out: "#232b38", outLine: "#ff8a5c", kept: "#3a3210", keptLine: "#e6c84a",
-    accent: "#7cb8ff", bad: "#ff7b6b", good: "#6fdc9d", ink: "#ffffff", stripe: "#0b1018" },
+    accent: "#7cb8ff", bad: "#ff7b6b", good: "#6fdc9d", ink: "#ffffff", stripe: "#0b1018", small: { free: "#222d3d", out: "#a3573c" } },
 };
 
 export function themeNow() {

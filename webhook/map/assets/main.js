@@ -97,19 +97,21 @@ class Page {
     const marked = new Map();
     for (const name of this.view.gangs.get(this.selected)?.keptHosts ?? []) marked.set(name, "chosen");
     for (const one of told?.inTheWay ?? []) for (const name of one.hosts) marked.set(name, "way");
-    if (told?.near) {
+    const near = told?.near ?? null;
+    if (near) {
       for (const host of this.topology.hosts) {
-        const inside = told.near.every((name, at) => host.domain[at] === name);
+        const inside = near.every((name, at) => host.domain[at] === name);
         if (inside && host.slots > 0 && !marked.has(host.name)) marked.set(host.name, "room");
       }
     }
     for (const host of this.found?.hosts ?? []) marked.set(host, "chosen");
     const bright = (host) => {
+      if (this.selected !== null && !this.view.hostsOf.has(this.selected) && !marked.size) return true;
       if (this.selected !== null) return host.gangs.has(this.selected) || marked.has(host.name);
       if (this.found === null) return true;
       return this.found.hosts.has(host.name) || [...host.gangs.keys()].some((id) => this.found.gangs.has(id));
     };
-    return { looks: this.looks, shown: (host) => (bright(host) ? 1 : 0.22), marked, near: told?.near ?? null };
+    return { looks: this.looks, shown: (host) => (bright(host) ? 1 : 0.22), marked, near };
   }
 
   #paint() {
