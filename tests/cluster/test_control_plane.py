@@ -1,4 +1,7 @@
-"""The local control plane behaves like a cluster, and leaves nothing behind."""
+"""The local control plane behaves like a cluster, and leaves nothing behind.
+
+The commands of docs/contributor/local-control-plane.md, among others.
+"""
 
 from __future__ import annotations
 

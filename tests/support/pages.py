@@ -10,7 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 
-_FENCE = re.compile(r"^( *)```([a-z]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"(?:^ *<!-- ([^\n]*) -->\n)?^( *)```([a-z]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -18,10 +18,14 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: the language after the fence, and its text without the indent of the fence."""
+    """A fenced block: the language after the fence, its text without the indent of the fence, and its mark.
+
+    The mark is the comment on the line above the fence: how a test runs the block (docs/contributor/testing.md).
+    """
 
     language: str
     text: str
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,15 @@ class Page:
     def blocks(self) -> list[Block]:
         """The fenced blocks in order."""
         return [
-            Block(language, "\n".join(line.removeprefix(indent) for line in text.splitlines()))
-            for indent, language, text in _FENCE.findall(self.text)
+            Block(language, "\n".join(line.removeprefix(indent) for line in text.splitlines()), mark)
+            for mark, indent, language, text in _FENCE.findall(self.text)
         ]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that the page tells its reader to write: the blocks with the mark `file: NAME`, by name."""
+        marks = [(block.mark.partition(": "), block.text) for block in self.blocks]
+        return {name: f"{text}\n" for (kind, _, name), text in marks if kind == "file"}
 
     @property
     def spans(self) -> list[str]:
