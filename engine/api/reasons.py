@@ -115,6 +115,8 @@ UNTIL: Final[Mapping[Until, str]] = {
 }
 # A gang that waits for one of these is held up by its own namespace or its mode, or by what its own pods require.
 _OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods", "mode"})
+# Pods that wait for one of these have no slots; for the others they have some, or their user holds them.
+_OF_ROOM: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts"}) | _OWN
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
 _QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
 
@@ -153,6 +155,11 @@ class Reason:
     def queued(self) -> bool:
         """True when the gang is in the queue for capacity, and others may have to wait for it."""
         return self.until in _QUEUED
+
+    @property
+    def of_room(self) -> bool:
+        """True when pods wait for slots: for capacity, for other gangs, or for what their own namespace allows."""
+        return self.until in _OF_ROOM
 
     @property
     def of_order(self) -> bool:

@@ -337,7 +337,7 @@ class ActionExecutor:
             if not isinstance(result, Gone):
                 self._writer.took_placement(result)
         if event:
-            self._event(gang, status.reason or status.phase, event_text(status, placed))
+            self._event(gang, status.reason or status.phase, event_text(status, placed, before=gang.placement))
 
     def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)

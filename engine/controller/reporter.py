@@ -68,12 +68,14 @@ class StatusReporter:
             self._term.texts.drop(key)
 
     def _report_pods(self, gang_state: GangState, gang: Gang, status: Status, now: float) -> None:
-        """Record Events on the held pods of a waiting gang, because the pods themselves show no other reason.
+        """Record Events on the held pods of a gang that waits, or of which more pods wait for slots.
 
-        Plain pods that make no gang all get one, as they have neither workload nor Placement; of others the first few.
+        The pods themselves show no other reason. Plain pods that make no gang all get one, as they have neither
+        workload nor Placement; of others the first few.
         """
-        plain = gang.workload.handling == "pods"
-        if status.phase != "Waiting" or not status.reason or (plain and not gang.request.errors):
+        plain, reason_now = gang.workload.handling == "pods", reason_of(status.reason)
+        waits = status.phase == "Waiting" or (reason_now is not None and reason_now.of_room)
+        if not waits or not status.reason or (plain and not gang.request.errors):
             gang_state.reported_pods = {}
             return
         held = [

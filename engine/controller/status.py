@@ -195,11 +195,17 @@ def requeued_body(before: Mapping[str, Any], now: float) -> dict[str, Any]:
     return {"waitingSince": timestamp(now), "requeuedAt": timestamp(now), "requeues": times}
 
 
-def event_text(status: Status, placed: Placed | None) -> str:
-    """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message."""
-    if placed is not None and status.phase in GOOD and not status.reason:
+def event_text(status: Status, placed: Placed | None, *, before: Placement | None) -> str:
+    """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message.
+
+    Both where the first thing to tell of a gang with slots is a problem: `before` is its Placement until now.
+    """
+    if placed is None or status.phase not in GOOD:
+        return status.message
+    if not status.reason:
         return placed.message
-    return status.message
+    untold = before is None or before.status.get("phase") in (None, "Waiting")
+    return f"{placed.message}; {status.message}" if untold else status.message
 
 
 def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | None:

@@ -187,7 +187,7 @@ class Hands(ActionExecutor):
         self._called("tell" if event else "reword", gang.workload.name)
         if event:
             self.told.append((gang.workload.name, status))
-            self.notes.append((gang.workload.name, event_text(status, placed)))
+            self.notes.append((gang.workload.name, event_text(status, placed, before=gang.placement)))
         placement, priority = gang.placement, self._view.pod_shapes.priority_of(gang.workload)
         if gang.request.asked is not None and (placement is None or not request_written(gang, priority=priority)):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))

@@ -87,7 +87,20 @@ def test_growth_is_all_or_nothing_and_the_gang_runs_on_meanwhile() -> None:
     assert leader.hands.of("release") == []
     assert leader.status() == ("Running", "Fragmented")
     assert "2 more pods to join" in leader.hands.told[-1][1].message
-    assert leader.hands.events == []
+    leader.later(10.0)
+    assert leader.hands.events == [("train-3", "HeldWithoutSlot"), ("train-4", "HeldWithoutSlot")]
+    assert dict(leader.hands.notes)["train-3"].startswith("the Job train waits for slots (Fragmented): 2 more pods to")
+
+
+def test_what_starts_in_part_is_told_with_its_place_and_with_what_is_missing() -> None:
+    """Two of three pods of a Deployment fit: its first Event says both, later ones only what has changed."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    gang = replace(job(count=3), suspendable=False, unit="pod")
+    leader.has(gang, *(pod(gang, rank, gated=True) for rank in range(3)))
+    leader.settle()
+    leader.later(10.0)
+    (note,) = [text for name, text in leader.hands.notes if name == "train"]
+    assert note.startswith("placed 2 pods in b0 / b0-r0 (2 hosts); 1 more pod to join: ")
 
 
 def test_growth_that_waits_is_tried_when_room_appears_and_told_once() -> None:
