@@ -21,6 +21,7 @@ from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.map import map_command
 from webhook.commands.release import release
 from webhook.commands.support_bundle import support_bundle
+from webhook.commands.suspension import requeue, resume, suspend
 from webhook.commands.topology import topology
 from webhook.commands.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
@@ -95,6 +96,9 @@ for _command in (
     fits,
     explain_command(_submit),
     map_command,
+    suspend,
+    resume,
+    requeue,
     release,
     uninstall,
     support_bundle,

@@ -180,6 +180,13 @@ def suspend_workload(api: KubeClient, workload: Workload, *, fence: Fence) -> Re
     return _send(api, "PATCH", _workload(workload), suspend_patch(workload), MERGE_PATCH, fence=fence)
 
 
+def suspend_for_user(api: KubeClient, workload: Workload, *, fence: Fence) -> Result:
+    """Suspend a workload as its user does: without our mark, so that it is not planned until it is resumed."""
+    metadata = {**_version_known(workload), "annotations": {HELD_BY: None}}
+    body = _merged(_set(workload, True), {"metadata": metadata})
+    return _send(api, "PATCH", _workload(workload), body, MERGE_PATCH, fence=fence)
+
+
 def release_pod(api: KubeClient, pod: Pod, body: Mapping[str, Any], *, fence: Fence) -> Result:
     """Send a release (`engine.gang.pin.release_patch`) to the pod with this uid; sent twice, it is `Done` twice."""
     pinned = {**body, "metadata": {**body.get("metadata", {}), "uid": pod.uid}}

@@ -78,28 +78,28 @@ class Releaser:
 
     def pod(self, pod: Pod) -> Outcome:
         """Take our gate off a pod."""
-        result = self._until_done(pod, partial(writes.free_pod, self.api, fence=_no_fence), self._pod_again)
-        return _outcome(pod, result, "released")
+        result = self.until_done(pod, partial(writes.free_pod, self.api, fence=no_fence), self._pod_again)
+        return outcome_of(pod, result, "released")
 
     def workload(self, workload: Workload) -> Outcome:
         """Resume a workload that we hold, and take our gate out of its templates where the API server allows it."""
 
         def attempt(one: Workload) -> Result:
-            return writes.let_go_workload(self.api, one, resume=held_by_us(one), fence=_no_fence)
+            return writes.let_go_workload(self.api, one, resume=held_by_us(one), fence=no_fence)
 
         resumes = held_by_us(workload)
-        result = self._until_done(workload, attempt, self._workload_again)
+        result = self.until_done(workload, attempt, self.workload_again)
         keeps = has_gate(self._decoded(workload, result.body) if isinstance(result, Done) else workload)
         if resumes:
-            return _outcome(workload, result, "resumed; its template keeps the gate" if keeps else "resumed")
+            return outcome_of(workload, result, "resumed; its template keeps the gate" if keeps else "resumed")
         if keeps and isinstance(result, Done):
             return Outcome(False, f"{called(workload)}: its template keeps the gate: the service puts it back")
-        return _outcome(workload, result, "its template has the gate no more")
+        return outcome_of(workload, result, "its template has the gate no more")
 
-    def _until_done(
+    def until_done(
         self, target: Target, do: Callable[[Target], Result], again: Callable[[Target], Target | None]
     ) -> Result | ApiFault:
-        """Send a write until it has an answer; after a conflict for the object as it is then."""
+        """Send a write until it has an answer; after a conflict for the object as `again` reads it (None: gone)."""
         fault: Result | ApiFault = Gone()
         for number in range(TRIES):
             if number:
@@ -125,7 +125,8 @@ class Releaser:
         fresh = None if body is None else pods.pod(body)
         return fresh if fresh is not None and fresh.uid == pod.uid else None
 
-    def _workload_again(self, workload: Workload) -> Workload | None:
+    def workload_again(self, workload: Workload) -> Workload | None:
+        """Return a workload as it is now; None if it is gone. Raises ApiFault."""
         path = object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
         body = self._read(path)
         fresh = None if body is None else self._decoded(workload, body)
@@ -151,7 +152,8 @@ class Releaser:
             return known
 
 
-def _outcome(one: Pod | Workload, result: Result | ApiFault, done: str) -> Outcome:
+def outcome_of(one: Pod | Workload, result: Result | ApiFault, done: str) -> Outcome:
+    """Return what became of an object that was written; `done` says what was done."""
     match result:
         case Done():
             return Outcome(True, f"{called(one)}: {done}")
@@ -162,5 +164,5 @@ def _outcome(one: Pod | Workload, result: Result | ApiFault, done: str) -> Outco
     return Outcome(False, f"{called(one)}: not done: {sanitize(str(result), _MAX_REASON)}")
 
 
-def _no_fence() -> None:
+def no_fence() -> None:
     """Do nothing: a person decides, no election."""

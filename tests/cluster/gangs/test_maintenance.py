@@ -86,3 +86,68 @@ def test_a_support_bundle_has_the_gangs_and_no_secret(
     assert "sha256 " in every["admission/mutatingwebhookconfigurations-topogate.json"]
     assert "`cluster/nodes.json`: 403 Forbidden" in found["tenant"]["README.md"]
     assert '"runs"' in found["tenant"]["gangs/workloads.json"]
+
+
+def test_a_gang_is_suspended_resumed_and_placed_anew(gangs: Namespace, admin: Path) -> None:
+    """Its slots are free for another one meanwhile; a waiting gang becomes its user's suspension too."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("first", pods=2, annotations=require("rack"))
+    gangs.all_bound("first", 2)
+    gangs.submit("second", pods=2, annotations=require("rack"))
+    gangs.waits("second")
+
+    def run(command: str, name: str, *, status: int = 0) -> str:
+        done = topogate(admin, command, f"job/{name}", "-n", gangs.name)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    def job(name: str) -> tuple[bool, bool]:
+        """Whether a Job is suspended, and whether by us."""
+        found = gangs.client.get(f"/apis/batch/v1/namespaces/{gangs.name}/jobs/{name}")
+        return found["spec"]["suspend"], names.HELD_BY in found["metadata"].get("annotations", {})
+
+    assert "its pods end, and its slots are free" in run("suspend", "first")
+    assert "already" in run("suspend", "first")
+    gangs.all_bound("second", 2)
+    assert "it starts when it has slots" in run("resume", "first")
+    gangs.waits("first")
+    assert "waits already" in run("resume", "first")
+    assert job("first") == (True, True)
+    run("suspend", "first")
+    assert job("first") == (True, False)
+    run("resume", "first")
+    gangs.waits("first")
+    assert "resumed" in run("requeue", "second")
+    gangs.all_bound("first", 2)  # the older one
+    gangs.waits("second")
+    missing = run("suspend", "nothing", status=2)
+    assert "no job" in missing
+
+
+def test_a_waiting_gang_goes_to_the_end_of_the_queue(
+    gangs: Namespace, admin: Path, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """By an admin of the policy; a tenant is told that he may not, in a line."""
+    gangs.fleet.grid("1x1x1")
+    gangs.submit("runs", pods=1, annotations=require("rack"))
+    gangs.all_bound("runs", 1)
+    for name in ("first", "second"):
+        gangs.submit(name, pods=1, annotations=require("rack"))
+        gangs.waits(name)
+    rights = [rule("pods"), rule("jobs", group="batch"), rule("placements", group=names.API_GROUP)]
+    writes = {"apiGroups": [names.API_GROUP], "resources": ["placements/status"], "verbs": ["patch"]}
+    config = caller(control_plane, tmp_path, namespace=gangs.name, name="tenant", in_namespace=[*rights, writes])
+    refused = topogate(config, "requeue", "job/first", "-n", gangs.name)
+    assert (refused.returncode, "placements are written only by topogate" in refused.stderr) == (1, True)
+    moved = topogate(admin, "requeue", "job/first", "-n", gangs.name)
+    assert (moved.returncode, "at the end of its priority" in moved.stdout) == (0, True), moved.stderr
+
+    def position() -> bool:
+        shown = topogate(admin, "gangs", "-n", gangs.name, "-o", "json")
+        places = {one["name"]: one["position"] for one in json.loads(shown.stdout)["gangs"]}
+        return (places["second"], places["first"]) == (1, 2)
+
+    eventually(position, message="the other gang goes first")
+    gangs.client.delete(f"/apis/batch/v1/namespaces/{gangs.name}/jobs/runs")
+    gangs.all_bound("second", 1)
+    gangs.waits("first")

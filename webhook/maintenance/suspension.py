@@ -1,0 +1,104 @@
+"""Suspends, resumes and requeues one workload by the fields that its user would change; the service does the rest.
+
+A suspended workload gives its slots back. A resumed one is held again by the service, planned, and starts when it has
+slots. A waiting gang moves to the end of its priority by `requeuedAt` in the status of its Placement, which only admins
+of the policy may write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from engine.api import names
+from engine.api.placement import Placement
+from engine.api.text import sanitize
+from engine.api.workload import Workload
+from engine.cluster import writes
+from engine.cluster.client import ApiFault
+from engine.cluster.writes import Done, Gone, Refused, Result
+from engine.controller.status import requeued_body
+from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
+from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
+
+_NO_FIELD: Final = {
+    "Deployment": "scale it to 0 replicas instead",
+    "StatefulSet": "scale it to 0 replicas instead",
+    "LeaderWorkerSet": "scale it to 0 replicas instead",
+    "Pod": "delete its pods instead",
+}
+
+
+def why_not(workload: Workload) -> str:
+    """Return why a workload can be neither suspended nor resumed; "" if it can."""
+    if workload.finished or workload.deleting:
+        return f"{called(workload)} {'is being deleted' if workload.deleting else 'has ended'}"
+    if workload.suspend_path is None:
+        instead = _NO_FIELD.get(workload.kind, "delete it instead")
+        return f"{called(workload)} cannot be suspended, as its kind has no field for that: {instead}"
+    if workload.owner is not None and not can_suspend(workload):
+        above = f"{workload.owner.kind.lower()}/{workload.owner.name}"
+        return f"{called(workload)} belongs to {sanitize(above, 320)}: name that instead"
+    return "" if workload.suspendable else f"{called(workload)} cannot be suspended with what it asks for"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspender:
+    """Changes the suspension of workloads with a releaser's requests; `wall` is the time of day."""
+
+    releaser: Releaser
+    wall: Callable[[], float] = time.time
+
+    def suspend(self, workload: Workload) -> Outcome:
+        """Suspend a workload for its user; one that waits is no longer planned."""
+        if suspended_by_user(workload):
+            return Outcome(True, f"{called(workload)}: is suspended by its user already")
+        waited = held_by_us(workload)
+        result = self._written(workload, writes.suspend_for_user)
+        if waited and isinstance(result, Refused) and any(names.HELD_BY in field for field, _ in result.causes):
+            # Only admins may turn a suspension of ours into the user's. Resumed it is held by its gate, in between.
+            result = self._written(workload, writes.resume_workload)
+            if isinstance(result, Done):
+                result = self._again(workload)
+        end = "it is not planned until it is resumed" if waited else "its pods end, and its slots are free"
+        return outcome_of(workload, result, f"suspended: {end}")
+
+    def resume(self, workload: Workload) -> Outcome:
+        """Resume a workload that its user has suspended."""
+        if held_by_us(workload):
+            return Outcome(True, f"{called(workload)}: waits already: it starts when it has slots (topogate explain)")
+        if not workload.suspended:
+            return Outcome(True, f"{called(workload)}: is not suspended")
+        result = self._written(workload, writes.resume_workload)
+        return outcome_of(workload, result, "resumed: with a request it starts when it has slots")
+
+    def move_back(self, workload: Workload, placements: Iterable[Placement]) -> Outcome:
+        """Move waiting gangs of a workload to the end of their priority."""
+        result: Result | ApiFault | None = None
+        for one in placements:
+            try:
+                body = requeued_body(one.status, self.wall())
+                result = writes.patch_placement_status(self.releaser.api, one, body, fence=no_fence)
+            except ApiFault as fault:
+                result = fault
+            if not isinstance(result, Done):
+                break
+        if result is None:
+            return Outcome(False, f"{called(workload)}: has no Placement yet: the service has not seen it")
+        return outcome_of(workload, result, "waits at the end of its priority now")
+
+    def _again(self, workload: Workload) -> Result | ApiFault:
+        """Suspend a workload that was changed since it was read."""
+        try:
+            fresh = self.releaser.workload_again(workload)
+        except ApiFault as fault:
+            return fault
+        return Gone() if fresh is None else self._written(fresh, writes.suspend_for_user)
+
+    def _written(self, workload: Workload, write: Callable[..., Result]) -> Result | ApiFault:
+        def attempt(one: Workload) -> Result:
+            return write(self.releaser.api, one, fence=no_fence)
+
+        return self.releaser.until_done(workload, attempt, self.releaser.workload_again)
