@@ -28,7 +28,7 @@ LONG = {
     "tests/cluster/test_control_plane.py": 70,
     "tests/cluster/gangs/kinds/test_training_gangs.py": 50,
     "tests/cluster/gangs/kinds/test_ray_gangs.py": 40,
-    "tests/cluster/gangs/test_monitoring.py": 40,
+    "tests/cluster/gangs/test_monitoring.py": 30,
     "tests/cluster/gangs/test_life_node_loss.py": 40,
     "tests/cluster/gangs/test_faults_chaos.py": 35,
     "tests/cluster/gangs/test_security_rights.py": 35,
