@@ -176,35 +176,86 @@ def limit_of(cap: DomainCap, tree: Tree, slots: Ints64, count: int, grain: Seque
     room = cap.domains.level_sums(whole_slots(tree, slots, grain, len(tree.levels) - 1)[level])
     room[0] = 0
     unit = unit_of(grain, level)
-
-    if unit == 1 and int(np.minimum(room, cap.limit).sum()) >= count:
-        return cap.limit
+    above = _slices_above(tree, cap.domains, grain)
 
     def holds(least: int) -> Ints64:
         held = np.minimum(room, skew.limits(least))
         return held // unit * unit if unit > 1 else held
 
+    def number(least: int) -> int:
+        held = holds(least)
+        for slices in above:
+            held = slices.sums(held) // slices.size * slices.size
+        return int(held.sum())
+
     low = high = skew.least
-    if int(holds(low).sum()) >= count:
+    if number(low) >= count:
         return cap.limit
-    while int(holds(high).sum()) < count:
-        if high - skew.least > count + unit:
+    most_unit = above[-1].size if above else unit
+    while number(high) < count:
+        if high - skew.least > count + most_unit:
             return cap.limit
         high += max(1, high - low)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if int(holds(middle).sum()) >= count else (middle, high)
-    for least in range(high, high + unit):
-        most = holds(least)
+        low, high = (low, middle) if number(middle) >= count else (middle, high)
+    for least in range(high, high + most_unit):
         needed = np.where(skew.counted, np.maximum(least - skew.existing, 0), 0)
-        needed = -(-needed // unit) * unit
-        if (needed <= most).all() and int(needed.sum()) <= count <= int(most.sum()):
-            spare = most - needed
-            order = np.argsort(-spare, kind="stable")
-            before = np.cumsum(spare[order]) - spare[order]
-            needed[order] += np.clip(count - int(needed.sum()) - before, 0, spare[order])
-            return needed
+        exact = _divide(-(-needed // unit) * unit, holds(least), count, above)
+        if exact is not None:
+            return exact
     return cap.limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SlicesAbove:
+    """Slices of a level with `number` domains, and which of these each domain below is in."""
+
+    size: int
+    parents: Ints64
+    number: int
+
+    def sums(self, amounts: Ints64) -> Ints64:
+        """Return the sum of the amounts of the domains below in each domain."""
+        return np.bincount(self.parents, weights=amounts, minlength=self.number).astype(np.int64)
+
+
+def _slices_above(tree: Tree, domains: LabelDomains, grain: Sequence[int]) -> list[_SlicesAbove]:
+    """Return the slices that are coarser than the domains of a label, fine to coarse; below the first are the codes.
+
+    None where a domain of the label is in several of their domains: the cut is not exact then.
+    """
+    found: list[_SlicesAbove] = []
+    codes, places, size = domains.level_codes, tree.starts[domains.level], domains.size
+    for level in range(domains.level - 1, -1, -1):
+        if grain[level] == 1:
+            continue
+        parents = np.zeros(size, dtype=np.int64)
+        parents[codes] = tree.domains[level][places]
+        if ((parents[codes] != tree.domains[level][places]) & (codes > 0)).any() and not found:
+            return []
+        found.append(_SlicesAbove(grain[level], parents, tree.size(level)))
+        size = tree.size(level)
+        codes, places = np.arange(size), tree.starts[level]
+    return found
+
+
+def _divide(least: Ints64, most: Ints64, count: int, above: Sequence[_SlicesAbove]) -> Ints64 | None:
+    """Return numbers from `least` to `most` that are `count` in all and whole slices above; None if there are none."""
+    lows, highs = [least], [most]
+    for slices in above:
+        lows.append(-(-slices.sums(lows[-1]) // slices.size) * slices.size)
+        highs.append(slices.sums(highs[-1]) // slices.size * slices.size)
+    if any((low > high).any() for low, high in zip(lows, highs, strict=True)):
+        return None
+    if not int(lows[-1].sum()) <= count <= int(highs[-1].sum()):
+        return None
+    top = _SlicesAbove(1, np.zeros(len(lows[-1]), dtype=np.int64), 1)
+    totals = np.array([count], dtype=np.int64)
+    for slices, low, high in zip(reversed((*above, top)), reversed(lows), reversed(highs), strict=True):
+        rest = totals - slices.sums(low)
+        totals = low + _largest_first(slices.parents, high - low, rest[slices.parents])
+    return totals
 
 
 def capped(
@@ -245,7 +296,7 @@ def _raising(tree: Tree, cap: DomainCap, level: int) -> Bools:
 
 def _holds(cap: DomainCap, cut: Ints64, count: int, grain: Sequence[int]) -> bool:
     """Return whether it is certain that slots that are cut to the present limit hold `count` pods: then it is kept."""
-    return cap.domains.every and unit_of(grain, cap.domains.level) == 1 and int(cut.sum()) >= count
+    return cap.domains.every and max(grain, default=1) == 1 and int(cut.sum()) >= count
 
 
 def _cut(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
@@ -283,6 +283,20 @@ def test_pods_that_join_running_ones_keep_to_the_rules_with_them(
     st.sampled_from(APPS),
     constraints(NESTED),
 )
+@example(
+    {
+        "hosts": {
+            "b0-r0-h0": ({names.HOSTNAME: "b0-r0-h0", BLOCK: "b0", RACK: "b0-r0", ZONE: "z0"}, 1),
+            "b1-r0-h0": ({names.HOSTNAME: "b1-r0-h0", BLOCK: "b1", RACK: "b1-r0", ZONE: "z0"}, 2),
+            "b1-r0-h1": ({names.HOSTNAME: "b1-r0-h1", BLOCK: "b1", RACK: "b1-r0", ZONE: "z0"}, 2),
+        },
+        "others": [("b0-r0-h0", "a", NAMESPACE, (), False)],
+    },
+    BLOCK,
+    2,
+    "a",
+    PodConstraints(spread=(SpreadConstraint(names.HOSTNAME, 1, (requirement("a"),), 1, honor_affinity=False),)),
+).via("the free slot of b0 is no whole slice: nothing of the count may be dealt to it")
 @settings(max_examples=200, deadline=None)
 def test_caps_leave_whole_slices(
     cluster: dict[str, Any], key: str, pairs: int, app: str, limits: PodConstraints
