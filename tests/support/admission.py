@@ -256,6 +256,9 @@ class FakeView:
         self.workloads = [*self.workloads, *self.newcomers]
         return any((one.namespace, one.uid) == (namespace, owner.uid) for one in self.workloads)
 
+    def await_pod(self, namespace: str, name: str, deadline: float) -> Pod | None:
+        return None
+
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         return int(rank in self.claimed)
 

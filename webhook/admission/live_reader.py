@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import TypeVar
 
 from engine.api.objects import Node
@@ -129,6 +130,11 @@ class LiveReader:
             return found if found is not None and found.uid == owner.uid else None
 
         return self._await(namespace, key, look, deadline) is not None
+
+    def await_pod(self, namespace: str, name: str, deadline: float) -> Pod | None:
+        """Return the pod of that name once it is known; waits as `await_revision` does."""
+        look = partial(self._stores.pods.get, (namespace, name))
+        return self._await(namespace, ("", "Pod", namespace, name), look, deadline)
 
     def _await(self, namespace: str, key: Hashable, look: Callable[[], Found | None], deadline: float) -> Found | None:
         with self._turns.released(namespace) as may_wait:

@@ -71,6 +71,9 @@ class Reader(Protocol):
     def await_owner(self, namespace: str, owner: OwnerRef, deadline: float) -> bool:
         """Return True once the owner of a reference in a namespace is known; waits 200 ms at most."""
 
+    def await_pod(self, namespace: str, name: str, deadline: float) -> Pod | None:
+        """Return the pod of that name once it is known; waits 200 ms at most."""
+
     def live_claimants(self, placement: Placement, pod_set: PodSet, rank: int) -> int:
         """Return how many pods of the pod set have that rank and are neither finished nor being deleted."""
 

@@ -32,7 +32,7 @@ def validate(review: Review, view: Reader, deadline: float) -> Response:
     """
     what = (review.group, review.kind)
     if what == BINDING:
-        return validate_binding(review, view)
+        return validate_binding(review, view, deadline)
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):
         return allowed()
     if what == CONFIG_MAP:

@@ -64,19 +64,19 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     return answer(review, errors, warned, policy=policy)
 
 
-def validate_binding(review: Review, view: Reader) -> Response:
+def validate_binding(review: Review, view: Reader, deadline: float) -> Response:
     """Answer the binding of a pod of no gang: refused if the pod takes capacity that is reserved for a gang.
 
     Pods of gangs and DaemonSets, of exempt namespaces or of a system priority are never refused.
     """
-    policy, pod = view.policy, view.find(("", "Pod", review.namespace, review.name))
-    if policy is None or not policy.reservations.guard or not isinstance(pod, Pod):
+    policy = view.policy
+    if policy is None or not policy.reservations.guard or not mode_of(review.namespace, policy).manages:
         return allowed()
-    if not mode_of(pod.namespace, policy).manages:
+    if is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace):
         return allowed()
-    if (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
-        return allowed()
-    if is_exempt(pod.namespace, policy=policy, own_namespace=view.own_namespace):
+    # The scheduler binds a pod some milliseconds after it was created: its event may still be on the way to us.
+    pod = view.await_pod(review.namespace, review.name, deadline)
+    if pod is None or (pod.spec.priority or 0) >= SYSTEM_PRIORITY:
         return allowed()
     host = projected(review.object, objects.bound_node)
     resource = view.reserved_resource(pod, host)

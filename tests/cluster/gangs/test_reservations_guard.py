@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from local.client import ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, delete_job
@@ -19,6 +20,17 @@ def guards(gangs: Namespace) -> bool:
     return any(entry["name"] == "bindings.topogate.dev" for entry in entries)
 
 
+def refused(gangs: Namespace, pod: str, host: str) -> bool:
+    """Whether a binding of the pod would be refused; nothing is bound."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": host}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+    try:
+        gangs.client.create(f"/api/v1/namespaces/{gangs.name}/pods/{pod}/binding", body, dry_run=True)
+    except ClientError as error:
+        return error.status == 403
+    return False
+
+
 def scheduler_says(gangs: Namespace, pod: str) -> str:
     """What the scheduler reports of a pod that it could not bind."""
     found = gangs.client.items(f"/api/v1/namespaces/{gangs.name}/events")
@@ -32,11 +44,16 @@ def test_a_foreign_pod_is_not_bound_to_what_a_gang_is_about_to_use(gangs: Namesp
     (host,) = gangs.fleet.grid("1x1x1")
     gangs.submit("train", pods=1, annotations=require("rack"), pod_spec={"schedulingGates": [{"name": "a.example/b"}]})
     eventually(lambda: assigned(gangs, "train") == {host: 1}, message="the gang has its slot")
-    gangs.submit("other", pods=1)
+    gangs.submit("other", pods=1, pod_spec={"schedulingGates": [{"name": "a.example/b"}]})
+    (pod,) = eventually(lambda: gangs.pods("other"), message="the foreign pod exists")
+    name = pod["metadata"]["name"]
+    # The API server takes in its webhook configurations some time after they are stored, and each replica the gang.
+    eventually(lambda: all(refused(gangs, name, host) for _ in range(20)), message="every replica refuses")
+    gangs.client.patch(f"/api/v1/namespaces/{gangs.name}/pods/{name}", {"spec": {"schedulingGates": None}})
     said = 'the free "nvidia.com/gpu" of node'
     eventually(
-        lambda: any(said in scheduler_says(gangs, pod["metadata"]["name"]) for pod in gangs.pods("other")),
-        message="the scheduler quotes the refusal",
+        lambda: said in scheduler_says(gangs, name),
+        message=lambda: f"the scheduler quotes the refusal\n{scheduler_says(gangs, name)}",
     )
     assert gangs.bound("other") == {}
     delete_job(gangs, "train")

@@ -105,12 +105,16 @@ LATE = replace(GANG, name="late", uid="late-uid")
 def awaited(told: LiveReader, what: str) -> object:
     if what == "owner":
         return told.await_owner(LATE.namespace, OWNER, math.inf)
+    if what == "pod":
+        return told.await_pod(STRANGER.namespace, STRANGER.name, math.inf)
     return told.await_revision(GANG.namespace, GANG.uid, 2, math.inf)
 
 
 def bring(view: ClusterState, what: str) -> None:
     if what == "owner":
         view.stores.workloads.apply("ADDED", LATE)
+    elif what == "pod":
+        show(view, STRANGER)
     else:
         (known,) = view.stores.placements.values()
         assert known.assignment is not None
@@ -120,7 +124,7 @@ def bring(view: ClusterState, what: str) -> None:
         )
 
 
-@pytest.mark.parametrize("what", ["owner", "revision"])
+@pytest.mark.parametrize("what", ["owner", "revision", "pod"])
 def test_what_comes_while_a_review_waits_is_seen_at_once(
     view: ClusterState, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

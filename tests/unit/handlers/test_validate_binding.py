@@ -10,7 +10,6 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.cluster import pods
-from engine.gang.ownership import Key, Link
 from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, Json, raw_pod, review
 from webhook.admission.review import BadReview, Response
@@ -31,8 +30,8 @@ class Known(FakeView):
 
     pod: Pod | None = None
 
-    def find(self, key: Key) -> Link | None:
-        return self.pod if key == ("", "Pod", "ml", "web") else None
+    def await_pod(self, namespace: str, name: str, deadline: float) -> Pod | None:
+        return self.pod if (namespace, name) == ("ml", "web") else None
 
 
 def bound(raw: Json | None, policy: Policy, *, taken: str = "h0", binding: Any = BINDING) -> Response:
@@ -92,7 +91,7 @@ def test_pods_of_exempt_namespaces_are_never_refused() -> None:
     assert bound(web(), parse_policy(GUARDED + "namespaces: {exempt: ['m*']}\n")).allowed
 
 
-def test_a_pod_that_is_not_known_yet_passes() -> None:
+def test_a_pod_that_does_not_become_known_in_time_passes() -> None:
     assert bound(None, parse_policy(GUARDED)).allowed
 
 
