@@ -21,9 +21,8 @@ NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
-# kwok's cache of Leases is 20 ms behind mostly, and on a busy machine was seen more than a second behind. For so long a
-# node whose Lease was taken stays Ready: whoever watches must not act on a dead host that kwok still plays.
-SEIZED_SECONDS = 3.0
+# kwok's cache of Leases is 20 ms behind mostly, and on a busy machine was seen seconds behind.
+SEEN_SECONDS = 60.0
 QUIET_SECONDS = 1.0  # kwok undoes Ready=False in 20 ms while it plays the node
 NODE_INFO: Final = {
     "architecture": "amd64",
@@ -206,11 +205,11 @@ def fail(
     """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate.
 
     kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease. Until kwok has seen that,
-    it ends pods there and makes the node Ready again: the node fails some seconds later, and this returns when it stays
-    so.
+    it ends pods there and makes the node Ready again: the node fails once kwok has seen it, and this returns when it
+    stays so.
     """
     seize(client, name)
-    sleep(SEIZED_SECONDS)
+    _await_leases(client, name, clock=clock, sleep=sleep)
     changed = clock() - QUIET_SECONDS
     while True:
         if keep_failed(client, name):
@@ -223,6 +222,37 @@ def fail(
 def seize(client: Client, name: str) -> None:
     """Take a node's Lease from kwok, which then leaves the node and its pods alone: the first half of `fail`."""
     client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
+
+
+def _await_leases(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    """Return once kwok has seen all that was written to Leases before.
+
+    It makes a node Ready again only while its cache says that the Lease is its own, and the Lease of a new node comes
+    after all others. Only the first time it does not look: it has just made that Lease.
+    """
+    probe = f"probe-{name}"
+    client.create(NODES, {**node(probe, shape=HostShape(gpus=0)), "spec": {"unschedulable": True}})
+    try:
+        deadline = clock() + SEEN_SECONDS
+        for _ in range(2):
+            while not _made_ready(client, probe, clock=clock, sleep=sleep):
+                if clock() > deadline:
+                    raise TimeoutError(
+                        f"kwok has not seen in {SEEN_SECONDS:.0f} s that somebody took the Lease of {name}"
+                    )
+    finally:
+        client.delete(f"{NODES}/{probe}")
+
+
+def _made_ready(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> bool:
+    """Make a node NotReady; True when kwok undoes that in a second."""
+    _set_ready(client, name, status="False", reason="KubeletNotReady")
+    deadline = clock() + QUIET_SECONDS
+    while clock() < deadline:
+        if _condition(client.get(f"{NODES}/{name}")) == "True":
+            return True
+        sleep(0.02)
+    return False
 
 
 def keep_failed(client: Client, name: str) -> bool:
