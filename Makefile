@@ -60,6 +60,10 @@ test: setup check ## Everything that CI runs: check, then all tests (WORKERS=4; 
 test-fast: $(STAMP) ## The tests without a control plane: unit, property, contract (2 minutes; WORKERS=4, ARGS)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) tests/unit tests/property tests/contract $(ARGS)
 
+.PHONY: test-random
+test-random: $(STAMP) ## Properties with new random examples (4 minutes; ARGS=--hypothesis-seed=N: those of one run again)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) --hypothesis-profile=random tests/property tests/unit $(ARGS)
+
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, import contracts, the rooms of the code
 	@$(BIN)/ruff check .
