@@ -381,7 +381,7 @@ def errors(pod: Pod, *, dialects: Collection[str]) -> list[FieldError]:
 def _needs_gang(one: RequestAnnotation) -> FieldError:
     beside = names.GANG_NAME if one.about == names.GANG_SIZE else f"{names.GANG_NAME} and {names.GANG_SIZE}"
     message = f"needs a gang: add {beside}, or remove it"
-    return invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden")
+    return replace(invalid(one, message, reason="ConflictingAnnotations", kind="Forbidden"), value=None)
 
 
 def _hash(of: tuple[object, ...]) -> str:

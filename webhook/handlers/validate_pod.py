@@ -109,7 +109,7 @@ def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldE
             return [*strange], []
         return [], [f"{error.field}: {error.message}" for error in strange]
     warnings = [*found.request.warnings]
-    if not found.gang:
+    if not found.gang and not (found.errors and mode_of(pod.namespace, policy).manages):
         alike = "" if pod.owner is None else f"pods of {quote(pod.owner.kind)} are placed one by one, near each other"
         warnings.append(f"{alike or 'the pod is placed alone'}; {_GANG}")
     return [*found.errors], warnings

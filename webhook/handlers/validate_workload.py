@@ -70,9 +70,11 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
             asks = request.asking or relation == "child"
             errors += mark_errors(old, workload, asks=asks, child=not own)
         was, placements = whole(old, view, policy), _placements(old, view)
-        errors += request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)
+        kept = [*request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)]
+        errors += kept
         if own:
             warnings += _late(old, workload, before, request)
+        if own and not kept:
             warnings += lost_request(was, seen, before=before, after=request, placements=placements)
     if by_default(workload, policy):
         asked = set(request.errors)

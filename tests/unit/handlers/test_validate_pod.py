@@ -56,6 +56,8 @@ def test_a_bare_pod_that_asks_is_held_with_a_warning() -> None:
     assert answer.allowed
     (warning,) = answer.warnings
     assert warning == "topogate: the pod is placed alone; topogate.dev/gang-name and gang-size make a gang"
+    refused = admitted(raw_pod(annotations={names.REQUIRE: "rak"}, labels={names.MANAGED: "true"}, owner=None))
+    assert (refused.allowed, refused.warnings) == (False, ())
 
 
 def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> None:

@@ -482,6 +482,7 @@ def test_a_request_that_vanishes_from_a_running_gang_is_refused_like_a_change() 
         "Forbidden: the gang is placed and running, and would lose its slots; suspend the Job, change it and "
         'resume it, or set topogate.dev/unconstrained-topology: "false"'
     )
+    assert GONE not in answer.warnings  # nothing of that happens
 
 
 @pytest.mark.parametrize(("value", "code"), [("20m", 200), ("none", 200), (None, 200), ("soon", 422)])
