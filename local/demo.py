@@ -1,7 +1,8 @@
 """`make demo`: the service on a real control plane, shown as commands with their real output.
 
 32 simulated GPU hosts (2 blocks x 4 racks x 4 hosts x 8 GPUs), two replicas of the service under their own
-ServiceAccount. Nothing is touched outside a temporary folder; KEEP=1 leaves all of it running.
+ServiceAccount. Nothing is touched outside temporary folders, of which the one with the map stays; KEEP=1 leaves all of
+it running.
 """
 
 from __future__ import annotations
@@ -154,6 +155,23 @@ class Demo:
         for pod in self.pods(name):
             complete_pod(self.cluster.client, NAMESPACE, pod["metadata"]["name"])
 
+    def draw_map(self) -> None:
+        """Write the map of the cluster into a file that outlives the demo, and tell its path."""
+        file = Path(tempfile.mkdtemp(prefix="topogate-map-")) / "map.html"
+        self.say("The racks and their gangs as a web page, in one file")
+        self.console.print(f"[bold]$ topogate map --output {file}[/]", highlight=False, soft_wrap=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "webhook.cli", "map", "--output", str(file)],
+            env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        self.console.print((done.stderr + done.stdout).rstrip(), highlight=False, markup=False, soft_wrap=True)
+        if done.returncode != 0:
+            raise DemoError(f"topogate map: exit status {done.returncode}, not 0")
+
     def summary(self) -> None:
         """What ran where, and how fast."""
         table = Table(box=None, pad_edge=False)
@@ -251,6 +269,7 @@ def show(demo: Demo) -> None:
         "-o",
         columns,
     )
+    demo.draw_map()
     demo.summary()
 
 
