@@ -17,9 +17,9 @@ from tests.unit.docs.test_docs_commands import SHOWN
 NOT_RUN = {
     "needs an image registry",
     "needs a kubelet",
+    "needs a package index",
     "needs another program",
     "changes the checkout",
-    "changes your system",
     "takes many minutes",
     "runs without end",
 }
