@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
+from cryptography import x509
+
+from certs.authority import MAX_PEM
 from certs.client import Client, patch_current
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
@@ -50,6 +53,24 @@ def carries(configuration: bytes, certificate: bytes) -> bool:
         return all(certificate in (_decoded(webhook["clientConfig"].get("caBundle")) or b"") for webhook in webhooks)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def bundles(configuration: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the caBundle of each webhook of a configuration by name; b"" for one without. Raises
+    ConfigurationMalformed.
+    """
+    try:
+        webhooks = configuration.get("webhooks") or []
+        return {one["name"]: _decoded(one["clientConfig"].get("caBundle")) or b"" for one in webhooks}
+    except (KeyError, TypeError, AttributeError):
+        raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def bundle_end(bundle: bytes) -> float:
+    """Return when the last certificate of a PEM bundle ends, in seconds since the epoch. Raises ValueError."""
+    if not 0 < len(bundle) <= MAX_PEM:
+        raise ValueError("no certificates")
+    return max(one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(bundle))
 
 
 def inject(

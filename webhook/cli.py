@@ -24,6 +24,7 @@ from webhook.commands.support_bundle import support_bundle
 from webhook.commands.suspension import requeue, resume, suspend
 from webhook.commands.topology import topology
 from webhook.commands.uninstall import uninstall
+from webhook.commands.verify import verify
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 
@@ -99,6 +100,7 @@ for _command in (
     suspend,
     resume,
     requeue,
+    verify,
     release,
     uninstall,
     support_bundle,

@@ -9,7 +9,7 @@ import click
 from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
-from webhook.checks.model import DoctorAnswer
+from webhook.checks.model import DoctorAnswer, VerifyAnswer
 from webhook.cli import main as topogate
 from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
@@ -21,6 +21,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "gangs": GangsAnswer,
     "fits": FitsAnswer,
     "explain": ExplainAnswer,
+    "verify": VerifyAnswer,
 }
 _VERDICTS: Final[dict[Verdict, str]] = {
     "placed": "It would start now; `podSets[].assignment` says where.",

@@ -27,6 +27,26 @@ class Finding(_Part):
     remedy: str | None = Field(default=None, description="What to do about it; null where nothing is to be done.")
 
 
+def ok(check: str, found: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(result="ok", check=check, found=found)
+
+
+def warning(check: str, found: str, remedy: str) -> Finding:
+    """Return a finding that something should be looked at."""
+    return Finding(result="warn", check=check, found=found, remedy=remedy)
+
+
+def failure(check: str, found: str, remedy: str) -> Finding:
+    """Return a finding that something is wrong."""
+    return Finding(result="fail", check=check, found=found, remedy=remedy)
+
+
+def skipped(check: str, found: str) -> Finding:
+    """Return a finding that something was not looked at; `found` says why."""
+    return Finding(result="skip", check=check, found=found)
+
+
 class LevelLabels(_Part):
     """How far the nodes have the labels of a level."""
 
@@ -77,6 +97,16 @@ class DoctorAnswer(_Part):
     presets: tuple[PresetLabels, ...] = Field(description="Presets of which some label was found, best first.")
     policy: str | None = Field(description="What to write into policy.yaml; null where nothing is to be changed.")
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
+class VerifyAnswer(_Part):
+    """The answer of `topogate verify`."""
+
+    taken_at: str = Field(description="When the installation was read.")
+    version: str = Field(description="Version of this program.")
+    namespace: str = Field(description="Namespace of the service.")
+    good: bool = Field(description="Whether no check fails.")
+    findings: tuple[Finding, ...] = Field(description="The checks in their order.")
 
 
 def counted(findings: Iterable[Finding], *results: FindingResult) -> int:

@@ -38,7 +38,7 @@ def verdict_text(findings: Sequence[Finding]) -> str:
     parts = [plural(number, noun) for number, noun in ((failed, "failure"), (warned, "warning")) if number]
     if skipped:
         parts.append(f"{plural(skipped, 'check')} skipped")
-    good = "" if warned or failed else "all good"
+    good = "" if warned or failed else "nothing fails" if skipped else "all good"
     return ", ".join(part for part in (good, *parts) if part)
 
 

@@ -21,6 +21,10 @@ from webhook.checks.model import (
     NodesLeftOut,
     PresetLabels,
     counted,
+    failure,
+    ok,
+    skipped,
+    warning,
 )
 from webhook.checks.presets import fitting, policy_advice, preset_labels, selector_advice
 from webhook.rules.defaults import policy_errors
@@ -80,14 +84,11 @@ def _topology(
         advice = policy_advice(topology, spec, tuple(nodes.values()), found)
         remedy = _remedy_of_none(topology, spec, any_nodes=bool(nodes), advice=advice)
         none = f"no nodes: {sanitize(why, 300)}" if nodes else "the cluster has no nodes"
-        return [Finding(result="fail", check=check, found=none, remedy=remedy)], advice
-    findings = [Finding(result="ok", check=check, found=_nodes_found(topology, len(nodes)))]
+        return [failure(check, none, remedy)], advice
+    findings = [ok(check, _nodes_found(topology, len(nodes)))]
     findings += _left_out(check, topology, spec, nodes)
     findings += _levels(check, topology)
-    findings += (
-        Finding(result="warn", check=check, found=sanitize(fault, 300), remedy=f"correct {_OF_TREES}")
-        for fault in topology.faults
-    )
+    findings += (warning(check, sanitize(fault, 300), f"correct {_OF_TREES}") for fault in topology.faults)
     lost = [nodes[host] for host in _lost(topology, nodes)]
     advice = selector_advice(topology, spec, inside, lost) or policy_advice(
         topology, spec, tuple(nodes.values()), found
@@ -142,10 +143,10 @@ def _left_out(
         what = f"with {why}" if why.startswith(NO_LABEL) else why
         if others := len(hosts) - len(wrong):
             found = f"leaves out {plural(others, 'node')} {what} and without GPUs"
-            yield Finding(result="ok", check=check, found=found)
+            yield ok(check, found)
         if wrong:
             found = f"leaves out {plural(len(wrong), 'node')} {what}: {join_comma(wrong)}"
-            yield Finding(result="warn", check=check, found=found, remedy=_remedy_of_reason(topology, why))
+            yield warning(check, found, _remedy_of_reason(topology, why))
 
 
 def _remedy_of_reason(topology: Topology, why: str) -> str:
@@ -162,20 +163,18 @@ def _levels(check: str, topology: Topology) -> Iterator[Finding]:
         labelled, selected = topology.coverage.get(level.name, (0, 0))
         keys = " or ".join(level.keys)
         if not labelled:
-            yield Finding(
-                result="fail",
-                check=of_level,
-                found=f"no node of {selected:,} has a label {keys}",
-                remedy="label the nodes, or remove the level from the policy",
+            yield failure(
+                of_level,
+                f"no node of {selected:,} has a label {keys}",
+                "label the nodes, or remove the level from the policy",
             )
             continue
-        yield Finding(result="ok", check=of_level, found=_domains_found(topology, index))
+        yield ok(of_level, _domains_found(topology, index))
         for found in _contradictions(topology, index) if topology.labelled and index else ():
-            yield Finding(
-                result="warn",
-                check=of_level,
-                found=found,
-                remedy=f"if it is the same {sanitize(level.name)}, correct {keys} of the nodes in the smaller domain",
+            yield warning(
+                of_level,
+                found,
+                f"if it is the same {sanitize(level.name)}, correct {keys} of the nodes in the smaller domain",
             )
 
 
@@ -239,7 +238,7 @@ def _presets(
         using = [one.name for one in topologies if one.levels == presets()[fits]]
         by = f"; used by topology {join_and(using)}" if using else "; no topology uses it"
         also = f"; {join_and(every[1:])} {'fits' if len(every) == 2 else 'fit'} too" if every[1:] else ""  # noqa: PLR2004 - grammar
-        return Finding(result="ok", check="presets", found=f"{fits} fits the labels{by}{also}")
+        return ok("presets", f"{fits} fits the labels{by}{also}")
     near = [
         f"{one.name} (no node has {' or '.join(missing[0].keys)})"
         for one in found
@@ -247,12 +246,11 @@ def _presets(
     ]
     text = f"none fits the labels{f'; nearest: {join_and(near)}' if near else ''}"
     if not alone:
-        return Finding(result="ok", check="presets", found=text)
-    return Finding(
-        result="warn",
-        check="presets",
-        found=f"{text}; host is the only level",
-        remedy="write the levels into the policy (docs/tasks/admin/topology-presets.md)",
+        return ok("presets", text)
+    return warning(
+        "presets",
+        f"{text}; host is the only level",
+        "write the levels into the policy (docs/tasks/admin/topology-presets.md)",
     )
 
 
@@ -260,18 +258,17 @@ def _policy(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the defaults and rules of namespaces that name what no topology has."""
     view = snapshot.view
     if not snapshot.levels_known:
-        yield Finding(result="skip", check="policy", found="the ConfigMap cannot be read")
+        yield skipped("policy", "the ConfigMap cannot be read")
         return
     errors = policy_errors(view.policy, view.topologies)
     for error in errors:
-        yield Finding(
-            result="fail",
-            check="policy",
-            found=f"{error.field}: {sanitize(error.message, 300)}",
-            remedy="name a level that exists; until then the entry has no effect",
+        yield failure(
+            "policy",
+            f"{error.field}: {sanitize(error.message, 300)}",
+            "name a level that exists; until then the entry has no effect",
         )
     if not errors:
-        yield Finding(result="ok", check="policy", found=f"every level that it names exists (hash {view.policy.hash})")
+        yield ok("policy", f"every level that it names exists (hash {view.policy.hash})")
 
 
 def _checked(topology: Topology, nodes: Mapping[str, Node]) -> CheckedTopology:

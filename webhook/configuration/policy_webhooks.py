@@ -109,7 +109,7 @@ def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: M
     found = _read(configuration)
     full = [{**entry, "clientConfig": dict(client_config)} for entry in wanted]
     there = found.get("webhooks") or []
-    if len(there) == len(full) and all(_within(mine, theirs) for mine, theirs in zip(full, there, strict=True)):
+    if len(there) == len(full) and all(within(mine, theirs) for mine, theirs in zip(full, there, strict=True)):
         return None
     return {
         "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
@@ -171,14 +171,14 @@ def _read(configuration: bytes) -> dict[str, Any]:
     return found
 
 
-def _within(mine: Any, theirs: Any) -> bool:
+def within(mine: Any, theirs: Any) -> bool:
     """Return True if every value of `mine` is in `theirs`."""
     if isinstance(mine, dict):
-        return isinstance(theirs, dict) and all(_within(value, theirs.get(key)) for key, value in mine.items())
+        return isinstance(theirs, dict) and all(within(value, theirs.get(key)) for key, value in mine.items())
     if isinstance(mine, list):
         return (
             isinstance(theirs, list)
             and len(mine) == len(theirs)
-            and all(_within(one, other) for one, other in zip(mine, theirs, strict=True))
+            and all(within(one, other) for one, other in zip(mine, theirs, strict=True))
         )
     return bool(mine == theirs)

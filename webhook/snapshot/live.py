@@ -120,7 +120,7 @@ def read_cluster(
     try:
         policy = _policy(api, service_namespace, unread, notes)
     except ApiFault as fault:
-        raise ConnectionProblem(_no_answer(fault)) from None
+        raise ConnectionProblem(no_answer(fault)) from None
     if topologies_alone:
         wanted = [_NODES, *_discovered(api, (), unread)]
     else:
@@ -140,7 +140,8 @@ def read_cluster(
     )
 
 
-def _no_answer(fault: ApiFault) -> str:
+def no_answer(fault: ApiFault) -> str:
+    """Return why the API server cannot be asked, in one line."""
     match fault:
         case ApiError(status=HTTPStatus.UNAUTHORIZED):
             return "the API server does not know the caller (401): the credentials have expired, or are wrong"

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.policy.model import parse_policy
@@ -202,6 +202,7 @@ LABELS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(LABELS, st.integers(0, 8)), max_size=12))
 def test_every_node_is_counted_once(nodes: list[tuple[dict[str, str], int]]) -> None:
     """It is in the topology or left out, and what is good has no remedy."""
@@ -212,6 +213,7 @@ def test_every_node_is_counted_once(nodes: list[tuple[dict[str, str], int]]) -> 
     assert answer.good == (bad(answer) == [])
 
 
+@settings(deadline=None)
 @given(st.lists(LABELS, max_size=8), st.lists(LABELS, max_size=8))
 def test_a_separating_label_separates(inside: list[dict[str, str]], outside: list[dict[str, str]]) -> None:
     objects = [node(f"i{place}", labels) for place, labels in enumerate(inside)]

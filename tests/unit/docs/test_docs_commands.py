@@ -9,10 +9,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from tests.support.installations import installation_of_the_page
 from tests.support.pages import pages
 from tests.support.snapshots import cluster_of_the_pages, snapshot
 from webhook.cli import main
-from webhook.commands import explain, fits, gangs, topology
+from webhook.commands import explain, fits, gangs, topology, verify
+from webhook.snapshot import live_installation
 
 COMMANDS = (
     "topogate topology show",
@@ -20,6 +22,7 @@ COMMANDS = (
     "topogate gangs",
     "topogate fits",
     "topogate explain",
+    "topogate verify",
 )
 SHOWN = [
     (page.name, block.text.splitlines()[0].removeprefix("$ "), "\n".join(block.text.splitlines()[1:]))
@@ -44,6 +47,8 @@ def test_what_a_page_shows_is_printed(page: str, line: str, output: str, monkeyp
     for module in modules:
         monkeypatch.setattr(module, "caller_of", lambda _cluster: SimpleNamespace(namespace="alice"))
         monkeypatch.setattr(module, "reading", lambda *_args, **_options: found)
+    monkeypatch.setattr(verify, "caller_of", lambda _cluster: SimpleNamespace(api=None, namespace="alice"))
+    monkeypatch.setattr(live_installation, "read_installation", lambda *_args, **_options: installation_of_the_page())
     monkeypatch.setattr(explain, "past_events", lambda *_args: ([], None))
     done = CliRunner().invoke(main, shlex.split(line)[1:], prog_name="topogate")
     assert done.exception is None or isinstance(done.exception, SystemExit), page

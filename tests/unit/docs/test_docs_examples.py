@@ -58,6 +58,9 @@ def check(document: dict[str, Any]) -> None:
             assert found.asking and not found.errors, found
         case {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": str(text)}}:
             parse_policy(text)
+        case {"kind": "ClusterRole", "rules": list(rules)}:
+            known = {"apiGroups", "resources", "resourceNames", "verbs"}
+            assert all(known >= rule.keys() >= known - {"resourceNames"} for rule in rules)
         case {"kind": "Kustomization", "resources": list(resources)}:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()

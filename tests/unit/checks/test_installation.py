@@ -1,0 +1,197 @@
+"""What is told about an installation: all good, and everything that may be missing, refused or unread."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from engine.kinds.registry import built_in
+from engine.kinds.rules import rules
+from tests.support.golden import golden
+from tests.support.installations import (
+    ABSENT,
+    DENIED,
+    GOOD,
+    HELD,
+    KEYS,
+    NO_RIGHTS,
+    NOW,
+    OLD,
+    OTHER,
+    PAGES,
+    ROOT,
+    UNREAD,
+    configuration,
+    configurations,
+    crd,
+    deployment,
+    policy_of,
+)
+from webhook.checks.definition import definition, fields
+from webhook.checks.installation import verify
+from webhook.checks.model import Finding
+from webhook.checks.own_rights import OWN_RIGHTS, needed_rights
+from webhook.checks.text import finding_texts, verdict_text
+from webhook.snapshot.granted_rights import NeededRight, missing_rights, rights_of
+from webhook.snapshot.installation import DryRun, GrantedRights, Installation, ReadObject, ReadyPage
+
+SCHEMA = json.loads((ROOT / "schemas" / "verify.schema.json").read_text())
+DEFAULTS = "namespaces: {defaults: [{namespaces: [team-*], annotations: {topogate.dev/prefer-topology: auto}}]}"
+BROKEN: dict[str, Mapping[str, Any]] = {
+    "an old cluster": {"version": "v1.29.4+k3s1"},
+    "no definition": {"definition": ABSENT},
+    "no replica is ready": {"deployment": deployment(0)},
+    "a replica is missing": {"deployment": deployment(1)},
+    "no Deployment": {"deployment": ABSENT},
+    "nobody leads": {"lease": ABSENT, "lease_renewed": False},
+    "the leader is dead": {"lease_renewed": False},
+    "no configurations": {"configurations": dict.fromkeys(KEYS, ABSENT)},
+    "an entry is gone, another one was changed": {"configurations": configurations(changed="workloads", gone="pods")},
+    "nothing is held, and the policy cannot be read": {
+        "policy": UNREAD,
+        "gang": DryRun(0.01, stored={}),
+        "wrong": DryRun(0.01, stored={}),
+    },
+    "the policy's entries are not written": {"policy": policy_of(DEFAULTS)},
+    "no CA bundle yet": {"configurations": configurations(bundle=b"")},
+    "another CA": {"configurations": configurations(bundle=OTHER)},
+    "a CA bundle without certificates": {"configurations": configurations(bundle=b"none"), "bundle": b"none"},
+    "a CA that ends soon": {"configurations": configurations(bundle=OLD), "bundle": OLD},
+    "a CA that has ended": {"configurations": configurations(bundle=OLD), "bundle": OLD, "taken": NOW + 90 * 86_400},
+    "another CA in one entry": {
+        "configurations": configurations() | {KEYS[0]: ReadObject(configuration(*KEYS[0], other=("pods", OTHER)))}
+    },
+    "two CAs, and the Secret cannot be read": {
+        "configurations": configurations() | {KEYS[0]: ReadObject(configuration(*KEYS[0], bundle=OTHER))},
+        "secret": UNREAD,
+    },
+    "no Secret": {"secret": ABSENT},
+    "no admission policies": {
+        "admission_policies": GOOD.admission_policies | {("validatingadmissionpolicies", "topogate-devices"): ABSENT}
+    },
+    "a refused policy, and the last good one": {"policy": policy_of("mode: enforcing"), "last_good": policy_of("{}")},
+    "a refused policy with many errors": {"policy": policy_of("mode: enforcing\nnodes: {settle: no}\n")},
+    "a ConfigMap without policy": {"policy": ReadObject({"data": {}})},
+    "rights are missing": {"rights": GrantedRights("roles", 200, ["patch jobs.batch", "get leases topogate"])},
+    "nobody answers": {
+        "gang": DryRun(
+            3.0, refused='Internal error occurred: failed calling webhook "workloads.topogate.dev": x509: ...'
+        )
+    },
+    "nobody is asked": {"gang": DryRun(0.01, stored={}), "wrong": DryRun(0.01, stored={})},
+    "only the wrong one is taken": {"wrong": DryRun(0.01, stored=HELD)},
+    "the request is not allowed there": {"gang": DryRun(0.01, refused=DENIED)},
+    "the Job is refused by a quota": {"gang": DryRun(0.01, refused="exceeded quota: q, requested: count/jobs=1")},
+    "nothing is held in mode observe": {
+        "policy": policy_of("mode: observe"),
+        "gang": DryRun(0.01, stored={}),
+        "wrong": DryRun(0.01, stored={}),
+    },
+    "a replica is not ready": {"pages": [PAGES[0], ReadyPage("topogate-1", ready=False)]},
+    "a replica refuses the policy": {
+        "pages": [ReadyPage("topogate-0", ready=True, text="[+] caches\n[!] policy: 2f stays in force; refused: mode")]
+    },
+    "a replica cannot be reached": {"pages": [ReadyPage("topogate-0", ready=False, why="dial tcp: i/o timeout")]},
+    "no pods": {"pages": []},
+    "the proxy is not allowed": {"pages": [ReadyPage("topogate-0", ready=False, forbidden=True)]},
+}
+
+
+def told(found: Installation) -> list[Finding]:
+    answer = verify(found, version="0.1.0")
+    jsonschema.validate(json.loads(answer.model_dump_json(by_alias=True)), SCHEMA)
+    assert answer.good == all(one.result != "fail" for one in answer.findings)
+    assert all((one.remedy is None) == (one.result in ("ok", "skip")) for one in answer.findings)
+    return list(answer.findings)
+
+
+def printed(findings: list[Finding]) -> str:
+    text = "\n".join(line for one in finding_texts(findings) for line in one.lines)
+    return re.sub(r"hash [0-9a-f]{12}", "hash 2f03981f5539", text)  # any new field changes it
+
+
+def test_what_is_told() -> None:
+    """A good installation line by line; of a broken one the lines that differ."""
+    good = told(GOOD)
+    texts = {"all good": f"{printed(good)}\n{verdict_text(good)}"}
+    texts["no right to anything"] = f"{printed(told(NO_RIGHTS))}\n{verdict_text(told(NO_RIGHTS))}"
+    for case, changes in BROKEN.items():
+        texts[case] = printed([one for one in told(replace(GOOD, **changes)) if one not in good])
+    golden("verify", texts)
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if "not allowed" not in case and case != "no pods"])
+def test_whatever_is_broken_is_told(case: str) -> None:
+    assert [one for one in told(replace(GOOD, **BROKEN[case])) if one not in told(GOOD)]
+
+
+def test_entries_that_the_policy_adds_are_expected() -> None:
+    written = replace(GOOD, policy=policy_of(DEFAULTS), configurations=configurations(policy=DEFAULTS))
+    assert all(one.result == "ok" for one in told(written))
+
+
+@pytest.mark.parametrize("path", fields())
+def test_a_field_that_the_definition_lacks_is_named(path: str) -> None:
+    """Each field that is written is in the manifest; without it, it is told."""
+    body = copy.deepcopy(crd())
+    *above, last = path.replace("[]", ".[]").split(".")
+    at: Any = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for part in (*above, last) if last != "[]" else above:
+        at = at["items"] if part == "[]" else at["properties"][part]
+    assert at, path
+    parent: Any = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for part in above:
+        parent = parent["items"] if part == "[]" else parent["properties"][part]
+    if last == "[]":
+        del parent["items"]
+    else:
+        del parent["properties"][last]
+    found = definition(ReadObject(body))
+    assert (found.result, path in found.found or "more" in found.found) == ("fail", True)
+
+
+def test_a_definition_that_is_not_served() -> None:
+    gone = crd()
+    gone["spec"]["versions"][0]["served"] = False
+    assert "does not serve v1alpha1" in definition(ReadObject(gone)).found
+    new = crd() | {"status": {"conditions": [{"type": "Established", "status": "False", "message": "not yet\x1b"}]}}
+    assert definition(ReadObject(new)).found.endswith(r"is not established: not yet\x1b")
+
+
+def test_the_rights_are_those_of_the_manifests() -> None:
+    """No more and no less than rbac.yaml and rbac-workloads.yaml grant the service."""
+    documents = list(yaml.safe_load_all((ROOT / "manifests/base/rbac.yaml").read_text(encoding="utf-8")))
+    granted = {
+        right
+        for one in documents
+        if one["kind"] in ("ClusterRole", "Role") and one["metadata"]["name"] == "topogate"
+        for rule in one["rules"]
+        for right in rights_of(rule, namespaced=one["kind"] == "Role")
+    }
+    assert granted == OWN_RIGHTS
+    of_kinds = {right for rule in rules(built_in()).cluster_role for right in rights_of(rule)}
+    assert set(needed_rights(built_in())) == OWN_RIGHTS | of_kinds
+
+
+def test_missing_rights_are_found_in_roles() -> None:
+    """Wildcards grant, names limit, and a Role counts in its own namespace alone."""
+    needed = [
+        NeededRight("", "pods", "get"),
+        NeededRight("batch", "jobs", "patch"),
+        NeededRight("", "secrets", "get", "topogate-ca", namespaced=True),
+        NeededRight("", "secrets", "create", namespaced=True),
+    ]
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    assert missing_rights(needed, [everything], []) == []
+    assert missing_rights(needed, [], [everything]) == needed[:2]
+    one = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["topogate-ca"], "verbs": ["get", "create"]}
+    assert missing_rights(needed, [], [one]) == [needed[0], needed[1], needed[3]]
+    assert [str(one) for one in needed[1:3]] == ["patch jobs.batch", "get secrets topogate-ca"]

@@ -1,0 +1,166 @@
+"""The checks of an installation, end to end: server, objects, replicas, policy, rights, and a Job in a dry run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.api import names
+from engine.api.duration import timestamp
+from engine.api.text import join_comma, plural, sanitize
+from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.policy.namespaces import mode_of
+from webhook.checks.definition import definition
+from webhook.checks.entries import admission_policies, authority, webhooks
+from webhook.checks.model import Finding, VerifyAnswer, counted, failure, ok, skipped, warning
+from webhook.checks.replicas import caches, leader, replicas
+from webhook.snapshot.installation import Installation, policy_text
+
+OLDEST: Final = (1, 30)  # matchConditions are stable since then
+_VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
+_DENIED: Final = re.compile(r"admission webhook \"[a-z-]+\.topogate\.dev\" denied the request")
+_FAILED: Final = re.compile(r"failed calling webhook \"[a-z-]+\.topogate\.dev\"")
+
+
+def verify(found: Installation, *, version: str) -> VerifyAnswer:
+    """Return all checks; `version` is that of this program."""
+    policy = _policy_in_force(found)
+    findings = (
+        _server(found),
+        definition(found.definition),
+        replicas(found),
+        leader(found),
+        *webhooks(found, policy.policy),
+        *authority(found),
+        admission_policies(found),
+        policy.finding,
+        _rights(found),
+        *_dry_runs(found, policy.policy),
+        *caches(found),
+    )
+    return VerifyAnswer(
+        taken_at=timestamp(found.taken),
+        version=version,
+        namespace=found.namespace,
+        good=counted(findings, "fail") == 0,
+        findings=findings,
+    )
+
+
+def _server(found: Installation) -> Finding:
+    check, matched = "API server", _VERSION.match(found.version)
+    if matched is None:
+        return skipped(check, "its version cannot be read")
+    if (int(matched[1]), int(matched[2])) < OLDEST:
+        told = f"{sanitize(found.version)} is older than {OLDEST[0]}.{OLDEST[1]}"
+        return failure(check, told, "upgrade the cluster")
+    return ok(check, sanitize(found.version))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInForce:
+    """The policy that the service follows, as far as the caller can tell, and the finding about it."""
+
+    policy: Policy
+    finding: Finding
+
+
+def _policy_in_force(found: Installation) -> PolicyInForce:
+    check, name = "policy", f"ConfigMap {sanitize(found.namespace)}/{names.POLICY_NAME}"
+    if found.policy.unread:
+        return PolicyInForce(default_policy(), skipped(check, f"{name} {found.policy.unread}"))
+    if found.policy.body is None:
+        default = default_policy()
+        told = f"the default, as there is no {name} (hash {default.hash}, mode {default.mode})"
+        return PolicyInForce(default, ok(check, told))
+    try:
+        text = policy_text(found.policy)
+        if text is None:
+            refused = f"it has no data[{names.POLICY_KEY}]"
+        else:
+            policy = parse_policy(text)
+            told = f"{name} is valid (hash {policy.hash}, mode {policy.mode})"
+            return PolicyInForce(policy, ok(check, told))
+    except PolicyError as error:
+        first = error.errors[0]
+        more = f" and {plural(len(error.errors) - 1, 'more error')}" if len(error.errors) > 1 else ""
+        refused = f"{first.field}: {first.message}{more}"
+    kept, which = _last_good(found)
+    told = f"{name} is refused ({sanitize(refused, 300)}); in force: {which}"
+    return PolicyInForce(
+        kept,
+        failure(check, told, "correct it; topogate policy check tells every error"),
+    )
+
+
+def _last_good(found: Installation) -> tuple[Policy, str]:
+    """Return the policy that stays in force where the ConfigMap's is refused, in words too."""
+    text = policy_text(found.last_good)
+    try:
+        kept = parse_policy(text) if text else default_policy()
+    except PolicyError:
+        kept, text = default_policy(), None
+    return kept, f"the last good one (hash {kept.hash})" if text else "the default"
+
+
+def _rights(found: Installation) -> Finding:
+    check, rights = "rights", found.rights
+    if rights.by is None:
+        told = "not looked at: no right to ask about another account, or to read the roles"
+        return skipped(check, told)
+    how = "asked of the API server" if rights.by == "reviews" else "by the roles"
+    if rights.missing:
+        told = f"{len(rights.missing):,} of {plural(rights.looked_at, 'right')} missing: {join_comma(rights.missing)}"
+        return failure(
+            check,
+            told,
+            "kubectl apply -f manifests/base/rbac.yaml -f manifests/base/rbac-workloads.yaml; for kinds of the "
+            "policy what topogate policy check prints",
+        )
+    return ok(check, f"all {rights.looked_at:,} that the service needs, {how}")
+
+
+def _dry_runs(found: Installation, policy: Policy) -> list[Finding]:
+    """Return whether a gang is held, and a wrong request refused; a check is skipped where that decides nothing."""
+    check, where = "dry run", f"a Job in namespace {sanitize(found.tried_in)}"
+    gang, wrong = found.gang, found.wrong
+    if gang.forbidden:
+        return [skipped(check, f"{where}: no right to create Jobs there")]
+    # The first one may have waited for conditions that the API server compiles anew after a change.
+    milliseconds = f"{min(gang.seconds, wrong.seconds) * 1000:,.0f} ms"
+    for one in (gang, wrong):
+        if _FAILED.search(one.refused):
+            remedy = (
+                "see `replicas` and `CA`; the API server must reach port 8443 of the pods (NetworkPolicy, firewall)"
+            )
+            return [failure(check, sanitize(one.refused, 300), remedy)]
+    if gang.refused and not _DENIED.search(gang.refused):
+        told = f"{where} was refused by another part: {sanitize(gang.refused, 300)}"
+        return [skipped(check, told)]
+    mode = mode_of(found.tried_in, policy)
+    if not mode.manages:
+        told = f"{mode.text}: nothing is held in namespace {sanitize(found.tried_in)}, try another one with -n"
+        return [skipped(check, told)]
+    answered = bool(gang.refused) or _held(gang.stored)
+    if not answered or not _DENIED.search(wrong.refused):
+        missed = "holds a gang" if not answered else "refuses a wrong request"
+        told = f"no webhook {missed}: {where} was taken as it was"
+        if found.policy.unread:
+            return [warning(check, told, "if the mode of the policy is not enforce, this is right: ask an admin")]
+        remedy = "see `webhooks`; a namespace that the policy exempts is never looked at: try another one with -n"
+        return [failure(check, told, remedy)]
+    by = "its request is not allowed there" if gang.refused else "it would be held"
+    told = f"{where} was answered in {milliseconds}: {by}; a wrong request is refused"
+    return [ok(check, told)]
+
+
+def _held(job: Mapping[str, Any] | None) -> bool:
+    """Return True if a Job has our marks."""
+    match job:
+        case {"metadata": {"annotations": {names.HELD_BY: _}}}:
+            return True
+        case {"spec": {"template": {"metadata": {"labels": {names.MANAGED: _}}}}}:
+            return True
+    return False

@@ -1,0 +1,69 @@
+"""The rights that the service needs, as in manifests/base/rbac.yaml, plus those for the kinds of a policy.
+
+A test holds them against the manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from engine.api import names
+from engine.kinds.registry import Registry
+from engine.kinds.rules import READ, rules
+from webhook.snapshot.granted_rights import NeededRight, rights_of
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+
+
+def _rights(
+    groups: str, resources: str, verbs: Iterable[str], *, objects: Sequence[str] = ("",), namespaced: bool = False
+) -> Iterator[NeededRight]:
+    for group in groups.split(","):
+        for resource in resources.split(","):
+            for name in objects:
+                yield from (NeededRight(group, resource, verb, name, namespaced) for verb in verbs)
+
+
+OWN_RIGHTS: Final = frozenset(
+    (
+        *_rights("", "nodes,pods,resourcequotas,persistentvolumes,persistentvolumeclaims", READ),
+        *_rights("apps", "daemonsets", READ),
+        *_rights("storage.k8s.io", "storageclasses", READ),
+        *_rights("scheduling.k8s.io", "priorityclasses", READ),
+        *_rights("node.k8s.io", "runtimeclasses", READ),
+        *_rights("scheduling.koordinator.sh", "devices", READ),
+        *_rights("kueue.x-k8s.io,kai.scheduler", "topologies", READ),
+        *_rights("topology.volcano.sh", "hypernodes", READ),
+        *_rights("scheduling.x-k8s.io", "podgroups", READ),
+        *_rights("", "pods", ("patch", "delete")),
+        *_rights("", "pods/eviction", ("create",)),
+        *_rights(names.API_GROUP, names.PLACEMENTS, (*READ, "create", "update", "patch", "delete")),
+        *_rights(names.API_GROUP, f"{names.PLACEMENTS}/status", ("get", "update", "patch")),
+        *_rights("events.k8s.io", "events", ("create", "patch")),
+        *_rights(
+            _ADMISSION,
+            "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+            (*READ, "patch"),
+            objects=(names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION),
+        ),
+        *_rights(
+            "coordination.k8s.io",
+            "leases",
+            ("get", "create", "update", "patch"),
+            objects=(names.LEASE_NAME,),
+            namespaced=True,
+        ),
+        *_rights("", "configmaps", READ, objects=(names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME), namespaced=True),
+        *_rights(
+            "", "configmaps", ("create", "update", "patch"), objects=(names.LAST_GOOD_POLICY_NAME,), namespaced=True
+        ),
+        *_rights("", "secrets", (*READ, "patch"), objects=(names.CA_SECRET_NAME,), namespaced=True),
+        *_rights("", "secrets", ("create",), namespaced=True),
+    )
+)
+
+
+def needed_rights(registry: Registry) -> list[NeededRight]:
+    """Return the rights that the service needs with the kinds of a registry, in a stable order."""
+    return sorted(OWN_RIGHTS | {right for rule in rules(registry).cluster_role for right in rights_of(rule)})

@@ -1,0 +1,173 @@
+"""The rights of the service's account: asked of the API server one by one, else compared with the roles it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from engine.api import names
+from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.wire import UNREADABLE
+from webhook.snapshot.installation import GrantedRights, account
+from webhook.snapshot.side_by_side import side_by_side
+
+_TIMEOUT: Final = (5.0, 10.0)
+AT_ONCE: Final = 8
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NeededRight:
+    """A verb on a resource (`pods/eviction`: with its subresource), on one object if it has a `name`.
+
+    `namespaced`: in the service's namespace alone.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+    namespaced: bool = False
+
+    def __str__(self) -> str:
+        """Return it in words: `patch pods`, `get leases.coordination.k8s.io topogate`."""
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        return " ".join(part for part in (self.verb, what, self.name) if part)
+
+
+class _Review(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Reviewed(msgspec.Struct):
+    status: _Review = msgspec.field(default_factory=_Review)
+
+
+class _RoleRef(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _Subject(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    role_ref: _RoleRef
+    subjects: list[_Subject] | None = None
+
+
+class _Bindings(msgspec.Struct):
+    items: list[_Binding] | None = None
+
+
+class _Role(msgspec.Struct):
+    rules: list[dict[str, Any]] | None = None
+
+
+def rights_of(rule: Mapping[str, Any], *, namespaced: bool = False) -> Iterator[NeededRight]:
+    """Yield the rights of a rule of a role."""
+    for group in rule.get("apiGroups") or ():
+        for resource in rule.get("resources") or ():
+            for name in rule.get("resourceNames") or ("",):
+                yield from (NeededRight(group, resource, verb, name, namespaced) for verb in rule.get("verbs") or ())
+
+
+def missing_rights(
+    needed: Iterable[NeededRight], cluster: Iterable[Mapping[str, Any]], within: Iterable[Mapping[str, Any]]
+) -> list[NeededRight]:
+    """Return the needed rights that no rule grants; `within`: the rules of roles in the service's namespace."""
+    everywhere = list(cluster)
+    here = [*everywhere, *within]
+    return [
+        right
+        for right in needed
+        if not any(_grants(rule, right) for rule in (here if right.namespaced else everywhere))
+    ]
+
+
+def _grants(rule: Mapping[str, Any], right: NeededRight) -> bool:
+    objects = rule.get("resourceNames") or ()
+    return (
+        _any(rule, "apiGroups", right.group)
+        and _any(rule, "resources", right.resource)
+        and _any(rule, "verbs", right.verb)
+        and (not objects or right.name in objects)
+    )
+
+
+def _any(rule: Mapping[str, Any], field: str, wanted: str) -> bool:
+    given = rule.get(field) or ()
+    return "*" in given or wanted in given
+
+
+def granted_rights(api: KubeClient, namespace: str, needed: Sequence[NeededRight]) -> GrantedRights:
+    """Return which of the rights the service's account lacks.
+
+    The caller may ask about another account only with a right of his own (SubjectAccessReview); else the roles that he
+    can read are compared.
+    """
+    try:
+        _allowed(api, namespace, needed[0])  # alone: without the right to ask, one request is enough
+        allowed = side_by_side(partial(_allowed, api, namespace), needed, at_once=AT_ONCE)
+        return GrantedRights(
+            "reviews", len(needed), [str(right) for right, ok in zip(needed, allowed, strict=True) if not ok]
+        )
+    except (ApiFault, *UNREADABLE):
+        pass
+    try:
+        everywhere = _rules(api, None, namespace)
+        within = _rules(api, namespace, namespace)
+    except (ApiFault, *UNREADABLE):
+        return GrantedRights(None)
+    missing = missing_rights(needed, everywhere, within)
+    return GrantedRights("roles", len(needed), [str(right) for right in missing])
+
+
+def _allowed(api: KubeClient, namespace: str, right: NeededRight) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": right.verb,
+        "name": right.name,
+        "namespace": namespace if right.namespaced else "",
+    }
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    spec = {"user": account(namespace), "groups": groups, "resourceAttributes": attributes}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = api.request("POST", _REVIEWS, body=body, timeout=_TIMEOUT)
+    return msgspec.json.decode(answer, type=_Reviewed).status.allowed
+
+
+def _rules(api: KubeClient, within: str | None, namespace: str) -> list[Mapping[str, Any]]:
+    """Return the rules that bindings grant the account, in the whole cluster or within a namespace."""
+    plural = "clusterrolebindings" if within is None else "rolebindings"
+    path = object_path(_RBAC, plural, namespace=within)
+    bindings = msgspec.json.decode(api.request("GET", path, timeout=_TIMEOUT), type=_Bindings).items or ()
+    ours = _Subject("ServiceAccount", names.SERVICE_ACCOUNT, namespace)
+    found: list[Mapping[str, Any]] = []
+    for reference in {(one.role_ref.kind, one.role_ref.name) for one in bindings if ours in (one.subjects or ())}:
+        found += _role(api, *reference, within=within)
+    return found
+
+
+def _role(api: KubeClient, kind: str, name: str, *, within: str | None) -> list[dict[str, Any]]:
+    """Return the rules of a role; [] where a binding names one that does not exist."""
+    cluster = kind == "ClusterRole"
+    path = object_path(_RBAC, "clusterroles" if cluster else "roles", namespace=None if cluster else within, name=name)
+    try:
+        return msgspec.json.decode(api.request("GET", path, timeout=_TIMEOUT), type=_Role).rules or []
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return []
+        raise

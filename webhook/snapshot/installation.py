@@ -1,0 +1,117 @@
+"""An installation at one moment as its caller may see it: the objects of the service, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from certs.ca_bundle import Configurations
+from engine.api import names
+from engine.api.text import sanitize
+
+SERVICE_LABELS: Final = "app.kubernetes.io/name=topogate,app.kubernetes.io/component=service"
+DEPLOYMENT: Final = "topogate"
+ADMISSION_POLICIES: Final = ("topogate-placements", "topogate-devices", "topogate-unplaceable")
+
+_MAX_REASON: Final = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ReadObject:
+    """An object, or why there is none: it does not exist (`absent`), or could not be read.
+
+    `why`: "" for a right that is missing.
+    """
+
+    body: Mapping[str, Any] | None = field(default=None, repr=False)
+    absent: bool = False
+    why: str = ""
+
+    @property
+    def unread(self) -> str:
+        """Return why it was not read, in words; "" if it was, or is known not to exist."""
+        if self.body is not None or self.absent:
+            return ""
+        return f"cannot be read ({sanitize(self.why, _MAX_REASON)})" if self.why else "cannot be read: no right"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyPage:
+    """What `/readyz` of a replica said: `text` is its page; "" with `why` if it could not be read.
+
+    `forbidden`: the caller may not use the proxy.
+    """
+
+    pod: str
+    ready: bool
+    text: str = ""
+    why: str = ""
+    forbidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The answer to a Job in a dry run: `stored` is what the API server would store, `refused` why it would not.
+
+    `forbidden`: the caller may not create Jobs there. `seconds`: how long the answer took.
+    """
+
+    seconds: float
+    stored: Mapping[str, Any] | None = field(default=None, repr=False)
+    refused: str = ""
+    forbidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedRights:
+    """Which rights of the service's account were looked at, and which of them are missing, in words.
+
+    `by`: each was asked of the API server (`reviews`), or compared with the roles (`roles`); None: neither is allowed.
+    """
+
+    by: Literal["reviews", "roles"] | None
+    looked_at: int = 0
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The objects of an installation in `namespace`, at `taken` (seconds since the epoch).
+
+    `bundle`: the certificates in the Secret of the CA, without its key. `configurations`, `admission_policies` (with
+    their bindings) and `pages` by name. `gang` is a Job with a request, `wrong` one with a request that is refused by a
+    service with mode enforce; they were tried in the namespace `tried_in`.
+    """
+
+    namespace: str
+    taken: float
+    version: str
+    definition: ReadObject
+    deployment: ReadObject
+    lease: ReadObject
+    secret: ReadObject
+    bundle: bytes
+    configurations: Mapping[tuple[Configurations, str], ReadObject]
+    admission_policies: Mapping[tuple[str, str], ReadObject]
+    policy: ReadObject
+    last_good: ReadObject
+    rights: GrantedRights
+    pages: Sequence[ReadyPage]
+    pods: ReadObject
+    tried_in: str
+    gang: DryRun
+    wrong: DryRun
+    lease_renewed: bool = True
+
+
+def policy_text(found: ReadObject) -> str | None:
+    """Return the policy of a ConfigMap; None if the object has none or was not read."""
+    data = (found.body or {}).get("data")
+    text = data.get(names.POLICY_KEY) if isinstance(data, Mapping) else None
+    return text if isinstance(text, str) else None
+
+
+def account(namespace: str) -> str:
+    """Return the user name of the service in its namespace."""
+    return f"system:serviceaccount:{namespace}:{names.SERVICE_ACCOUNT}"
