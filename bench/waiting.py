@@ -39,4 +39,5 @@ def told(client: Client, namespace: str, gangs: int) -> bool:
 
 
 def _ours(event: Mapping[str, Any]) -> bool:
-    return str(event.get("reportingController", "")).startswith(names.API_GROUP)
+    about_workload = event.get("regarding", {}).get("kind") != names.PLACEMENT_KIND
+    return about_workload and str(event.get("reportingController", "")).startswith(names.API_GROUP)

@@ -29,6 +29,8 @@ MAX_NOTE: Final = 1024
 MAX_WORD: Final = 128
 MAX_NAME: Final = 253
 QUEUE: Final = 1000
+# Events that repeat what another object's Event says are dropped while more than this many wait.
+SPARE: Final = 50
 REMEMBERED: Final = 10_000
 # For one object that changes all the time: a burst, then one Event per so many seconds (client-go: 25, 300).
 BURST: Final = 25
@@ -131,10 +133,23 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def record(
-        self, regarding: Regarding, *, reason: EventReason, note: str, action: str, warning: bool = False
+        self,
+        regarding: Regarding,
+        *,
+        reason: EventReason,
+        note: str,
+        action: str,
+        warning: bool = False,
+        spare: bool = False,
     ) -> bool:
-        """Queue an Event; False when it repeats the object's last one, or the object has had too many."""
+        """Queue an Event; False when it repeats the object's last one, or the object has had too many.
+
+        `spare`: another object has the same Event; this one is dropped while many wait to be posted.
+        """
         with self._changed:
+            if spare and len(self._queue) > SPARE:
+                metrics.events.labels("dropped").inc()
+                return False
             if self._stopping or not self._is_news(regarding, reason, note):
                 return False
             body = event_body(

@@ -223,6 +223,7 @@ class ActionExecutor:
             was_done(result, gang.workload.name)
         if forget and gang.placement is not None:
             self.forget(gang.placement)
+            gang = replace(gang, placement=None)
         self._event(gang, let.reason, let.message, warning=let.loses)
 
     def free_pod(self, pod: Pod) -> None:
@@ -337,7 +338,8 @@ class ActionExecutor:
             if not isinstance(result, Gone):
                 self._writer.took_placement(result)
         if event:
-            self._event(gang, status.reason or status.phase, event_text(status, placed, before=gang.placement))
+            note = event_text(status, placed, before=gang.placement)
+            self._event(gang, status.reason or status.phase, note, placement=placement)
 
     def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)
@@ -374,16 +376,32 @@ class ActionExecutor:
         if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
 
-    def _event(self, gang: Gang, reason: EventReason, message: str, *, warning: bool | None = None) -> None:
-        """Record an Event on the gang's workload or pods; `warning` overrides the type that the reason has."""
+    def _event(
+        self,
+        gang: Gang,
+        reason: EventReason,
+        message: str,
+        *,
+        warning: bool | None = None,
+        placement: Placement | None = None,
+    ) -> None:
+        """Record an Event on the gang's workload or pods, and on its Placement; `warning` overrides the reason's type.
+
+        `placement`: the current one, if it is newer than the gang's.
+        """
         warning = is_warning(reason) if warning is None else warning
         workload: Workload = gang.workload
         if workload.handling == "pods":
             for pod in in_order(gang.pods)[:REPORTED_PODS]:
                 self._record_pod_event(pod, reason, message, warning=warning)
-            return
-        regarding = Regarding(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-        self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
+        else:
+            regarding = Regarding(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
+            self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
+        if (placement := placement or gang.placement) is not None:
+            regarding = Regarding(
+                names.API_VERSION, names.PLACEMENT_KIND, placement.namespace, placement.name, placement.uid
+            )
+            self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning, spare=True)
 
 
 def _retry_priority(fault: Exception) -> int:

@@ -21,12 +21,12 @@ from engine.controller.actions import Status
 from engine.controller.executor import REPORTED_PODS, ActionExecutor
 from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
-from engine.controller.status import details_body, differs, has_details, settle, status_of, written_place
+from engine.controller.status import details_body, differs, has_details, settle, status_of
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
 from engine.gang.summary import summary_of
-from engine.scheduler.queue import QueuePlace
+from engine.scheduler.queue import QueuePlace, written_place
 
 # Minimum time between writes of the text of one gang's status (seconds).
 TEXT_EVERY: Final = 10.0

@@ -95,12 +95,6 @@ def details_body(
     }
 
 
-def written_place(status: Mapping[str, Any]) -> QueuePlace | None:
-    """Return the place in the queue that a Placement's status has."""
-    position, length = status.get("queuePosition"), status.get("queueLength")
-    return QueuePlace(position, length) if isinstance(position, int) and isinstance(length, int) else None
-
-
 def _shortage_body(short: Shortage | None) -> dict[str, Any]:
     if short is None:
         return dict.fromkeys(("needed", "have", "best", "podSet", "proposal"))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from engine.api.names import AUTO
 from engine.api.pod import Shape
@@ -58,6 +58,12 @@ class QueuePlace:
         Far behind, a tenth is no news. So of 1,000 gangs some 60 are written when one leaves, and not all.
         """
         return _near(self.position, other.position, _EXACT) and _near(self.length, other.length, 2 * _EXACT)
+
+
+def written_place(status: Mapping[str, Any]) -> QueuePlace | None:
+    """Return the place that a Placement's status has; None if it has none, or no readable one."""
+    position, length = status.get("queuePosition"), status.get("queueLength")
+    return QueuePlace(position, length) if isinstance(position, int) and isinstance(length, int) else None
 
 
 def _near(one: int, other: int, exact: int) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine import metrics
 from engine.cluster import events
 from engine.cluster.client import KubeClient
-from engine.cluster.events import Recorder, Regarding, cut, event_body
+from engine.cluster.events import SPARE, Recorder, Regarding, cut, event_body
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Stall
 
@@ -130,6 +130,22 @@ def test_the_same_again_is_no_event(recorder: Recorder) -> None:
     assert say(recorder, "A", "2")
     assert say(recorder, "A", "2", uid="u-2")
     assert not say(recorder, "A", "2")
+
+
+def test_a_copy_on_another_object_gives_way_when_many_wait(recorder: Recorder) -> None:
+    """The thread has not started: with few Events in the queue both are taken, with many only the first."""
+    placement = Regarding("topogate.dev/v1alpha1", "Placement", "team", "job-train", "uid-p")
+
+    def copy(note: str) -> bool:
+        return recorder.record(placement, reason="Placed", note=note, action="Place", spare=True)
+
+    assert copy("0")
+    for number in range(SPARE):
+        assert say(recorder, "Placed", "n", uid=f"uid-{number}")
+    before = counted("dropped")
+    assert not copy("1")
+    assert say(recorder, "Placed", "n", uid="uid-last")
+    assert counted("dropped") == before + 1
 
 
 def test_an_object_that_flaps_is_quietened(recorder: Recorder, clock: Clock) -> None:

@@ -26,7 +26,8 @@ def gangs(
     """Show gangs: those that wait in the order of the queue, with the planner's answer of this moment, then the others.
 
     START is when a gang fits if what runs takes all of its activeDeadlineSeconds and nothing new goes first; "unknown"
-    where too little of what runs has a deadline. Without rights in other namespaces QUEUE and START are left out.
+    where too little of what runs has a deadline. Without rights in other namespaces
+    QUEUE is what the leader last wrote, and START is left out.
 
     \b
     Example:

@@ -19,6 +19,7 @@ from engine.policy.namespaces import mode_of
 from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
+from engine.scheduler.queue import QueuePlace, written_place
 from webhook.queries import model as output
 from webhook.queries.forecast import Forecast, forecasts
 from webhook.queries.names import group_of, label_of
@@ -206,14 +207,17 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     by = one.forecast.by
     status = one.gang.placement.status if one.gang.placement is not None else {}
     since = waiting_since(status) or one.gang.workload.created
+    place = QueuePlace(position, queued) if known and position is not None else None
+    if not known:
+        place = written_place(status)  # the leader's, who sees all gangs
     start = output.GangStart(by=timestamp(by) if by is not None else None, after=one.forecast.after)
     return base.model_copy(
         update={
             "phase": "Waiting",
             "reason": reason,
             "message": message,
-            "position": position if known else None,
-            "queued": queued if known and position is not None else None,
+            "position": place.position if place is not None else None,
+            "queued": place.length if place is not None else None,
             "waiting_seconds": max(0, int(snapshot.taken - since)),
             "fits_now": fits,
             "start": start if known and position is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -55,7 +56,8 @@ def events_about(api: KubeClient, namespace: str, names: Iterable[str]) -> tuple
         path = object_path(_API, "events", namespace=namespace)
         query = {"fieldSelector": f"regarding.name={name}", "limit": str(_MOST)}
         try:
-            found += _read(_decode(api.request("GET", path, query=query, timeout=_TIMEOUT)))
+            read = _read(_decode(api.request("GET", path, query=query, timeout=_TIMEOUT)))
+            found += [one for one in read if not any(_repeats(one, known) for known in found)]
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 continue
@@ -67,6 +69,17 @@ def events_about(api: KubeClient, namespace: str, names: Iterable[str]) -> tuple
         except UNREADABLE:
             return found, f"events of namespace {namespace} cannot be read: not a list of Events"
     return sorted(found, key=lambda one: one.at), None
+
+
+def _repeats(one: ReadEvent, other: ReadEvent) -> bool:
+    """Return True for two Events about one thing that happened: a workload and its Placement both have it."""
+    if (one.reason, one.note) != (other.reason, other.note):
+        return False
+    try:
+        apart = datetime.fromisoformat(one.at) - datetime.fromisoformat(other.at)
+    except ValueError:
+        return False
+    return abs(apart.total_seconds()) <= 1
 
 
 def _read(events: _Events) -> Iterator[ReadEvent]:

@@ -35,7 +35,7 @@ def is_told(gangs: Namespace, job: str, phase: str, reason: str | None, timeout:
 
 def events(gangs: Namespace, reason: str) -> list[str]:
     listed = gangs.client.items(f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events")
-    return [item["note"] for item in listed if item["reason"] == reason]
+    return [item["note"] for item in listed if item["reason"] == reason and item["regarding"]["kind"] != "Placement"]
 
 
 def test_a_gang_is_starting_until_its_kubelets_have_started_it(gangs: Namespace, policy: PolicyInForce) -> None:

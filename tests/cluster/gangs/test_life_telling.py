@@ -49,6 +49,8 @@ def test_a_waiting_placement_follows_edits_and_numbers_and_survives_its_deletion
         one["reason"] for one in events if one["regarding"]["kind"] == "Job" and one["regarding"]["name"] == "train"
     ]
     assert told.count("InsufficientFreeGPUs") == 1
+    about = [(one["regarding"]["kind"], one["regarding"].get("uid")) for one in events]
+    assert ("Placement", before["metadata"]["uid"]) in about
 
 
 def test_a_running_placement_tells_its_place_to_kubectl(gangs: Namespace, control_plane: ControlPlane) -> None:

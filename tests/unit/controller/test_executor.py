@@ -18,7 +18,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
-from engine.cluster.events import Recorder
+from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
@@ -56,6 +56,7 @@ class Desk:
         self.stores.nodes.replace(gpu_nodes(1, 1, 4))
         self.server = Script()
         self.events: list[str] = []
+        self.copies: list[tuple[str, str]] = []  # of Events, on what
         self.leads = True
         self.executor = ActionExecutor(
             self.view,
@@ -66,8 +67,11 @@ class Desk:
             patchers=2,
         )
 
-    def record(self, _regarding: object, *, reason: str, **_more: Any) -> None:
-        self.events.append(reason)
+    def record(self, regarding: Regarding, *, reason: str, spare: bool = False, **_more: Any) -> None:
+        if spare:
+            self.copies.append((regarding.kind, reason))
+        else:
+            self.events.append(reason)
 
     def fence(self) -> None:
         if not self.leads:
@@ -487,6 +491,7 @@ def test_a_text_is_written_without_an_event(desk: Desk, event: bool) -> None:
     desk.executor.report(known, WAITS, None, event=event)
     assert ("PATCH", "status") in desk.server.asked
     assert desk.events == (["NodeLost"] if event else [])
+    assert desk.copies == ([("Placement", "NodeLost")] if event else [])
 
 
 @pytest.mark.parametrize("refused", [0, 1, None])

@@ -169,6 +169,22 @@ def test_what_a_tenant_may_not_know_is_left_out() -> None:
     assert (wide.position, wide.queued, wide.start, wide.fits_now) == (None, None, None, None)
 
 
+def test_a_tenant_reads_his_place_from_the_placement() -> None:
+    """The leader sees all gangs. Who reads all pods gets the answer of this moment instead."""
+    whole = snapshot(busy_cluster())
+    status = {"phase": "Waiting", "reason": "Fragmented", "queuePosition": 7, "queueLength": 9}
+    for known in list(whole.view.stores.placements.values()):
+        if known.workload.name == "wide":
+            whole.view.stores.placements.apply_own_write(replace(known, status=status, resource_version="999999"))
+    whole.view.refresh()
+    tenant = replace(whole, unread=(Unread("pods", except_in="alice"),))
+    wide = by_name(gangs(tenant, namespace="alice"))["wide"]
+    assert (wide.position, wide.queued, wide.start) == (7, 9, None)
+    now = by_name(gangs(whole))["wide"]
+    assert now.position is not None
+    assert now.queued not in (None, 9)
+
+
 def test_a_level_that_only_seems_to_be_wrong_is_no_error() -> None:
     """Without the nodes, or with the default policy in place of the unknown one, no request is called invalid."""
     objects = [*busy_cluster(), waits("odd", 2, {"require": "zone"}), waiting_placement("odd")]

@@ -81,3 +81,14 @@ def test_what_cannot_be_read_is_told(server: FakeApi, api: KubeClient, answer: A
 def test_a_server_without_the_group_has_no_events(server: FakeApi, api: KubeClient) -> None:
     server.fault(Answer(404, {"reason": "NotFound"}), times=10)
     assert events_about(api, "alice", ["train"]) == ([], None)
+
+
+def test_what_a_placement_repeats_is_read_once(server: FakeApi, api: KubeClient) -> None:
+    """The leader records the same on the workload and on its Placement; the same an hour later happened again."""
+    for number, at in enumerate(("2026-01-01T00:00:00.9Z", "2026-01-01T01:00:00.1Z")):
+        server.put(f"{EVENTS}/{number}", reason="Fragmented", note="needs 4", eventTime=at)
+    found, _ = events_about(api, "alice", ["train", "job-train"])
+    assert [(one.at, one.reason) for one in found] == [
+        ("2026-01-01T00:00:00Z", "Fragmented"),
+        ("2026-01-01T01:00:00Z", "Fragmented"),
+    ]
