@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from local.credentials import Credentials
 
 STAGES = Path(__file__).parent / "stages"
 LEASE_SECONDS = 40  # as a kubelet's
+SIMULATED: Final = "kwok.x-k8s.io/node"  # the label of nodes whose kubelet kwok plays
 
 # The Job controller and the scheduler hold themselves to 20 and 50 requests a second: a 512-pod Job would take 25 s,
 # and every test would measure that.
@@ -114,6 +116,8 @@ def kwok(layout: Layout) -> list[str]:
         str(layout.programs["kwok"]),
         f"--kubeconfig={layout.kubeconfig('kwok')}",
         *(f"--config={path}" for path in sorted(STAGES.glob("*.yaml"))),
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        # By label, not by annotation or Lease: of a node that loses it the API server tells that it is gone. Whether
+        # kwok looks at the Lease of a pod's node is decided anew at each of its starts, by the order of a Go map.
+        f"--manage-nodes-with-label-selector={SIMULATED}=fake",
         f"--node-lease-duration-seconds={LEASE_SECONDS}",
     ]

@@ -10,20 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from local.client import Client
-from local.commands import LEASE_SECONDS
+from local.commands import SIMULATED
 
 BLOCK: Final = "cloud.provider.com/topology-block"
 RACK: Final = "cloud.provider.com/topology-rack"
 HOSTNAME: Final = "kubernetes.io/hostname"
-SIMULATED: Final = "kwok.x-k8s.io/node"
 
 NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
 READY_SECONDS = 60.0
 MAX_HOSTS = 20_000
-# kwok's cache of Leases is 20 ms behind mostly, and on a busy machine was seen seconds behind.
-SEEN_SECONDS = 60.0
-QUIET_SECONDS = 1.0  # kwok undoes Ready=False in 20 ms while it plays the node
+SEEN_SECONDS = 60.0  # kwok sees a node in 20 ms mostly, and on a busy machine seconds later
+UNDO_SECONDS = 1.0  # kwok undoes Ready=False in 20 ms
 NODE_INFO: Final = {
     "architecture": "amd64",
     "operatingSystem": "linux",
@@ -41,7 +39,6 @@ NODE_INFO: Final = {
         "",
     ),
 }
-DEAD_SECONDS = 10**9  # nobody waits for this Lease to run out
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +130,9 @@ def node(
         "kind": "Node",
         "metadata": {
             "name": name,
-            "annotations": {SIMULATED: "fake"},
             "labels": {
                 HOSTNAME: name,
+                SIMULATED: "fake",
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 **(labels or {}),
@@ -202,44 +199,26 @@ def fail(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate.
-
-    kwok plays the kubelet of a node whose Lease it holds, so somebody else takes the Lease. Until kwok has seen that,
-    it ends pods there and makes the node Ready again: the node fails once kwok has seen it, and this returns when it
-    stays so.
-    """
-    seize(client, name)
-    _await_leases(client, name, clock=clock, sleep=sleep)
-    changed = clock() - QUIET_SECONDS
-    while True:
-        if keep_failed(client, name):
-            changed = clock()
-        elif clock() - changed > QUIET_SECONDS:
-            return
-        sleep(0.02)
+    """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate."""
+    leave(client, name)
+    _await_nodes(client, name, clock=clock, sleep=sleep)
+    keep_failed(client, name)
 
 
-def seize(client: Client, name: str) -> None:
-    """Take a node's Lease from kwok, which then leaves the node and its pods alone: the first half of `fail`."""
-    client.patch(_lease(name), {"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": DEAD_SECONDS}})
+def leave(client: Client, name: str) -> None:
+    """Take the label from a node that kwok goes by, which then leaves the node and its pods alone once it sees that."""
+    client.patch(f"{NODES}/{name}", {"metadata": {"labels": {SIMULATED: None}}})
 
 
-def _await_leases(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
-    """Return once kwok has seen all that was written to Leases before.
-
-    It makes a node Ready again only while its cache says that the Lease is its own, and the Lease of a new node comes
-    after all others. Only the first time it does not look: it has just made that Lease.
-    """
+def _await_nodes(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    """Return once kwok has seen all that was written to nodes before: it makes a node Ready that came after it."""
     probe = f"probe-{name}"
     client.create(NODES, {**node(probe, shape=HostShape(gpus=0)), "spec": {"unschedulable": True}})
     try:
         deadline = clock() + SEEN_SECONDS
-        for _ in range(2):
-            while not _made_ready(client, probe, clock=clock, sleep=sleep):
-                if clock() > deadline:
-                    raise TimeoutError(
-                        f"kwok has not seen in {SEEN_SECONDS:.0f} s that somebody took the Lease of {name}"
-                    )
+        while not _made_ready(client, probe, clock=clock, sleep=sleep):
+            if clock() > deadline:
+                raise TimeoutError(f"kwok has not seen in {SEEN_SECONDS:.0f} s that {name} is not its own any more")
     finally:
         client.delete(f"{NODES}/{probe}")
 
@@ -247,7 +226,7 @@ def _await_leases(client: Client, name: str, *, clock: Callable[[], float], slee
 def _made_ready(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> bool:
     """Make a node NotReady; True when kwok undoes that in a second."""
     _set_ready(client, name, status="False", reason="KubeletNotReady")
-    deadline = clock() + QUIET_SECONDS
+    deadline = clock() + UNDO_SECONDS
     while clock() < deadline:
         if _condition(client.get(f"{NODES}/{name}")) == "True":
             return True
@@ -255,22 +234,16 @@ def _made_ready(client: Client, name: str, *, clock: Callable[[], float], sleep:
     return False
 
 
-def keep_failed(client: Client, name: str) -> bool:
-    """Make a seized node NotReady, if it is not; True when that was to be done."""
-    if _condition(client.get(f"{NODES}/{name}")) != "True":
-        return False
-    _set_ready(client, name, status="False", reason="KubeletNotReady")
-    return True
+def keep_failed(client: Client, name: str) -> None:
+    """Make a node that kwok leaves alone NotReady, if it is not."""
+    if _condition(client.get(f"{NODES}/{name}")) == "True":
+        _set_ready(client, name, status="False", reason="KubeletNotReady")
 
 
 def recover(client: Client, name: str) -> None:
-    """Undo `fail`: Ready at once; kwok takes up its pods again at its next look at the Lease, within 11 s."""
-    client.patch(_lease(name), {"spec": {"holderIdentity": None, "leaseDurationSeconds": LEASE_SECONDS}})
+    """Undo `fail`: Ready at once; kwok takes up the node and its pods again when it sees it."""
+    client.patch(f"{NODES}/{name}", {"metadata": {"labels": {SIMULATED: "fake"}}})
     _set_ready(client, name, status="True", reason="KubeletReady")
-
-
-def _lease(name: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
 
 
 def _set_ready(client: Client, name: str, *, status: str, reason: str) -> None:

@@ -231,7 +231,7 @@ class Upheaval:
                 nodes.cordon(self.client, name)
                 end = partial(nodes.uncordon, self.client)
             case "host dead":
-                nodes.seize(self.client, name)
+                nodes.leave(self.client, name)
                 self.dead.add(name)
                 end = self._revive
             case _:
