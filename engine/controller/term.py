@@ -137,7 +137,10 @@ class LeaderTerm:
 
     def of(self, key: GangKey) -> GangState:
         """Return the state of a gang, created if it is new."""
-        return self.gang_state.setdefault(key, GangState())
+        found = self.gang_state.get(key)  # `setdefault` would make a new one at every call
+        if found is None:
+            found = self.gang_state[key] = GangState()
+        return found
 
     def blocks(self, key: GangKey) -> bool:
         """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
