@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from engine.policy.model import Policy, PolicyError, parse_policy
 from webhook.admission.budget import REVIEW_CPU
 from webhook.commands.completion import VARIABLE, completion
 from webhook.commands.explain import explain_command
@@ -19,6 +18,7 @@ from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
 from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.map import map_command
+from webhook.commands.policy import MAX_POLICY_FILE, policy
 from webhook.commands.release import release
 from webhook.commands.support_bundle import support_bundle
 from webhook.commands.suspension import requeue, resume, suspend
@@ -29,13 +29,10 @@ from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 
 if TYPE_CHECKING:
-    from engine.topology.topology import Topology
     from webhook.queries.subject import Subject
-    from webhook.snapshot.files import FileObject
     from webhook.snapshot.snapshot import Snapshot
 
 
-MAX_POLICY_FILE = 2 * 1024 * 1024
 FORMATS_OF_DATA = ("table", "json", "yaml")
 INTERRUPTED = 130  # as a shell reports it
 
@@ -101,6 +98,7 @@ for _command in (
     resume,
     requeue,
     verify,
+    policy,
     release,
     uninstall,
     support_bundle,
@@ -271,93 +269,6 @@ def simulate(
     else:
         print_answer(answer, output or "table", cluster.view.topologies.values())
     sys.exit(0 if answer.good else 1)
-
-
-@main.group()
-def policy() -> None:
-    """Work with the policy (the ConfigMap topogate-policy)."""
-
-
-@policy.command("check")
-@click.argument("file")
-@click.option(
-    "--cluster",
-    "cluster_files",
-    multiple=True,
-    metavar="FILE",
-    help="Nodes, to count those of each topology, or CustomResourceDefinitions, to check the paths of kinds.",
-)
-@click.option(
-    "--object",
-    "samples",
-    multiple=True,
-    metavar="FILE",
-    help="Samples of the policy's kinds, or their CustomResourceDefinitions, to show how the entries read them.",
-)
-def policy_check(file: str, cluster_files: tuple[str, ...], samples: tuple[str, ...]) -> None:
-    """Check a policy with the webhook's own code and print every error with its path.
-
-    FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Exit status 1 if the policy would be
-    refused, one of its topologies matches no node, or an entry of its kinds does not fit an object. Levels in
-    namespaces.defaults are checked in full only with nodes, paths of kinds only with objects or definitions. Rights
-    that added kinds need beyond the manifests are printed on standard output, as YAML to apply; everything else goes to
-    standard error.
-
-    \b
-    Example:
-      topogate policy check policy.yaml
-      kubectl get nodes,crds -o json | topogate policy check policy.yaml --cluster -
-      kubectl get crd benches.example.com -o json | topogate policy check policy.yaml --object -
-    """  # noqa: D301 - click wants the backspace itself
-    from engine.policy.namespaces import modes_text, policy_warnings
-    from engine.topology.topology import covered, uncovered
-    from webhook.configuration.extra_rights import extra_rights_page
-    from webhook.rules.defaults import policy_errors
-    from webhook.simulate.entry_trial import definition_trials, trials
-    from webhook.snapshot.files import FileProblem, policy_text
-
-    if (file, *cluster_files, *samples).count("-") > 1:
-        _fail("standard input (-) can be read only once")
-    try:
-        parsed = parse_policy(policy_text(content_of(file, limit=MAX_POLICY_FILE), name=file))
-        of_cluster = objects_of(cluster_files)
-        topologies = _topologies(of_cluster, parsed) if cluster_files else []
-        if errors := policy_errors(parsed, {topology.name: topology for topology in topologies}):
-            raise PolicyError(errors)
-        tried = (
-            *definition_trials(of_cluster, parsed.registry),
-            *trials(objects_of(samples), parsed.registry),
-        )
-    except (FileProblem, OSError) as error:
-        _fail(one_line(error))
-    except PolicyError as error:
-        for item in error.errors:
-            click.echo(f"{item.field}: {item.message}" if item.field else item.message, err=True)
-        count = len(error.errors)
-        click.echo(f"{file}: refused, {count} error{'' if count == 1 else 's'}", err=True)
-        sys.exit(1)
-    click.echo(f"{file}: good (hash {parsed.hash}, mode {modes_text(parsed)})", err=True)
-    for warning in policy_warnings(parsed):
-        click.echo(f"warning: {warning}", err=True)
-    for one in topologies:
-        levels = ", ".join(level.name for level in one.levels)
-        click.echo(f"topology {one.name} ({levels}): {covered(one)}", err=True)
-    if rights := extra_rights_page(parsed):
-        click.echo(rights, nl=False)
-    empty = [(topology.name, why) for topology in topologies if (why := uncovered(topology))]
-    for name, why in empty:
-        click.echo(f"topology {name} matches no node: {why}", err=True)
-    for trial in tried:
-        for line in trial.lines:
-            click.echo(line, err=True)
-    sys.exit(1 if empty or not all(trial.good for trial in tried) else 0)
-
-
-def _topologies(objects: Sequence[FileObject], policy: Policy) -> list[Topology]:
-    """Return the topologies of the policy over the nodes among the objects."""
-    from webhook.snapshot.cluster import offline_cluster
-
-    return list(offline_cluster(objects, policy=policy).view.topologies.values())
 
 
 def _fail(message: str) -> NoReturn:

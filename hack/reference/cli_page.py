@@ -9,7 +9,7 @@ import click
 from pydantic import BaseModel
 
 from engine.api.schema import fields_of, section_of
-from webhook.checks.model import DoctorAnswer, VerifyAnswer
+from webhook.checks.model import DoctorAnswer, PolicyCheckAnswer, VerifyAnswer
 from webhook.cli import main as topogate
 from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
@@ -22,6 +22,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "fits": FitsAnswer,
     "explain": ExplainAnswer,
     "verify": VerifyAnswer,
+    "policy check": PolicyCheckAnswer,
 }
 _VERDICTS: Final[dict[Verdict, str]] = {
     "placed": "It would start now; `podSets[].assignment` says where.",

@@ -1,1 +1,1 @@
-"""Checks of a cluster's topologies and of an installation: what was found, and the remedy. Pure."""
+"""Checks of topologies, of an installation, and of a policy: what was found, and what it means. Pure."""

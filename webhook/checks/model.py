@@ -11,6 +11,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from engine.api.reasons import Why
+from engine.policy.model import Mode
+
 FindingResult = Literal["ok", "warn", "fail", "skip"]
 
 
@@ -107,6 +110,101 @@ class VerifyAnswer(_Part):
     namespace: str = Field(description="Namespace of the service.")
     good: bool = Field(description="Whether no check fails.")
     findings: tuple[Finding, ...] = Field(description="The checks in their order.")
+
+
+class PolicyFault(_Part):
+    """A field of a policy that would be refused."""
+
+    field: str = Field(description="Path in the policy; empty for the document as a whole.")
+    message: str = Field(description="What is wrong.")
+
+
+class NamedPolicy(_Part):
+    """A policy, as the service names it."""
+
+    hash: str = Field(description="Its hash.")
+    mode: str = Field(description="Its mode, with those of single namespaces.")
+
+
+class ChangedTopology(_Part):
+    """A topology that differs under the new policy, or has no nodes."""
+
+    name: str = Field(description="Name of the topology.")
+    nodes_before: int | None = Field(description="Number of its nodes under the policy in force; null: there is none.")
+    nodes_after: int | None = Field(description="Number of its nodes under the new policy; null: there is none.")
+    levels_before: tuple[str, ...] = Field(description="Its levels under the policy in force.")
+    levels_after: tuple[str, ...] = Field(description="Its levels under the new policy.")
+    empty: str | None = Field(description="Why it has no nodes under the new policy; null: it has some.")
+
+
+class ChangedNamespace(_Part):
+    """A namespace with gangs for which the mode or the rule differ."""
+
+    namespace: str = Field(description="Name of the namespace.")
+    mode_before: Mode = Field(description="Its mode under the policy in force.")
+    mode_after: Mode = Field(description="Its mode under the new policy.")
+    allowed_before: bool = Field(description="Whether requests are allowed there by the policy in force.")
+    allowed_after: bool = Field(description="Whether requests are allowed there by the new policy.")
+    waiting: int = Field(description="Number of its gangs that wait.")
+    placed: int = Field(description="Number of its gangs with slots.")
+    over: tuple[str, ...] = Field(description="Limits of the new policy that it exceeds already.")
+
+
+GangFate = Literal["released", "unmanaged", "blocked", "exceeds", "on-hold", "unblocked"]
+
+
+class ChangedGang(_Part):
+    """A gang for which the new policy changes something."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    group: str | None = Field(description="Replica group of the workload; null where it is one gang.")
+    placed: bool = Field(description="Whether it has slots now.")
+    change: GangFate = Field(
+        description="`released`: it waits, and would be let go. `unmanaged`: it keeps its pods and loses its slots. "
+        "`blocked`: it waits, and would stay held with an error. `exceeds`: it keeps its slots, but its request would "
+        "be refused today. `on-hold`: it waits, and would not be planned. `unblocked`: it would be planned again."
+    )
+    reason: Why = Field(description="Reason code; empty where none is left.")
+    message: str = Field(description="The reason in words.")
+
+
+class PolicyChange(_Part):
+    """What a policy would change for what exists."""
+
+    in_force: NamedPolicy = Field(description="The policy that is in force.")
+    topologies: tuple[ChangedTopology, ...] = Field(description="The topologies that differ or have no nodes.")
+    namespaces: tuple[ChangedNamespace, ...] = Field(description="The namespaces with gangs that are affected.")
+    gangs: tuple[ChangedGang, ...] = Field(description="The gangs that are affected.")
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
+class TopologyNodes(_Part):
+    """A topology under the checked policy."""
+
+    name: str = Field(description="Name of the topology.")
+    levels: tuple[str, ...] = Field(description="Its levels, coarse to fine.")
+    nodes: int = Field(description="Number of its nodes.")
+    found: str = Field(description="Its nodes and those that it leaves out, in words.")
+    empty: str | None = Field(description="Why it has no nodes; null: it has some.")
+
+
+class PolicyCheckAnswer(_Part):
+    """The answer of `topogate policy check`."""
+
+    good: bool = Field(
+        description="Whether it would be accepted, each of its topologies has nodes, and its kinds fit the objects."
+    )
+    hash: str | None = Field(description="Hash of the checked policy; null if it cannot be read.")
+    mode: str | None = Field(description="Its mode, with those of single namespaces; null if it cannot be read.")
+    errors: tuple[PolicyFault, ...] = Field(description="Why it would be refused.")
+    warnings: tuple[str, ...] = Field(description="Entries without an effect.")
+    topologies: tuple[TopologyNodes, ...] = Field(description="Its topologies over the nodes; empty without nodes.")
+    trials: tuple[str, ...] = Field(description="How the entries of its kinds read the objects of --object.")
+    rights: str | None = Field(description="Manifests with the rights that its kinds need; null: none.")
+    change: PolicyChange | None = Field(description="What it would change; null without a policy to compare it with.")
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
 def counted(findings: Iterable[Finding], *results: FindingResult) -> int:

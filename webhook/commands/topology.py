@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.findings import format_option, print_findings
 from webhook.commands.inputs import objects_of, one_line
-from webhook.commands.options import ClusterOptions, cluster_options, fail, output_options, print_model, print_remarks
+from webhook.commands.options import (
+    ClusterOptions,
+    cluster_options,
+    fail,
+    format_option,
+    output_options,
+    print_findings,
+    print_model,
+    print_remarks,
+)
 
 if TYPE_CHECKING:
     from webhook.snapshot.snapshot import Snapshot

@@ -11,8 +11,7 @@ import click
 
 from engine.api.duration import DurationError, format_duration, parse_duration
 from webhook.commands.asking import caller_of
-from webhook.commands.findings import format_option, print_findings
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_model
+from webhook.commands.options import ClusterOptions, cluster_options, fail, format_option, print_findings, print_model
 
 if TYPE_CHECKING:
     from webhook.checks.model import VerifyAnswer
