@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 # The same examples in every run, so that a change fails for what it changes. `make test-random` looks for new ones.
-settings.register_profile("fixed", derandomize=True, print_blob=True)
-settings.register_profile("random", derandomize=False, print_blob=True)
+settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("fixed")
 
 pytest.register_assert_rewrite("tests.support")  # a failing assertion there shows both sides too
