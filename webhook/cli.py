@@ -16,7 +16,6 @@ from webhook.commands.completion import VARIABLE, completion
 from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
-from webhook.commands.inputs import content_of, objects_of, one_line
 from webhook.commands.map import map_command
 from webhook.commands.policy import MAX_POLICY_FILE, policy
 from webhook.commands.release import release
@@ -27,6 +26,7 @@ from webhook.commands.uninstall import uninstall
 from webhook.commands.verify import verify
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
+from webhook.terminal.inputs import content_of, objects_of, one_line
 
 if TYPE_CHECKING:
     from webhook.queries.subject import Subject

@@ -18,6 +18,7 @@ _WORDS: Final = {
     "webhook.service": "one replica, put together",
     "webhook.simulate": "the simulate command",
     "webhook.commands": "what asks a live cluster",
+    "webhook.terminal": "options, watching, printing",
     "webhook.map": "the web page of the racks",
     "webhook.queries": "answers about a snapshot",
     "webhook.checks": "topologies, installation",

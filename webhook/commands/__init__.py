@@ -1,1 +1,1 @@
-"""The commands that ask a live cluster: connection, output, watching; the answers come from `queries`."""
+"""The commands for a live cluster: options, one call of the room that answers or changes, and an exit status."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, fail, output_options
+from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options
 
 if TYPE_CHECKING:
     from webhook.queries.model import ExplainAnswer, PastEvent

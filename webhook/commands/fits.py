@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, fail, output_options
+from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options
 
 _MOST_PODS = 100_000
 

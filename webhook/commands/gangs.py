@@ -6,8 +6,8 @@ from functools import partial
 
 import click
 
-from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, namespace_options, output_options
+from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
+from webhook.terminal.options import ClusterOptions, cluster_options, namespace_options, output_options
 
 
 @click.command(short_help="Show where gangs are, or why they wait and how long.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.asking import NOT_INSTALLED, caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_remarks
+from webhook.terminal.asking import NOT_INSTALLED, caller_of, reading
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_remarks
 
 if TYPE_CHECKING:
     from webhook.map.history import History

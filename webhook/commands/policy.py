@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.asking import caller_of, reading
-from webhook.commands.inputs import content_of, objects_of, one_line
-from webhook.commands.options import ClusterOptions, cluster_options, fail, format_option, print_model, print_remarks
+from webhook.terminal.asking import caller_of, reading
+from webhook.terminal.inputs import content_of, objects_of, one_line
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model, print_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.asking import ReadingProgress, caller_of
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
+from webhook.terminal.asking import ReadingProgress, caller_of
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
     from engine.policy.model import Policy

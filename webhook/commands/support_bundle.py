@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.commands.asking import caller_of, reading
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
+from webhook.terminal.asking import caller_of, reading
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
     from webhook.bundle.reading import BundleFile

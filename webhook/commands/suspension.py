@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from webhook.commands.asking import caller_of
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 from webhook.commands.release import print_outcome, read_held
+from webhook.terminal.asking import caller_of
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
     from engine.api.placement import Placement

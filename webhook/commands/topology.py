@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.commands.asking import Printed, answer_and_print, caller_of, reading
-from webhook.commands.inputs import objects_of, one_line
-from webhook.commands.options import (
+from webhook.commands.findings import print_findings
+from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
+from webhook.terminal.inputs import objects_of, one_line
+from webhook.terminal.options import (
     ClusterOptions,
     cluster_options,
     fail,
     format_option,
     output_options,
-    print_findings,
     print_model,
     print_remarks,
 )

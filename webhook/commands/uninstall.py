@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.asking import caller_of
-from webhook.commands.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 from webhook.commands.release import read_held, release_held, remarks, verdict
+from webhook.terminal.asking import caller_of
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
     from webhook.maintenance.installation import InstalledObject

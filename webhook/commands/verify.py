@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from engine.api.duration import DurationError, format_duration, parse_duration
-from webhook.commands.asking import caller_of
-from webhook.commands.options import ClusterOptions, cluster_options, fail, format_option, print_findings, print_model
+from webhook.commands.findings import print_findings
+from webhook.terminal.asking import caller_of
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model
 
 if TYPE_CHECKING:
     from webhook.checks.model import VerifyAnswer

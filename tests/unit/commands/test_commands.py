@@ -23,8 +23,8 @@ from tests.support.fake_api import Answer, FakeApi, Stall
 from tests.support.simulation import job, pod
 from tests.unit.commands.conftest import Topogate, forbid, put
 from webhook.cli import INTERRUPTED, main
-from webhook.commands import asking
 from webhook.commands.completion import VARIABLE
+from webhook.terminal import asking
 
 ROOT = Path(__file__).parents[3]
 

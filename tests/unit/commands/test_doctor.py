@@ -11,7 +11,7 @@ import yaml
 from tests.support.fake_api import FakeApi
 from tests.support.simulation import RACK, grid
 from tests.unit.commands.conftest import Topogate, forbid
-from webhook.commands import asking
+from webhook.terminal import asking
 
 
 def test_a_cluster_is_checked_without_topogate_and_without_reading_what_runs(

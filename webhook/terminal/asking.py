@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from webhook.commands.options import ClusterOptions, fail, print_model, print_remarks, print_sections
+from webhook.terminal.options import ClusterOptions, fail, print_model, print_remarks, print_sections
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,12 +15,10 @@ from engine.api import names
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from webhook.checks.text import FindingText
     from webhook.queries.text import TextPart
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
 CHECK_FORMATS: Final = ("table", "json", "yaml")
-_COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -85,19 +83,6 @@ def output_options(command: Command) -> Command:
 def format_option(command: Command) -> Command:
     """Add `-o`."""
     return click.option("-o", "--output", default="table", show_default=True, type=click.Choice(CHECK_FORMATS))(command)
-
-
-def print_findings(found: Iterable[FindingText], after: Iterable[str]) -> None:
-    """Print findings, then the lines after them; colours on a terminal only."""
-    from webhook.queries.tables import clean
-
-    for one in found:
-        first, *more = (clean(line) for line in one.lines)
-        click.echo(click.style(first[: len(one.result)], fg=_COLOURS[one.result]) + first[len(one.result) :])
-        for line in more:
-            click.echo(line)
-    for line in after:
-        click.echo(clean(line))
 
 
 def print_remarks(remarks: Iterable[str]) -> None:

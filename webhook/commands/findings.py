@@ -1,0 +1,26 @@
+"""Prints findings: a line for each in the colour of its result, the remedy below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from webhook.checks.text import FindingText
+
+_COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
+
+
+def print_findings(found: Iterable[FindingText], after: Iterable[str]) -> None:
+    """Print findings, then the lines after them; colours on a terminal only."""
+    from webhook.queries.tables import clean
+
+    for one in found:
+        first, *more = (clean(line) for line in one.lines)
+        click.echo(click.style(first[: len(one.result)], fg=_COLOURS[one.result]) + first[len(one.result) :])
+        for line in more:
+            click.echo(line)
+    for line in after:
+        click.echo(clean(line))

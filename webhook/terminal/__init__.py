@@ -1,0 +1,1 @@
+"""What commands have in common: their options, the connection, progress, watching, files, and printing."""
