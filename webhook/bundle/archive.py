@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from webhook.bundle.excerpts import scrubbed
 from webhook.bundle.reading import BundleFile
 
 MOST_BYTES: Final = 64 * 1024 * 1024  # of one file
@@ -45,7 +46,8 @@ def about(members: Sequence[BundleFile], *, when: str, version: str, remarks: Se
     """Return the page about a bundle: its content, what is left out, and what could not be read."""
     lines = [f"- `{one.name}`: {one.problem}" for one in members if one.problem or one.absent]
     lines += [f"- {remark}" for remark in remarks]
-    return _ABOUT.format(when=when, version=version, unread="\n".join(lines) or "Everything was read.")
+    unread = "\n".join(map(scrubbed, lines)) or "Everything was read."
+    return _ABOUT.format(when=when, version=version, unread=unread)
 
 
 def write_archive(file: Path, members: Sequence[BundleFile], *, folder: str, mtime: float) -> int:

@@ -156,13 +156,27 @@ def ours(event: Json) -> bool:
     return kind == names.PLACEMENT_KIND or str(event.get("reportingController", "")).startswith(names.FIELD_MANAGER)
 
 
+# Users write what is searched: no pattern takes more than a fixed time for each character, and none goes on for ever.
 _SECRETS: Final = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-    re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),  # a JSON Web Token, as those of service accounts
+    re.compile(
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:.{0,32768}?-----END [A-Z ]{0,40}PRIVATE KEY-----|.{0,32768})",
+        re.DOTALL,
+    ),
+    # a JSON Web Token, as those of service accounts
+    re.compile(r"(?<![\w-])(?=[\w-]*eyJ)[\w-]{11,}+\.[\w-]{8,}+\.[\w-]*"),
     re.compile(r"(?<=[Bb]earer )[\w.~+/=-]{8,}"),
     re.compile(r"(?<=://)[^\s/@\"']{1,200}:[^\s/@\"']{1,200}(?=@)"),  # the user of a URL
 )
 REMOVED: Final = "[removed]"
+
+
+def scrubbed_value(value: Any) -> Any:
+    """Return a JSON value, scrubbed text by text: what one text holds removes nothing of the others."""
+    if isinstance(value, str):
+        return scrubbed(value)
+    if isinstance(value, Mapping):
+        return {scrubbed(str(key)): scrubbed_value(one) for key, one in value.items()}
+    return [scrubbed_value(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def scrubbed(text: str) -> str:

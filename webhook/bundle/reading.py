@@ -160,7 +160,7 @@ def _member(api: KubeClient, source: Source) -> BundleFile:
 
 def as_json(value: object) -> str:
     """Return a value as JSON for people, without what looks like a secret."""
-    return excerpts.scrubbed(json.dumps(value, indent=1, ensure_ascii=False)) + "\n"
+    return json.dumps(excerpts.scrubbed_value(value), indent=1, ensure_ascii=False) + "\n"
 
 
 def _objects(api: KubeClient, source: Source, keep: Callable[[Json], Json]) -> tuple[Any, str]:

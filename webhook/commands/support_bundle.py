@@ -71,17 +71,17 @@ def support_bundle(*, file: Path | None, cluster: ClusterOptions) -> None:
 
 def _answers(snapshot: Snapshot) -> list[BundleFile]:
     """Return gangs, topologies and workloads as the other commands see them."""
-    from webhook.bundle.reading import BundleFile
+    from webhook.bundle.reading import BundleFile, as_json
     from webhook.bundle.workloads import workloads_member
     from webhook.queries.gangs import gangs
     from webhook.queries.probe import ProbeProblem
     from webhook.queries.topologies import topologies
 
-    found = [BundleFile("gangs/gangs.json", gangs(snapshot).model_dump_json(by_alias=True, indent=1) + "\n")]
+    found = [BundleFile("gangs/gangs.json", as_json(gangs(snapshot).model_dump(mode="json", by_alias=True)))]
     found.append(workloads_member(snapshot.view))
     try:
-        shown = topologies(snapshot).model_dump_json(by_alias=True, indent=1)
-        found.append(BundleFile("gangs/topologies.json", shown + "\n"))
+        shown = topologies(snapshot).model_dump(mode="json", by_alias=True)
+        found.append(BundleFile("gangs/topologies.json", as_json(shown)))
     except ProbeProblem as problem:
         found.append(BundleFile("gangs/topologies.json", problem=str(problem)))
     return found

@@ -180,6 +180,34 @@ def test_what_looks_like_a_secret_is_removed_from_text(text: str, kept: str) -> 
     assert scrubbed(text) == kept
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "part", ["-eyJ", "eyJabcdefgh.", "://a:", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A", "Bearer Bearer "]
+)
+def test_no_text_of_a_user_keeps_the_search_for_secrets_busy(part: str) -> None:
+    """An annotation has up to 256 KiB, and each of many pods may have it."""
+    text = part * (2**20 // len(part))
+    assert len(scrubbed(text)) <= 2 * len(text)
+
+
+def test_a_users_text_removes_nothing_of_others(bundle: Bundle, server: FakeApi, tmp_path: Path) -> None:  # noqa: F811
+    """A text that looks like the begin of a private key ends with itself, not with the file; the file stays JSON."""
+    begin = "-----BEGIN PRIVATE KEY-----"
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    for name, value in (("a-first", begin), ("a-second", f"rack-{TOKEN}")):
+        metadata = {"name": name, "namespace": "alice", "uid": name, "annotations": {names.REQUIRE: value}}
+        put(server, {"kind": "Job", "metadata": metadata, "spec": {"template": template}})
+    bundle()
+    found = contents(tmp_path / "bundle.tar.gz")
+    workloads = {one["name"]: one for one in json.loads(found["gangs/workloads.json"])}
+    assert workloads["a-first"]["annotations"] == {names.REQUIRE: REMOVED}
+    assert "wide" in workloads
+    for name in ("gangs/gangs.json", "gangs/topologies.json", "gangs/workloads.json"):
+        assert json.loads(found[name])
+        assert TOKEN not in found[name]
+        assert begin not in found[name]
+
+
 def test_a_ca_bundle_is_told_by_its_digest() -> None:
     kept = configuration_excerpt({"webhooks": [{"name": "a", "clientConfig": {"caBundle": "QUJD"}}]})
     (webhook,) = kept["webhooks"]
