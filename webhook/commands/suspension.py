@@ -69,8 +69,9 @@ def resume(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None
 def requeue(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None:
     """Requeue a gang: one with slots is suspended, gives them back, and is resumed to be placed anew.
 
-    Its pods end. One that waits goes to the end of its priority; only admins of the policy may do that, for all others
-    it keeps its turn. Exit status 0 if it is done, else 1.
+    Its pods end. While the policy's mode is hold, a gang with slots is not requeued: it would get no others. One that
+    waits goes to the end of its priority; only admins of the policy may do that, for all others it keeps its turn. Exit
+    status 0 if it is done, else 1.
 
     \b
     Example:
@@ -79,6 +80,9 @@ def requeue(*, name: str, namespace: str | None, cluster: ClusterOptions) -> Non
     target = _Target.read(cluster, name, namespace)
     suspender, workload = target.suspender(), target.workload
     if target.has_slots():
+        if held := target.on_hold():
+            print_remarks([f"not requeued: {held}: it would give its slots back and get no others"])
+            sys.exit(1)
         first = suspender.suspend(workload)
         if not first.done:
             _end(first)
@@ -145,6 +149,13 @@ class _Target:
     def has_slots(self) -> bool:
         """Return True if one of its gangs has slots."""
         return any(one.assignment is not None for one in self.placements())
+
+    def on_hold(self) -> str:
+        """Return why no gang of its namespace is placed now; "" if they are."""
+        from engine.policy.namespaces import mode_of
+
+        mode = mode_of(self.namespace, self.snapshot.view.policy)
+        return mode.text if mode.holds else ""
 
     def is_held(self) -> bool:
         """Return True if the service has suspended it."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.api import names
 from tests.support.fake_api import Answer, FakeApi, Stall
 from tests.support.simulation import job, pod
 from tests.unit.commands.conftest import Topogate, forbid, put
@@ -382,3 +383,20 @@ def test_the_program_is_a_kubectl_plugin_too(
         main()
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith("Usage: kubectl topogate gangs [OPTIONS]")
+
+
+@pytest.mark.parametrize("mode", ["hold", "enforce"])
+def test_a_gang_with_slots_is_not_requeued_on_hold(server: FakeApi, topogate: Topogate, mode: str) -> None:
+    """It would give its slots back and get no others; otherwise it is suspended first."""
+    text = (
+        f"topologies: [{{name: default, preset: demo}}]\nnamespaces: {{modes: [{{namespaces: [a*], mode: {mode}}}]}}\n"
+    )
+    path = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_NAME}"
+    server.put(path, metadata={"name": names.POLICY_NAME, "namespace": names.NAMESPACE}, data={names.POLICY_KEY: text})
+    server.fault(
+        Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no"}), when=lambda one: one.method == "PATCH"
+    )
+    done = topogate("requeue", "job/train", "-n", "alice")
+    said = "not requeued: the policy's mode is hold in this namespace (namespaces.modes[0])"
+    assert (done.exit_code, said in done.stderr) == (1, mode == "hold"), done.stderr
+    assert bool([one for one in server.requests if one.method == "PATCH"]) == (mode == "enforce")
