@@ -127,6 +127,17 @@ def test_nothing_is_changed_without_all_rights(plane: ControlPlane, gangs: Names
     assert left(plane) == before
 
 
+def test_nothing_is_changed_with_another_namespace_than_the_services(plane: ControlPlane, gangs: Namespace) -> None:
+    """Its replicas would not be found there: they would run on and hold again what is released."""
+    before = left(plane)
+    done = topogate(plane.kubeconfig, "uninstall", "--yes", "--service-namespace", "default")
+    assert done.returncode == 1
+    assert f'is for a service in namespace "{NAMESPACE}": use --service-namespace\n' in done.stderr
+    assert done.stderr.endswith("nothing was changed\n")
+    assert left(plane) == before
+    assert len(held_pods(gangs)) == 3
+
+
 def test_a_dry_run_shows_the_plan(plane: ControlPlane, gangs: Namespace) -> None:
     """Counts by namespace, and what keeps the gate."""
     before = left(plane)

@@ -37,7 +37,9 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
     with the names and the label of the manifests are deleted, and those that the service has made. Interrupted or
     failed, it is continued by running it again. What runs goes on.
 
-    Nothing is changed if a right is missing. Exit status 0 if Topogate is removed and nothing is held, else 1.
+    Nothing is changed if a right is missing, if the service is in another namespace than --service-namespace, or if its
+    webhook configurations or its Deployment lack the label of the manifests. Exit status 0 if Topogate is removed and
+    nothing is held, else 1.
 
     \b
     Example:
@@ -94,12 +96,12 @@ def _planned(cluster: ClusterOptions, caller: Caller) -> tuple[Snapshot, Removal
 
 
 def _lacking(caller: Caller, snapshot: Snapshot, plan: RemovalPlan) -> list[str]:
-    """Return what the caller may not read or change. Raises ApiFault."""
+    """Return what is in the way, and what the caller may not read or change. Raises ApiFault."""
     from webhook.maintenance.removal import rights
     from webhook.maintenance.rights import missing_rights
 
     missing = [f"no right to {right.text}" for right in missing_rights(caller.api, rights(plan))]
-    return [*(remarks(snapshot, None) if snapshot.unread else ()), *missing]
+    return [*plan.obstacles, *(remarks(snapshot, None) if snapshot.unread else ()), *missing]
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,29 @@ class _Meta(msgspec.Struct):
     deleted_at: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
+class _Namespaced(msgspec.Struct):
+    namespace: str | None = None
+
+
+class _ClientConfig(msgspec.Struct):
+    service: _Namespaced | None = None
+
+
+class _Webhook(msgspec.Struct):
+    client: _ClientConfig | None = msgspec.field(name="clientConfig", default=None)
+
+
 class _Object(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
+    webhooks: list[_Webhook] | None = None
+    subjects: list[_Namespaced] | None = None
+
+    @property
+    def service_namespaces(self) -> frozenset[str]:
+        """The namespaces of the Services that webhooks call, or of the service accounts of a binding."""
+        services = (one.client.service for one in self.webhooks or () if one.client is not None)
+        named = (one.namespace for one in (*services, *(self.subjects or ())) if one is not None)
+        return frozenset(filter(None, named))
 
 
 _decode: Final = msgspec.json.Decoder(_Object).decode
@@ -123,12 +144,16 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object of the installation that exists; `foreign`: it lacks the label of the manifests."""
+    """An object of the installation that exists; `foreign`: it lacks the label of the manifests.
+
+    `service_namespaces`: where the service runs, by what the object says of it; nowhere if it says nothing.
+    """
 
     object: InstalledObject
     uid: str
     foreign: bool
     deleting: bool = False
+    service_namespaces: frozenset[str] = frozenset()
 
 
 def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespace: str) -> tuple[FoundObject, ...]:
@@ -139,15 +164,17 @@ def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespa
 
 def _find(api: KubeClient, one: InstalledObject, namespace: str) -> FoundObject | None:
     try:
-        meta = _decode(api.request("GET", one.path(namespace))).metadata
+        body = _decode(api.request("GET", one.path(namespace)))
     except ApiError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None
         raise
     except UNREADABLE:
         return FoundObject(one, "", foreign=True)
+    meta = body.metadata
     foreign = one.labelled and (meta.labels or {}).get(LABEL) != PART_OF
-    return FoundObject(one, meta.uid, foreign, deleting=meta.deleted_at is not None)
+    deleting = meta.deleted_at is not None
+    return FoundObject(one, meta.uid, foreign, deleting=deleting, service_namespaces=body.service_namespaces)
 
 
 def delete_object(api: KubeClient, found: FoundObject, *, namespace: str) -> str:

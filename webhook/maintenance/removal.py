@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.api.text import join_comma, plural
+from engine.api.text import join_comma, plural, quote
 from webhook.maintenance.installation import (
     ADMISSION_POLICIES,
     DEFINITION,
     IN_NAMESPACE,
+    LABEL,
+    PART_OF,
     ROLES,
     SERVICE,
     WEBHOOKS,
@@ -61,6 +63,25 @@ class RemovalPlan:
             for one in self.objects
             if one.foreign or self._kept(one)
         )
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Why the order would not be kept, so that nothing may be begun.
+
+        A service in another namespace would run on and hold again what is released; webhooks that stay would refuse
+        pods and workloads once no replica answers.
+        """
+        found = []
+        for one in self.objects:
+            elsewhere = one.service_namespaces
+            if elsewhere and self.namespace not in elsewhere:
+                where = join_comma([quote(name) for name in sorted(elsewhere)])
+                found.append(f"{one.object.called} is for a service in namespace {where}: use --service-namespace")
+            elif one.foreign and one.object in (*WEBHOOKS, *SERVICE):
+                found.append(
+                    f"{one.object.called} lacks the label {LABEL}={PART_OF}: add it if it is Topogate's, else delete it"
+                )
+        return tuple(found)
 
     def _kept(self, one: FoundObject) -> bool:
         return one.object.kind == "Namespace" and bool(self.others)

@@ -13,7 +13,14 @@ from engine.cluster.election import Lease
 from tests.support.fake_api import FakeApi
 from tests.support.snapshots import snapshot
 from tests.unit.maintenance.conftest import held_job
-from webhook.maintenance.installation import FoundObject, InstalledObject, delete_object, find_objects
+from webhook.maintenance.installation import (
+    ROLES,
+    WEBHOOKS,
+    FoundObject,
+    InstalledObject,
+    delete_object,
+    find_objects,
+)
 from webhook.maintenance.release import release_plan
 from webhook.maintenance.releaser import Releaser
 from webhook.maintenance.removal import RemovalPlan, everything, rights, steps_text, warnings_text
@@ -103,6 +110,48 @@ def test_an_object_without_the_label_is_foreign(
     assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""
     assert find_objects(releaser.api, [role], namespace=NAMESPACE) == ()
     assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""  # done twice
+
+
+def configuration(namespace: str, **metadata: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/part-of": "topogate"}
+    client = {"service": {"name": "topogate", "namespace": namespace, "path": "/mutate"}, "caBundle": "QUJD"}
+    return {"metadata": {"name": "topogate", "labels": labels} | metadata, "webhooks": [{"clientConfig": client}]}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (configuration(NAMESPACE), ()),
+        (configuration("ml-infra"), ('is for a service in namespace "ml-infra": use --service-namespace',)),
+        (
+            configuration(NAMESPACE, labels={}),
+            ("lacks the label app.kubernetes.io/part-of=topogate: add it if it is Topogate's, else delete it",),
+        ),
+        ({"metadata": {"labels": {"app.kubernetes.io/part-of": "topogate"}}, "webhooks": None}, ()),
+    ],
+)
+def test_nothing_is_begun_that_cannot_be_ended(
+    server: FakeApi, releaser: Releaser, made: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    """A service in another namespace would run on; webhooks that stay would refuse pods while no replica answers."""
+    (wanted, *_) = WEBHOOKS
+    server.put(wanted.path(NAMESPACE), **made)
+    found = find_objects(releaser.api, [wanted], namespace=NAMESPACE)
+    plan = RemovalPlan(NAMESPACE, found, release_plan(snapshot([]).view), 0, 0, ())
+    assert plan.obstacles == tuple(f"{wanted.called} {one}" for one in said)
+
+
+def test_a_role_binding_tells_where_the_service_is(server: FakeApi, releaser: Releaser) -> None:
+    """Also after the webhook configurations are gone; that of the service's own namespace is no obstacle."""
+    (binding, *_) = ROLES
+    labels = {"app.kubernetes.io/part-of": "topogate"}
+    subjects = [{"kind": "ServiceAccount", "name": "topogate", "namespace": "ml-infra"}, {"kind": "User", "name": "a"}]
+    server.put(binding.path(NAMESPACE), metadata={"labels": labels}, subjects=subjects)
+    found = find_objects(releaser.api, [binding], namespace=NAMESPACE)
+    held = release_plan(snapshot([]).view)
+    assert RemovalPlan("ml-infra", found, held, 0, 0, ()).obstacles == ()
+    (said,) = RemovalPlan(NAMESPACE, found, held, 0, 0, ()).obstacles
+    assert said.startswith("ClusterRoleBinding topogate is for a service in namespace")
 
 
 def lease(version: str, holder: str = "one") -> Lease:
