@@ -23,9 +23,13 @@ BY_KIND = "tests/cluster/gangs/kinds/test_every_kind.py"
 SECONDS = {"tests/cluster/gangs/": 3.0, "tests/cluster/": 0.5, "tests/contract/": 1.0, "tests/property/": 1.0}
 SHORT = 0.05
 LONG = {
+    "tests/cluster/gangs/test_pages.py": 120,
     "tests/cluster/gangs/test_life_readiness.py": 110,
     "tests/cluster/gangs/kinds/test_page_examples.py": 80,
     "tests/cluster/test_control_plane.py": 70,
+    "tests/cluster/test_pages_install.py": 60,
+    "tests/cluster/test_verify.py": 50,
+    "tests/cluster/test_uninstall.py": 50,
     "tests/cluster/gangs/kinds/test_training_gangs.py": 50,
     "tests/cluster/gangs/kinds/test_ray_gangs.py": 40,
     "tests/cluster/gangs/test_monitoring.py": 30,
