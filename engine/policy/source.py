@@ -111,7 +111,7 @@ class PolicySource:
     def _take(self, text: str | None, policy: Policy) -> None:
         self._good_text = text
         self.policy = policy
+        self._effective(policy)  # before it is told: who reads that it is in force relies on it
         metrics.policy_info.clear()
         metrics.policy_info.labels(policy.hash).set(1)
         log.info("policy %s in force (mode %s)", policy.hash, modes_text(policy))
-        self._effective(policy)

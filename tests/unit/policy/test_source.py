@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine import metrics
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.policy.model import Policy
@@ -41,6 +42,21 @@ def test_a_good_policy_is_in_force_and_to_be_kept() -> None:
     assert source.policy.mode == "observe"
     assert seen[-1] is source.policy
     assert source.to_keep() == GOOD
+
+
+def test_a_policy_takes_effect_before_the_metric_tells_it() -> None:
+    """Who reads its hash on /metrics relies on it: until it is in force, the old hash stands there."""
+    told: list[bool] = []
+
+    def tells(policy: Policy) -> bool:
+        return metrics.registry.get_sample_value("topogate_policy_info", {"hash": policy.hash}) == 1.0
+
+    metrics.policy_info.clear()  # of the tests before, in this process
+    source = PolicySource(lambda policy: told.append(tells(policy)))
+    source.start(config(GOOD), None)
+    source.changed(names.POLICY_NAME, config(BETTER))
+    assert told == [False, False]
+    assert tells(source.policy)
 
 
 def test_a_bad_policy_never_takes_effect() -> None:
