@@ -54,7 +54,10 @@ def gangs(plane: ControlPlane, service: Service) -> Namespace:
     """A gang that runs, and all ways to be held by the service: suspended Jobs and others, gated pods."""
     client, name = plane.client, "work"
     client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    client.create(f"/api/v1/namespaces/{NAMESPACE}/configmaps", policy())
+    maps = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+    client.create(maps, policy())
+    kept = f"{maps}/{names.LAST_GOOD_POLICY_NAME}"
+    eventually(lambda: names.POLICY_KEY in (client.find(kept) or {}).get("data", {}), message="the leader has kept it")
     fleet = Fleet(client, name)
     found = Namespace(client, name, fleet)
     fleet.grid("1x1x2")

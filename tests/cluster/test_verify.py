@@ -192,7 +192,7 @@ def test_without_the_service(admin: Path, plane: ControlPlane) -> None:
         bad = found(admin)
         return bad if "leader" in bad else None
 
-    bad = eventually(over, message="the Lease of the dead leader is over")
+    bad = eventually(over, timeout=90, message="the Lease of the dead leader is over")
     assert set(bad) == {"leader", "dry run"}
     assert "does not renew its Lease any more" in bad["leader"][0]["found"]
     assert 'failed calling webhook "workloads.topogate.dev"' in bad["dry run"][0]["found"]

@@ -10,6 +10,7 @@ from typing import Any
 from local.client import Client
 from local.controlplane import ControlPlane
 from local.credentials import kubeconfig
+from tests.support.eventually import eventually
 
 Rule = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -29,7 +30,7 @@ def caller(
     in_namespace: Sequence[Rule] = (),
     everywhere: Sequence[Rule] = (),
 ) -> Path:
-    """Make a ServiceAccount with these rights and return its kubeconfig."""
+    """Make a ServiceAccount, wait until it has these rights, and return its kubeconfig."""
     client: Client = plane.client
     client.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
@@ -37,6 +38,12 @@ def caller(
         _grant(client, f"{RBAC}/namespaces/{namespace}", "Role", name=name, rules=in_namespace, subject=subject)
     if everywhere:
         _grant(client, RBAC, "ClusterRole", name=f"{namespace}-{name}", rules=everywhere, subject=subject)
+    user = f"system:serviceaccount:{namespace}:{name}"
+    for rules, where in ((in_namespace, namespace), (everywhere, "")):
+        eventually(
+            lambda rules=rules, where=where: not rules or _may(client, user, rules[0], where),
+            message=f"the API server has seen the rights of {user}",
+        )
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     token = client.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     file = folder / f"{name}.kubeconfig"
@@ -51,3 +58,13 @@ def _grant(client: Client, path: str, kind: str, *, name: str, rules: Sequence[R
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
     body = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
     client.create(f"{path}/{kind.lower()}bindings", body)
+
+
+def _may(client: Client, user: str, rule: Rule, namespace: str) -> bool:
+    """Return whether the API server grants the first right of a rule: it grants all rules of a role at once."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    asked = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": rule["verbs"][0]}
+    names = rule.get("resourceNames")
+    attributes = {**asked, "namespace": namespace, **({"name": names[0]} if names else {})}
+    review = {"spec": {"user": user, "resourceAttributes": attributes}}
+    return bool(client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])

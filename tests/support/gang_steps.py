@@ -71,7 +71,7 @@ def held_pods(gangs: Namespace, job: str, count: int) -> list[Json]:
         pods = gangs.pods(job)
         return pods if len(pods) == count and all(map(held, pods)) else []
 
-    return eventually(look, 20.0, lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
+    return eventually(look, 30.0, lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
 
 
 def pod_of_index(gangs: Namespace, job: str, index: int) -> Json:

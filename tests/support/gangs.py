@@ -122,7 +122,7 @@ class Namespace:
         assert found is not None
         return found
 
-    def waits(self, job: str, reason: str | None = None, timeout: float = 20.0) -> Json:
+    def waits(self, job: str, reason: str | None = None, timeout: float = 30.0) -> Json:
         """Wait until the gang's Placement says Waiting (with that reason); the Placement."""
         return await_waiting(
             lambda: self.placement(job),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.cli import without_progress
 from tests.support.eventually import eventually
 from tests.support.pages import ROOT
 from tests.support.transcript import Step, normal, same
@@ -83,7 +84,7 @@ class Shell:
             timeout=SECONDS * 2,
             check=False,
         )
-        return done.returncode, done.stdout
+        return done.returncode, without_progress(done.stdout)
 
     def follow(self, step: Step) -> None:
         """Run one step of a page; AssertionError unless it prints what is shown, or succeeds where nothing is."""

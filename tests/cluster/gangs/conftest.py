@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.policy.model import parse_policy
 from local.client import Client
 from local.controllers.building import Built
 from local.controllers.running import Controllers
@@ -15,6 +16,7 @@ from local.service import NAMESPACE, Service
 from tests.cluster.conftest import ENVIRONMENT
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
+from tests.support.gang_steps import delete_job
 from tests.support.gangs import Namespace
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -36,24 +38,17 @@ class PolicyInForce:
 
     def set(self, text: str) -> None:
         """Make a good policy effective on every running replica."""
-        before = {replica.number: self._hash(replica.number) for replica in self._service.running()}
         body = {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": text}}
         known = self._client.find(POLICY)
         if known is None:
             self._client.create(CONFIG_MAPS, body)
-        elif known["data"].get("policy.yaml") == text:
-            return
-        else:
+        elif known["data"].get("policy.yaml") != text:
             self._client.patch(POLICY, {"data": body["data"]})
+        in_force = f'topogate_policy_info{{hash="{parse_policy(text).hash}"}} 1.0'
         eventually(
-            lambda: all(self._hash(number) != old for number, old in before.items()),
+            lambda: all(in_force in replica.page("/metrics")[1] for replica in self._service.running()),
             message="every replica has taken the new policy",
         )
-
-    def _hash(self, number: int) -> str:
-        page = self._service.replicas[number].page("/metrics")[1]
-        lines = [line for line in page.splitlines() if line.startswith("topogate_policy_info{")]
-        return lines[0] if lines else ""
 
 
 @pytest.fixture(scope="session")
@@ -100,3 +95,18 @@ def policy(client: Client, service: Service) -> Iterator[PolicyInForce]:
 def gangs(client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Namespace:
     """This test's namespace, nodes and Jobs, with the service running."""
     return Namespace(client, namespace, nodes)
+
+
+@pytest.fixture
+def beside(client: Client, gangs: Namespace) -> Iterator[Namespace]:
+    """Another namespace on the same nodes, emptied afterwards."""
+    name = f"{gangs.name}-b"
+    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    eventually(lambda: client.find(account), message=f"the default service account of namespace {name}")
+    found = Namespace(client, name, gangs.fleet)
+    yield found
+    for one in client.items(found.jobs_path):
+        delete_job(found, one["metadata"]["name"])
+    eventually(lambda: not client.items(f"/api/v1/namespaces/{name}/pods"), message="its pods are gone")
+    client.delete(f"/api/v1/namespaces/{name}")

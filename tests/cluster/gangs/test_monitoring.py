@@ -105,7 +105,7 @@ def test_what_alerts_and_dashboard_read_is_exported(busy: Namespace, service: Se
             read |= names(target["expr"])
     leader = service.leader()
     assert leader is not None
-    page = leader.page("/metrics")[1]
+    page = eventually(lambda: leader.page("/metrics")[1], message="the leader answers")
     exported = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))
     missing = {name for name in read if name not in exported}
     assert {name for name in missing if re.sub(r"_(bucket|count|sum)$", "", name) not in exported} == set()
@@ -126,7 +126,11 @@ def test_a_healthy_service_is_silent_and_a_refused_policy_is_not(
     client.patch(POLICY, {"data": {"policy.yaml": "mode: nonsense\n"}})
     service.start(2)
     eventually(service.leader, timeout=40, message="a replica leads")
-    assert "TopogatePolicyRefused" in true_now(series([scrape(service)]))
+    eventually(
+        lambda: "TopogatePolicyRefused" in true_now(series([scrape(service)])),
+        timeout=60,
+        message="the alert of a refused policy",
+    )
     assert {"TopogateDown"} <= true_now([])
 
 

@@ -9,7 +9,7 @@ import pytest
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.nodes import BLOCK, RACK
-from local.service import NAMESPACE, Service
+from local.service import NAMESPACE, Replica, Service
 from tests.cluster.gangs.conftest import POLICY, TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import held_pods, occupy, resume, vacate
@@ -168,10 +168,16 @@ def test_the_last_good_policy_outlives_a_bad_one_that_slipped_in_while_nobody_lo
     gangs.submit("train", pods=2, annotations=require("row"))
     gangs.all_bound("train", 2)
     for replica in service.running():
-        assert "topogate_policy_refused 1.0" in replica.page("/metrics")[1]
-        assert "stays in force; refused: mode: " in replica.page("/readyz")[1].partition("[!] policy: ")[2]
+        metrics, ready = (_page(replica, path) for path in ("/metrics", "/readyz"))
+        assert "topogate_policy_refused 1.0" in metrics
+        assert "stays in force; refused: mode: " in ready.partition("[!] policy: ")[2]
     assert _kept(client) == RENAMED
     eventually(lambda: _told(client, NAMESPACE, "topogate-policy", "PolicyInvalid"), message="the policy says so")
+
+
+def _page(replica: Replica, path: str) -> str:
+    """The text of a page; a busy replica may leave a question without an answer."""
+    return eventually(lambda: replica.page(path)[1], message=f"an answer to {path}")
 
 
 def _told(client: Client, namespace: str, name: str, reason: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,21 +22,6 @@ DEFAULTED = "defaulted-workloads.topogate.dev"
 
 def modes(gangs: Namespace, mode: str, *, more: str = "") -> str:
     return f"{TEST_POLICY}namespaces: {{modes: [{{namespaces: [{gangs.name}], mode: {mode}}}]{more}}}\n"
-
-
-@pytest.fixture
-def beside(client: Client, gangs: Namespace) -> Iterator[Namespace]:
-    """Another namespace on the same nodes, emptied afterwards."""
-    name = f"{gangs.name}-b"
-    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    eventually(lambda: client.find(account), message=f"the default service account of namespace {name}")
-    found = Namespace(client, name, gangs.fleet)
-    yield found
-    for one in client.items(found.jobs_path):
-        delete_job(found, one["metadata"]["name"])
-    eventually(lambda: not client.items(f"/api/v1/namespaces/{name}/pods"), message="its pods are gone")
-    client.delete(f"/api/v1/namespaces/{name}")
 
 
 def said(gangs: Namespace, name: str, reason: str) -> str | None:
@@ -131,11 +115,23 @@ def test_while_the_service_is_down_nothing_waits_for_it_where_the_mode_is_off(
     policy.set(modes(gangs, "off", more=f", defaults: [{default}]"))
     eventually(lambda: sends(gangs.client, gangs.name), message="the configuration leaves out the namespace")
     service.stop()
+    # The API server takes a written configuration a moment later.
+    eventually(lambda: DEFAULTED in refusal(beside), message="the API server asks for the other namespace")
+    eventually(lambda: not refusal(gangs), message="the API server does not ask for this one")
     gangs.submit("plain", pods=1)
     gangs.all_bound("plain", 1)
     with pytest.raises(ClientError) as refused:
         beside.submit("plain", pods=1)
     assert DEFAULTED in refused.value.message
+
+
+def refusal(gangs: Namespace) -> str:
+    """Why a Job that asks for nothing is refused, tried without making it; "" if it is taken."""
+    try:
+        gangs.client.create(gangs.jobs_path, job_body("tried", pods=1), dry_run=True)
+    except ClientError as error:
+        return error.message
+    return ""
 
 
 def sends(client: Client, name: str) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from engine.api import names
-from local.client import Client, ClientError
+from local.client import ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, occupy, vacate
 from tests.support.gangs import Namespace, prefer, require
 
@@ -85,21 +82,6 @@ def test_a_gang_waits_behind_those_of_its_namespace_and_goes_on(gangs: Namespace
     assert waits["status"]["message"].startswith("needs 2 more hosts; its namespace has slots on 1 host")
     delete_job(gangs, "first")
     gangs.all_bound("second", 2)
-
-
-@pytest.fixture
-def beside(client: Client, gangs: Namespace) -> Iterator[Namespace]:
-    """Another namespace on the same nodes, emptied afterwards."""
-    name = f"{gangs.name}-b"
-    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    eventually(lambda: client.find(account), message=f"the default service account of namespace {name}")
-    found = Namespace(client, name, gangs.fleet)
-    yield found
-    for one in client.items(found.jobs_path):
-        delete_job(found, one["metadata"]["name"])
-    eventually(lambda: not client.items(f"/api/v1/namespaces/{name}/pods"), message="its pods are gone")
-    client.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.mark.parametrize("order", ["best-effort", "strict"])
