@@ -25,7 +25,7 @@ from tests.support.raw_pods import GATE
 from webhook.maintenance.installation import WEBHOOKS
 from webhook.maintenance.removal import everything
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 # The program is killed when it prints the first line with one of these: in every step.
 INTERRUPTIONS = (
@@ -157,7 +157,7 @@ def test_everything_is_removed_whatever_interrupts_it(plane: ControlPlane, gangs
     runs = running_pods(gangs)
     with topogate_running(admin, "uninstall", "--yes"):
         gone = [one.path(NAMESPACE) for one in WEBHOOKS[:2]]
-        eventually(lambda: not any(client.find(path) for path in gone), message="the webhooks are deleted")
+        eventually(lambda: not any(client.find(path) for path in gone), timeout=120, message="the webhooks are deleted")
     assert len(held_pods(gangs)) == 3
     service.stop()
     said: list[str] = []
