@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
+from engine.api import names
 from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
-from webhook.terminal.options import ClusterOptions, cluster_options, namespace_options, output_options
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, namespace_options, output_options
+
+if TYPE_CHECKING:
+    from webhook.queries.model import GangsAnswer
+    from webhook.snapshot.snapshot import Snapshot
 
 
 @click.command(short_help="Show where gangs are, or why they wait and how long.")
@@ -35,14 +41,26 @@ def gangs(
       topogate gangs -A -o wide
       topogate gangs -n alice -o json
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.queries.gangs import gangs as answer
     from webhook.queries.text import gangs_text
 
     caller = caller_of(cluster)
     wanted = None if all_namespaces else namespace or caller.namespace
     answer_and_print(
         partial(reading, cluster, caller, namespace=wanted),
-        partial(answer, namespace=wanted),
+        partial(_asked, namespace=wanted),
         partial(gangs_text, namespaces=wanted is None, wide=output == "wide"),
         Printed(output, watch, interval),
     )
+
+
+def _asked(snapshot: Snapshot, *, namespace: str | None) -> GangsAnswer:
+    """Return the gangs; ends the program where no Placement may be read: running gangs would be missing, or wait."""
+    from webhook.queries.gangs import gangs as answer
+
+    hidden = any(
+        one.collection == names.PLACEMENTS and one.except_in is None and not one.why for one in snapshot.unread
+    )
+    if hidden:
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        fail(f"the gangs of {where} are not known: no right to list {names.PLACEMENTS} there")
+    return answer(snapshot, namespace=namespace)

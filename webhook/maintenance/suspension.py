@@ -72,7 +72,7 @@ class Suspender:
         if not workload.suspended:
             return Outcome(True, f"{called(workload)}: is not suspended")
         result = self._written(workload, writes.resume_workload)
-        return outcome_of(workload, result, "resumed: with a request it starts when it has slots")
+        return outcome_of(workload, result, "resumed: if it requests a placement, it starts when it has slots")
 
     def move_back(self, workload: Workload, placements: Iterable[Placement]) -> Outcome:
         """Move waiting gangs of a workload to the end of their priority."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api import names
-from engine.api.text import sanitize
+from engine.api.text import join_and, sanitize
 from engine.cache.state import ClusterState
 from engine.policy.model import Policy
 from webhook.snapshot.cluster import offline_cluster
@@ -43,11 +43,24 @@ class Unread:
     @property
     def text(self) -> str:
         """The sentence about it: what cannot be read, and what is therefore not known."""
-        what = sanitize(self.collection, 120)
+        return self._sentence(sanitize(self.collection, 120))
+
+    def _sentence(self, what: str) -> str:
         where = f" of namespaces other than {sanitize(self.except_in)}" if self.except_in is not None else ""
         why = f" ({sanitize(self.why, 200)})" if self.why else ""
-        unknown = _UNKNOWN.get(self.collection, "what depends on them is not counted")
-        return f"{what}{where} cannot be read{why}: {unknown}"
+        return f"{what}{where} cannot be read{why}: {self._unknown}"
+
+    @property
+    def _unknown(self) -> str:
+        return _UNKNOWN.get(self.collection, "what depends on them is not counted")
+
+    @staticmethod
+    def texts(found: Iterable[Unread]) -> tuple[str, ...]:
+        """The sentences about several: one for all that differ only in the collection."""
+        alike: dict[tuple[str, str | None, str], list[Unread]] = {}
+        for one in found:
+            alike.setdefault((one._unknown, one.except_in, one.why), []).append(one)
+        return tuple(group[0]._sentence(join_and([one.collection for one in group])) for group in alike.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ class Snapshot:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Everything to tell beside an answer: what could not be read, then the notes."""
-        return (*(one.text for one in self.unread), *self.notes)
+        return (*Unread.texts(self.unread), *self.notes)
 
 
 def ends_of(objects: Iterable[FileObject]) -> dict[str, float]:

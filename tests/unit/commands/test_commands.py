@@ -202,6 +202,45 @@ def test_a_tenant_gets_his_gangs_and_is_told_what_is_not_known(server: FakeApi, 
     assert "free capacity is not known" in missed.stderr
 
 
+def test_gangs_that_may_not_be_listed_are_not_called_missing(server: FakeApi, topogate: Topogate) -> None:
+    forbid(server, "nodes")
+    forbid(server, "pods", "jobs", "placements", except_in="alice")
+    other = topogate("gangs", "-n", "bob")
+    assert (other.exit_code, other.stdout) == (2, "")
+    assert other.stderr == "topogate: the gangs of namespace bob are not known: no right to list placements there\n"
+    assert topogate("gangs", "-n", "alice").exit_code == 0
+    forbid(server, "placements")
+    every = topogate("gangs", "-A")
+    assert (every.exit_code, every.stdout) == (2, "")
+    assert every.stderr.startswith("topogate: the gangs of all namespaces are not known: ")
+
+
+def test_collections_with_the_same_effect_are_told_in_one_line(server: FakeApi, topogate: Topogate) -> None:
+    forbid(server, "persistentvolumes", "runtimeclasses", "storageclasses")
+    told = topogate("gangs").stderr
+    assert told == (
+        "topogate: persistentvolumes, runtimeclasses and storageclasses cannot be read: "
+        "what depends on them is not counted\n"
+    )
+
+
+def test_a_reader_that_has_enough_is_no_error(kubeconfig: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "webhook.cli", "explain", "job/train"],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert "Broken pipe" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_cluster_without_topogate_is_told_in_one_line(server: FakeApi, topogate: Topogate) -> None:
     server.uninstall("topogate.dev/v1alpha1", "placements")
     for words in (("gangs",), ("topology", "show"), ("fits", "-n", "4")):
