@@ -34,21 +34,29 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @contextmanager
 def live(kubeconfig: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `topogate map` and return its address; at the end Ctrl-C, if it still runs."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webhook.cli", "map", "--interval", "1"],
-        env={**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+    # A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "webhook.cli", "map", "--interval", "1"],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().strip(), process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
 
 
 def test_the_live_page_follows_the_cluster(gangs: Namespace, control_plane: ControlPlane, window: Browser) -> None:
