@@ -15,7 +15,6 @@ from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
 from webhook.snapshot.side_by_side import side_by_side
 
-AT_ONCE: Final = 8
 PAGE: Final = 500
 MOST_OBJECTS: Final = 20_000  # of one collection
 LOG_LINES: Final = 20_000
@@ -120,7 +119,7 @@ def sources(namespace: str) -> tuple[Source, ...]:
 def read_bundle(api: KubeClient, *, namespace: str) -> list[BundleFile]:
     """Return the files of a bundle that come from the API server, also those of which nothing could be read."""
     wanted = [*sources(namespace), *_of_replicas(api, namespace)]
-    return side_by_side(lambda one: _member(api, one), wanted, at_once=AT_ONCE)
+    return side_by_side(lambda one: _member(api, one), wanted)
 
 
 def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:

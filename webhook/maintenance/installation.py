@@ -21,7 +21,6 @@ from webhook.snapshot.side_by_side import side_by_side
 
 LABEL: Final = "app.kubernetes.io/part-of"
 PART_OF: Final = "topogate"
-AT_ONCE: Final = 8
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 
@@ -158,7 +157,7 @@ class FoundObject:
 
 def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespace: str) -> tuple[FoundObject, ...]:
     """Return those of the objects that exist. Raises ApiFault where one cannot be read."""
-    found = side_by_side(lambda one: _find(api, one, namespace), tuple(objects), at_once=AT_ONCE)
+    found = side_by_side(lambda one: _find(api, one, namespace), tuple(objects))
     return tuple(one for one in found if one is not None)
 
 

@@ -25,7 +25,6 @@ from engine.kinds.registry import Registry
 from webhook.maintenance.release import ReleasePlan, has_gate
 from webhook.snapshot.side_by_side import side_by_side
 
-AT_ONCE: Final = 8
 # Of webhooks that were just deleted, an API server may call some for a second or two.
 TRIES: Final = 6
 FIRST_PAUSE: Final = 0.25
@@ -73,8 +72,8 @@ class Releaser:
             report(outcome)
             return outcome.done
 
-        first = side_by_side(lambda one: told(self.workload(one)), workloads, at_once=AT_ONCE)
-        return all([*first, *side_by_side(lambda one: told(self.pod(one)), plan.pods, at_once=AT_ONCE)])
+        first = side_by_side(lambda one: told(self.workload(one)), workloads)
+        return all([*first, *side_by_side(lambda one: told(self.pod(one)), plan.pods)])
 
     def pod(self, pod: Pod) -> Outcome:
         """Take our gate off a pod."""

@@ -13,7 +13,6 @@ from engine.cluster.client import ApiUnavailable, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.snapshot.side_by_side import side_by_side
 
-AT_ONCE: Final = 8
 _PATH: Final = object_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
 
@@ -46,7 +45,7 @@ class _Review(msgspec.Struct):
 def missing_rights(api: KubeClient, rights: Iterable[Right]) -> tuple[Right, ...]:
     """Return the rights that the caller does not have. Raises ApiFault if the API server does not say."""
     wanted = sorted(set(rights))
-    found = side_by_side(lambda one: _allowed(api, one), wanted, at_once=AT_ONCE)
+    found = side_by_side(lambda one: _allowed(api, one), wanted)
     return tuple(one for one, allowed in zip(wanted, found, strict=True) if not allowed)
 
 

@@ -17,7 +17,6 @@ from webhook.snapshot.installation import GrantedRights, account
 from webhook.snapshot.side_by_side import side_by_side
 
 _TIMEOUT: Final = (5.0, 10.0)
-AT_ONCE: Final = 8
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -117,7 +116,7 @@ def granted_rights(api: KubeClient, namespace: str, needed: Sequence[NeededRight
     """
     try:
         _allowed(api, namespace, needed[0])  # alone: without the right to ask, one request is enough
-        allowed = side_by_side(partial(_allowed, api, namespace), needed, at_once=AT_ONCE)
+        allowed = side_by_side(partial(_allowed, api, namespace), needed)
         return GrantedRights(
             "reviews", len(needed), [str(right) for right, ok in zip(needed, allowed, strict=True) if not ok]
         )

@@ -35,7 +35,6 @@ from webhook.snapshot.side_by_side import side_by_side
 from webhook.snapshot.snapshot import Snapshot, Unread, ends_of
 
 PAGE: Final = 500  # objects, as kubectl's
-LISTS_AT_ONCE: Final = 8
 TIMEOUT: Final = (5.0, 60.0)
 FIRST_TIMEOUT: Final = (5.0, 10.0)
 _EXPIRED_PAGES: Final = 3  # times that a list is begun again because its pages have expired
@@ -127,7 +126,7 @@ def read_cluster(
         base = [one for one in _BASE if only is None or one.plural in only]
         wanted = [*base, *_discovered(api, wanted_kinds(policy.registry), unread)]
     reader = _Reader(api, namespace, progress, consistent=consistent)
-    objects = [one for listed in side_by_side(reader.read, wanted, at_once=LISTS_AT_ONCE) for one in listed]
+    objects = [one for listed in side_by_side(reader.read, wanted) for one in listed]
     unread += reader.unread
     view, more = live_cluster(objects, policy=policy, own_namespace=service_namespace)
     return Snapshot(

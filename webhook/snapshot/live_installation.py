@@ -45,7 +45,6 @@ _CONFIGURATIONS: Final = tuple(
 )
 _POLICY_RESOURCES: Final = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 _MOST_PAGES: Final = 10
-AT_ONCE: Final = 8
 _OPS_PORT: Final = 8080
 _MOST_WAITED: Final = 15.0  # seconds for a renewal of the Lease
 
@@ -191,7 +190,7 @@ def _pages(api: KubeClient, namespace: str, pods: ReadObject) -> list[ReadyPage]
     """Return what each replica says of itself, through the API server's proxy."""
     items = (pods.body or {}).get("items")
     listed = [one["metadata"]["name"] for one in items if _runs(one)] if isinstance(items, list) else []
-    return side_by_side(partial(_page, api, namespace), sorted(listed)[:_MOST_PAGES], at_once=AT_ONCE)
+    return side_by_side(partial(_page, api, namespace), sorted(listed)[:_MOST_PAGES])
 
 
 def _runs(pod: Any) -> bool:

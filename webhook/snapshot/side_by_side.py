@@ -6,14 +6,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
+AT_ONCE: Final = 8  # requests to an API server
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(do: Callable[[Item], Result], items: Sequence[Item], *, at_once: int) -> list[Result]:
-    """Return what `do` returns for each item, in their order; `at_once` items at a time. Raises what `do` raises first.
+def side_by_side(do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return what `do` returns for each item, in their order; AT_ONCE items at a time. Raises what `do` raises first.
 
     In daemon threads, not in a pool: the exit of the program would wait for those of a pool, and with them Ctrl-C for a
     server that is silent.
@@ -32,7 +33,7 @@ def side_by_side(do: Callable[[Item], Result], items: Sequence[Item], *, at_once
             except BaseException as error:  # raised again where the answer is awaited
                 done.put(error)
 
-    for number in range(min(at_once, len(items))):
+    for number in range(min(AT_ONCE, len(items))):
         threading.Thread(target=work, name=f"request {number}", daemon=True).start()
     found: dict[int, Result] = {}
     for _ in items:
