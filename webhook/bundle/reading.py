@@ -13,6 +13,7 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
+from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION
 from webhook.snapshot.side_by_side import side_by_side
 
 PAGE: Final = 500
@@ -53,7 +54,6 @@ def sources(namespace: str) -> tuple[Source, ...]:
     own = {"labelSelector": _SERVICE}
     configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-    definition = f"{names.PLACEMENTS}.{names.API_GROUP}"
     events = object_path("events.k8s.io/v1", "events")
     return (
         Source("cluster/version.json", "/version", dict),
@@ -78,11 +78,11 @@ def sources(namespace: str) -> tuple[Source, ...]:
                 excerpts.of_shape(excerpts.ADMISSION),
             )
             for resource in policies
-            for name in ("topogate-placements", "topogate-devices", "topogate-unplaceable")
+            for name in ADMISSION_POLICIES
         ),
         Source(
             "cluster/placements-definition.json",
-            _named("apiextensions.k8s.io/v1", "customresourcedefinitions", definition),
+            _named("apiextensions.k8s.io/v1", "customresourcedefinitions", DEFINITION),
             excerpts.of_shape(excerpts.DEFINITION),
         ),
         Source(

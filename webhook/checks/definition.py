@@ -13,10 +13,9 @@ from engine.cluster import wire
 from engine.controller.actions import Status
 from engine.controller.status import status_body
 from webhook.checks.model import Finding, failure, ok, skipped
-from webhook.snapshot.installation import ReadObject
+from webhook.snapshot.installation import DEFINITION, ReadObject
 
 CHECK: Final = "definition"
-_NAME: Final = f"{names.PLACEMENTS}.{names.API_GROUP}"
 _VERSION: Final = names.API_VERSION.partition("/")[2]
 _APPLY: Final = "kubectl apply -f manifests/base/crd.yaml, of the version of the service"
 
@@ -24,21 +23,21 @@ _APPLY: Final = "kubectl apply -f manifests/base/crd.yaml, of the version of the
 def definition(found: ReadObject) -> Finding:
     """Return whether Placements are served with all fields."""
     if found.unread:
-        return skipped(CHECK, f"CustomResourceDefinition {_NAME} {found.unread}")
+        return skipped(CHECK, f"CustomResourceDefinition {DEFINITION} {found.unread}")
     if found.body is None:
-        return failure(CHECK, f"CustomResourceDefinition {_NAME} does not exist", _APPLY)
+        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} does not exist", _APPLY)
     version = _version_of(found.body)
     conditions = _at(found.body, "status", "conditions")
     established = [one for one in _mappings(conditions) if one.get("type") == "Established"]
     if version is None or any(one.get("status") != "True" for one in established):
         why = f"does not serve {_VERSION}" if version is None else f"is not established: {_message(established[0])}"
-        return failure(CHECK, f"CustomResourceDefinition {_NAME} {why}", _APPLY)
+        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} {why}", _APPLY)
     schema = _at(version, "schema", "openAPIV3Schema")
     missing = [path for path in fields() if not has_field(schema, path)]
     if missing:
-        told = f"{_NAME} {_VERSION} lacks fields, which are dropped when they are written: {join_comma(missing)}"
+        told = f"{DEFINITION} {_VERSION} lacks fields, which are dropped when they are written: {join_comma(missing)}"
         return failure(CHECK, told, _APPLY)
-    return ok(CHECK, f"{_NAME} {_VERSION} with every field of this version")
+    return ok(CHECK, f"{DEFINITION} {_VERSION} with every field of this version")
 
 
 def fields() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.text import join_comma, sanitize
 from webhook.checks.model import Finding, failure, ok, skipped, warning
-from webhook.snapshot.installation import DEPLOYMENT, Installation, ReadyPage
+from webhook.snapshot.installation import Installation, ReadyPage
 
 _LOGS: Final = "look at: kubectl --namespace {namespace} logs deployment/topogate"
 _LEADS_IN: Final = "a replica that is ready leads within 10 s"
@@ -18,11 +18,11 @@ def replicas(found: Installation) -> Finding:
     """Return how many replicas are ready."""
     check, one = "replicas", found.deployment
     if one.unread:
-        return skipped(check, f"Deployment {found.namespace}/{DEPLOYMENT} {one.unread}")
+        return skipped(check, f"Deployment {found.namespace}/{names.SERVICE_NAME} {one.unread}")
     if one.body is None:
         return failure(
             check,
-            f"Deployment {sanitize(found.namespace)}/{DEPLOYMENT} does not exist",
+            f"Deployment {sanitize(found.namespace)}/{names.SERVICE_NAME} does not exist",
             "apply the manifests; where the service has another namespace, name it with --service-namespace",
         )
     wanted, ready = _number(one.body, "spec", "replicas", default=1), _number(one.body, "status", "readyReplicas")
@@ -30,7 +30,9 @@ def replicas(found: Installation) -> Finding:
     text = f"{ready:,} of {wanted:,} ready{f', image {sanitize(image, 200)}' if image else ''}"
     if ready and ready >= wanted:
         return ok(check, text)
-    look = f"look at: kubectl --namespace {sanitize(found.namespace)} describe deployment/{DEPLOYMENT}, and logs"
+    look = (
+        f"look at: kubectl --namespace {sanitize(found.namespace)} describe deployment/{names.SERVICE_NAME}, and logs"
+    )
     return warning(check, text, look) if ready else failure(check, text, look)
 
 

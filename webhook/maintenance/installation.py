@@ -17,6 +17,8 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.configuration.extra_rights import EXTRA_ROLE
+from webhook.snapshot.installation import ADMISSION_POLICIES as POLICY_NAMES
+from webhook.snapshot.installation import DEFINITION as DEFINITION_NAME
 from webhook.snapshot.side_by_side import side_by_side
 
 LABEL: Final = "app.kubernetes.io/part-of"
@@ -63,19 +65,19 @@ WEBHOOKS: Final = tuple(
 )
 SERVICE: Final = (InstalledObject("apps/v1", "deployments", "Deployment", names.SERVICE_NAME, namespaced=True),)
 ADMISSION_POLICIES: Final = tuple(
-    InstalledObject(_ADMISSION, resource, kind, f"topogate-{name}")
+    InstalledObject(_ADMISSION, resource, kind, name)
     for resource, kind in (
         ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
         ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
     )
-    for name in ("placements", "devices", "unplaceable")
+    for name in POLICY_NAMES
 )
 DEFINITION: Final = (
     InstalledObject(
         "apiextensions.k8s.io/v1",
         "customresourcedefinitions",
         "CustomResourceDefinition",
-        f"{names.PLACEMENTS}.{names.API_GROUP}",
+        DEFINITION_NAME,
     ),
 )
 ROLES: Final = (

@@ -11,8 +11,8 @@ from engine.api import names
 from engine.api.text import sanitize
 
 SERVICE_LABELS: Final = "app.kubernetes.io/name=topogate,app.kubernetes.io/component=service"
-DEPLOYMENT: Final = "topogate"
 ADMISSION_POLICIES: Final = ("topogate-placements", "topogate-devices", "topogate-unplaceable")
+DEFINITION: Final = f"{names.PLACEMENTS}.{names.API_GROUP}"
 
 _MAX_REASON: Final = 300  # characters
 

@@ -25,7 +25,7 @@ from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight, granted_rights
 from webhook.snapshot.installation import (
     ADMISSION_POLICIES,
-    DEPLOYMENT,
+    DEFINITION,
     SERVICE_LABELS,
     DryRun,
     Installation,
@@ -84,8 +84,8 @@ def read_installation(
         namespace=namespace,
         taken=wall(),
         version=version,
-        definition=get("apiextensions.k8s.io/v1", "customresourcedefinitions", f"{names.PLACEMENTS}.{names.API_GROUP}"),
-        deployment=get("apps/v1", "deployments", DEPLOYMENT, within=namespace),
+        definition=get("apiextensions.k8s.io/v1", "customresourcedefinitions", DEFINITION),
+        deployment=get("apps/v1", "deployments", names.SERVICE_NAME, within=namespace),
         lease=lease,
         lease_renewed=renewed,
         secret=secret,
