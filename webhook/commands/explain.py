@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
-from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, namespace_option, output_options
 
 if TYPE_CHECKING:
     from webhook.queries.model import ExplainAnswer, PastEvent
@@ -36,7 +36,7 @@ def explain_command(submit: Submit) -> click.Command:
         metavar="FILE",
         help="Workloads that are not submitted; - reads stdin.",
     )
-    @click.option("-n", "--namespace", metavar="NAME", help="Default: the namespace of the kubeconfig's context.")
+    @namespace_option
     @output_options
     @cluster_options
     def explain(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from webhook.queries.tables import clean
+
 if TYPE_CHECKING:
     from webhook.checks.text import FindingText
 
@@ -15,8 +17,6 @@ _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan
 
 def print_findings(found: Iterable[FindingText], after: Iterable[str]) -> None:
     """Print findings, then the lines after them; colours on a terminal only."""
-    from webhook.queries.tables import clean
-
     for one in found:
         first, *more = (clean(line) for line in one.lines)
         click.echo(click.style(first[: len(one.result)], fg=_COLOURS[one.result]) + first[len(one.result) :])

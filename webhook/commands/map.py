@@ -53,15 +53,15 @@ def map_command(*, output: str | None, port: int, interval: float, cluster: Clus
       topogate map
       topogate map --output map.html
     """  # noqa: D301 - click wants the backspace itself
+    from engine.api.text import plural
     from webhook.map.history import History
 
     caller = caller_of(cluster)
     frame = _first(cluster, caller)
     if output is not None:
         _write(Path(output), frame)
-        gangs = f"{len(frame.gangs):,} gang{'' if len(frame.gangs) == 1 else 's'}"
         hosts = sum(len(one.nodes) for one in frame.topologies)
-        click.echo(f"{output}: {hosts:,} host{'' if hosts == 1 else 's'}, {gangs}, read at {frame.taken_at}")
+        click.echo(f"{output}: {plural(hosts, 'host')}, {plural(len(frame.gangs), 'gang')}, read at {frame.taken_at}")
         return
     history = History()
     history.add(frame)
@@ -133,7 +133,7 @@ def _serve(history: History, cluster: ClusterOptions, caller: Caller, *, port: i
                 history.add(_frame(cluster, caller))
             except (ConnectionProblem, ProbeProblem) as problem:
                 if history.problem != str(problem):
-                    click.echo(f"topogate: {problem}; trying again", err=True)
+                    print_remarks([f"{problem}; trying again"])
                 history.problem = str(problem)
     except KeyboardInterrupt:
         click.echo("topogate: ended", err=True)

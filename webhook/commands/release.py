@@ -15,6 +15,7 @@ from webhook.terminal.options import ClusterOptions, cluster_options, fail, prin
 
 if TYPE_CHECKING:
     from engine.policy.model import Policy
+    from webhook.maintenance.installation import FoundObject
     from webhook.maintenance.release import ReleasePlan, ReleaseScope
     from webhook.maintenance.releaser import Outcome
     from webhook.snapshot.connection import Caller
@@ -246,7 +247,7 @@ def _follow(
             try:
                 snapshot = read_held(cluster, caller, namespace=scope.namespace, quiet=True)
             except ConnectionProblem as problem:
-                click.echo(f"topogate: {problem}; trying again", err=True)
+                print_remarks([f"{problem}; trying again"])
                 continue
             plan = release_plan(snapshot.view, scope)
             Releaser(caller.api, snapshot.view.registry).release(plan, report=print_outcome)
@@ -260,17 +261,24 @@ def print_outcome(outcome: Outcome) -> None:
     print_line(outcome.text, failed=not outcome.done)
 
 
+def delete_and_print(caller: Caller, found: FoundObject, *, namespace: str) -> bool:
+    """Delete an object of the installation and print what became of it; return True if it is gone."""
+    from webhook.maintenance.installation import delete_object
+
+    why = delete_object(caller.api, found, namespace=namespace)
+    print_line(f"{found.object.called}: {f'not deleted: {why}' if why else 'deleted'}", failed=bool(why))
+    return not why
+
+
 def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
     """Delete all webhook configurations; return True if none is left."""
     from engine.cluster.client import ApiFault
-    from webhook.maintenance.installation import WEBHOOKS, delete_object, find_objects
+    from webhook.maintenance.installation import WEBHOOKS, find_objects
 
     good = True
     try:
         for found in find_objects(caller.api, WEBHOOKS, namespace=cluster.service_namespace):
-            why = delete_object(caller.api, found, namespace=cluster.service_namespace)
-            print_line(f"{found.object.called}: " + (f"not deleted: {why}" if why else "deleted"), failed=bool(why))
-            good = good and not why
+            good = delete_and_print(caller, found, namespace=cluster.service_namespace) and good
     except ApiFault as fault:
         print_line(f"the webhook configurations cannot be deleted: {fault}", failed=True)
         return False

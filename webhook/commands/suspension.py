@@ -11,7 +11,7 @@ import click
 
 from webhook.commands.release import print_outcome, read_held
 from webhook.terminal.asking import caller_of
-from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, namespace_option, print_line, print_remarks
 
 if TYPE_CHECKING:
     from engine.api.placement import Placement
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from webhook.snapshot.snapshot import Snapshot
 
 _GIVEN_BACK_WITHIN: Final = 60.0  # seconds
-_NAMESPACE = click.option(
-    "-n", "--namespace", metavar="NAME", help="Default: the namespace of the kubeconfig's context."
-)
 
 
 @click.command(short_help="Suspend a gang, so that its slots are free for others.")
 @click.argument("name", metavar="KIND/NAME")
-@_NAMESPACE
+@namespace_option
 @cluster_options
 def suspend(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None:
     """Suspend a workload as its user: its pods end, its slots are free, and it is not planned until it is resumed.
@@ -47,7 +44,7 @@ def suspend(*, name: str, namespace: str | None, cluster: ClusterOptions) -> Non
 
 @click.command(short_help="Resume a gang that its user has suspended.")
 @click.argument("name", metavar="KIND/NAME")
-@_NAMESPACE
+@namespace_option
 @cluster_options
 def resume(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None:
     """Resume a workload that its user has suspended: it is planned, and starts when it has slots.
@@ -64,7 +61,7 @@ def resume(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None
 
 @click.command(short_help="Place a gang anew, or move a waiting one to the end of the queue.")
 @click.argument("name", metavar="KIND/NAME")
-@_NAMESPACE
+@namespace_option
 @cluster_options
 def requeue(*, name: str, namespace: str | None, cluster: ClusterOptions) -> None:
     """Requeue a gang: one with slots is suspended, gives them back, and is resumed to be placed anew.

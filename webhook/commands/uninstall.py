@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.release import read_held, release_held, remarks, verdict
+from webhook.commands.release import delete_and_print, read_held, release_held, remarks, verdict
 from webhook.terminal.asking import caller_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
@@ -144,7 +144,7 @@ class _Uninstaller:
 
     def _delete(self, objects: Iterable[InstalledObject]) -> bool:
         """Delete those of the objects that exist and are ours; return True if none of these is left."""
-        from webhook.maintenance.installation import delete_object, find_objects
+        from webhook.maintenance.installation import find_objects
 
         good = True
         namespace = self.cluster.service_namespace
@@ -155,9 +155,7 @@ class _Uninstaller:
         ):
             if found.foreign or found.deleting:
                 continue
-            why = delete_object(self.caller.api, found, namespace=namespace)
-            good = good and not why
-            print_line(f"{found.object.called}: {f'not deleted: {why}' if why else 'deleted'}", failed=bool(why))
+            good = delete_and_print(self.caller, found, namespace=namespace) and good
         return good
 
     def _end_service(self) -> bool:

@@ -12,7 +12,7 @@ import click
 from engine.api.duration import DurationError, format_duration, parse_duration
 from webhook.commands.findings import print_findings
 from webhook.terminal.asking import caller_of
-from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model, print_remarks
 
 if TYPE_CHECKING:
     from webhook.checks.model import VerifyAnswer
@@ -95,11 +95,5 @@ def _checked(caller: Caller, cluster: ClusterOptions, namespace: str, *, wait: f
             waits_for += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         if waits_for != told:
             told = waits_for
-            _tell(f"topogate: {max(0, round(end - time.monotonic()))}s left: {told}")
+            print_remarks([f"{max(0, round(end - time.monotonic()))}s left: {told}"])
         time.sleep(PAUSE)
-
-
-def _tell(text: str) -> None:
-    from webhook.queries.tables import clean
-
-    click.echo(clean(text), err=True)

@@ -27,7 +27,7 @@ class TableColumn:
 
 
 def clean(text: str) -> str:
-    """Return text for one cell: what cannot be printed becomes a space, so that no cell moves the cursor."""
+    """Return text for one line or cell: what cannot be printed becomes a space, so that nothing moves the cursor."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 

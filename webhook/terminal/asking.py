@@ -128,7 +128,7 @@ def answer_and_print(
             except ConnectionProblem as problem:
                 if answer is None:
                     fail(str(problem))
-                click.echo(f"topogate: {problem}; trying again", err=True)
+                print_remarks([f"{problem}; trying again"])
             else:
                 if not snapshot.installed:
                     fail(NOT_INSTALLED)

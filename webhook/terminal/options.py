@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from engine.api import names
+from webhook.queries.tables import clean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -58,12 +59,16 @@ def cluster_options(command: Command) -> Command:
     return result
 
 
-def namespace_options(command: Command) -> Command:
-    """Add `-n` and `-A`."""
-    found = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")(command)
+def namespace_option(command: Command) -> Command:
+    """Add `-n`."""
     return click.option(
         "-n", "--namespace", metavar="NAME", help="Default: the namespace of the kubeconfig's context."
-    )(found)
+    )(command)
+
+
+def namespace_options(command: Command) -> Command:
+    """Add `-n` and `-A`."""
+    return namespace_option(click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")(command))
 
 
 def output_options(command: Command) -> Command:
@@ -88,7 +93,7 @@ def format_option(command: Command) -> Command:
 def print_remarks(remarks: Iterable[str]) -> None:
     """Print on standard error what an answer does not know."""
     for remark in remarks:
-        click.echo("topogate: " + _one_line(remark), err=True)
+        click.echo("topogate: " + clean(remark), err=True)
 
 
 def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> None:
@@ -103,7 +108,7 @@ def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> Non
 
 def print_sections(sections: Sequence[TextPart]) -> None:
     """Print tables with the lines around them: coloured on a terminal, plain columns in a pipe."""
-    from webhook.queries.tables import as_table, as_text, clean, least_width
+    from webhook.queries.tables import as_table, as_text, least_width
 
     terminal = sys.stdout.isatty()
     for place, section in enumerate(sections):
@@ -125,14 +130,10 @@ def print_sections(sections: Sequence[TextPart]) -> None:
 
 def print_line(text: str, *, failed: bool = False) -> None:
     """Print a line about one object; on standard error if something failed."""
-    click.echo(("topogate: " if failed else "") + _one_line(text), err=failed)
+    click.echo(("topogate: " if failed else "") + clean(text), err=failed)
 
 
 def fail(message: str) -> NoReturn:
     """Report in one line that the command cannot answer, and exit with status 2."""
-    click.echo("topogate: " + _one_line(message), err=True)
+    click.echo("topogate: " + clean(message), err=True)
     sys.exit(2)
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
