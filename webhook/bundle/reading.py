@@ -13,14 +13,13 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
-from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION
+from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, ops_page
 from webhook.snapshot.side_by_side import side_by_side
 
 PAGE: Final = 500
 MOST_OBJECTS: Final = 20_000  # of one collection
 LOG_LINES: Final = 20_000
 LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
-OPS_PORT: Final = 8080
 TIMEOUT: Final = (5.0, 30.0)
 _MAX_PROBLEM: Final = 300  # characters
 _SERVICE: Final = f"app.kubernetes.io/name={names.SERVICE_NAME}"
@@ -132,12 +131,11 @@ def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
     for item in body.get("items") or ():
         name = str(item.get("metadata", {}).get("name", ""))
         logs = object_path("v1", "pods", namespace=namespace, name=name, subresource="log")
-        port = object_path("v1", "pods", namespace=namespace, name=f"http:{name}:{OPS_PORT}", subresource="proxy")
         folder = f"service/{sanitize(name, 253)}"
         yield Source(f"{folder}/log.txt", logs, query=limits)
         yield Source(f"{folder}/log-previous.txt", logs, query={**limits, "previous": "true"}, may_fail=True)
-        yield Source(f"{folder}/metrics.txt", f"{port}/metrics")
-        yield Source(f"{folder}/readyz.txt", f"{port}/readyz")
+        yield Source(f"{folder}/metrics.txt", ops_page(namespace, name, "metrics"))
+        yield Source(f"{folder}/readyz.txt", ops_page(namespace, name, "readyz"))
 
 
 def _member(api: KubeClient, source: Source) -> BundleFile:

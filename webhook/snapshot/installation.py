@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 from certs.ca_bundle import Configurations
 from engine.api import names
 from engine.api.text import sanitize
+from engine.cluster.client import object_path
 
 SERVICE_LABELS: Final = "app.kubernetes.io/name=topogate,app.kubernetes.io/component=service"
 ADMISSION_POLICIES: Final = ("topogate-placements", "topogate-devices", "topogate-unplaceable")
 DEFINITION: Final = f"{names.PLACEMENTS}.{names.API_GROUP}"
 
+_OPS_PORT: Final = 8080
 _MAX_REASON: Final = 300  # characters
 
 
@@ -110,6 +112,11 @@ def policy_text(found: ReadObject) -> str | None:
     data = (found.body or {}).get("data")
     text = data.get(names.POLICY_KEY) if isinstance(data, Mapping) else None
     return text if isinstance(text, str) else None
+
+
+def ops_page(namespace: str, pod: str, page: str) -> str:
+    """Return the path of a page of a replica (`readyz`, `metrics`) through the API server's proxy."""
+    return f"{object_path('v1', 'pods', namespace=namespace, name=pod)}:{_OPS_PORT}/proxy/{page}"
 
 
 def account(namespace: str) -> str:

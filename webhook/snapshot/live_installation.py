@@ -31,6 +31,7 @@ from webhook.snapshot.installation import (
     Installation,
     ReadObject,
     ReadyPage,
+    ops_page,
     policy_text,
 )
 from webhook.snapshot.live import no_answer
@@ -45,7 +46,6 @@ _CONFIGURATIONS: Final = tuple(
 )
 _POLICY_RESOURCES: Final = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 _MOST_PAGES: Final = 10
-_OPS_PORT: Final = 8080
 _MOST_WAITED: Final = 15.0  # seconds for a renewal of the Lease
 
 
@@ -201,7 +201,7 @@ def _runs(pod: Any) -> bool:
 
 
 def _page(api: KubeClient, namespace: str, pod: str) -> ReadyPage:
-    path = f"{object_path('v1', 'pods', namespace=namespace, name=pod)}:{_OPS_PORT}/proxy/readyz"
+    path = ops_page(namespace, pod, "readyz")
     try:
         return ReadyPage(pod, ready=True, text=api.request("GET", path, timeout=TIMEOUT).decode(errors="replace"))
     except ApiError as error:
