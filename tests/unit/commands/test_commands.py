@@ -25,6 +25,7 @@ from tests.support.simulation import job, pod
 from tests.unit.commands.conftest import Topogate, forbid, put
 from webhook.cli import INTERRUPTED, main
 from webhook.commands.completion import VARIABLE
+from webhook.snapshot.live import read_cluster
 from webhook.terminal import asking
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +94,9 @@ def test_explain_ends_with_a_status_for_scripts(topogate: Topogate) -> None:
     assert topogate("explain", "job/fill", "-n", "others").exit_code == 0
 
 
-def test_explain_as_data(topogate: Topogate) -> None:
+def test_explain_as_data(topogate: Topogate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one time: the seconds that a gang waits are in it."""
+    monkeypatch.setitem(read_cluster.__kwdefaults__, "wall", lambda: 1_800_000_000.0)
     found = json.loads(topogate("explain", "job/wide", "-o", "json").stdout)
     assert found["gangs"][0]["verdict"] == "waits"
     assert yaml.safe_load(topogate("explain", "job/wide", "-o", "yaml").stdout)["gangs"] == found["gangs"]
