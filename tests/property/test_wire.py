@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 from contextlib import suppress
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -108,8 +109,8 @@ def _placements(draw: st.DrawFn) -> Placement:
 
 @given(_placements())
 def test_every_placement_reads_back(record: Placement) -> None:
-    """What is written to the API server is what a new leader reads."""
-    assert placement(json.dumps(placement_body(record)).encode()) == record
+    """What is written to the API server is what a new leader reads, with the labels of its workload."""
+    assert placement(json.dumps(placement_body(record)).encode()) == replace(record, labels=record.workload.labels)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] + pair[1]))))

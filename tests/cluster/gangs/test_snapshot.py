@@ -39,7 +39,8 @@ def test_an_admins_reading_is_the_state_that_the_leader_plans_on(gangs: Namespac
     assert snapshot.unread == ()
     assert snapshot.capacity_known
     assert [level.name for level in snapshot.view.topologies["default"].levels] == ["block", "rack", "host"]
-    placements = {one.workload.name: one for one in snapshot.view.stores.placements.values()}
+    every = snapshot.view.stores.placements.values()
+    placements = {one.workload.name: one for one in every if one.namespace == gangs.name}
     assert placements.keys() == {"runs", "waits"}
     assert placements["waits"].assignment is None
     job = gangs.job("runs")
