@@ -31,7 +31,7 @@ ASKS = require("rack")
 @pytest.fixture
 def user(gangs: Namespace, client: Client, control_plane: ControlPlane) -> Client:
     """Somebody with edit rights who may write the custom resource too."""
-    VolcanoJobs.install(client)
+    VolcanoJobs.definition().install(client)
     return ordinary_user(control_plane, gangs.name, rules=RULES)
 
 

@@ -14,6 +14,7 @@ from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.imitations.spark import SparkApplications
 from tests.support.raw_pods import held
 from webhook.cli import main
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.timeout(180)
 ADDED = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
 GROUP = "benches.topogate.example.com"
 BENCHES = Definition(GROUP, "Bench", "benches")
+SPARK = SparkApplications.definition()
 INDEX = f"{GROUP}/index"
 KINDS = f"""
 kinds:
@@ -44,8 +46,9 @@ class Benches:
 
     def __init__(self, gangs: Namespace, kind: Definition = BENCHES) -> None:
         self.gangs = gangs
-        self.head = {"apiVersion": f"{kind.group}/v1", "kind": kind.kind}
-        self.collection = f"/apis/{kind.group}/v1/namespaces/{gangs.name}/{kind.plural}"
+        version = f"{kind.group}/{kind.versions[0]}"
+        self.head = {"apiVersion": version, "kind": kind.kind}
+        self.collection = f"/apis/{version}/namespaces/{gangs.name}/{kind.plural}"
         self.pods_path = f"/api/v1/namespaces/{gangs.name}/pods"
 
     def submit(self, name: str, *, replicas: int, dry_run: bool = False) -> Json:
@@ -154,34 +157,33 @@ def test_a_kind_of_the_policy_is_held_placed_and_pinned(gangs: Namespace, benche
     assert {pod["metadata"]["labels"][names.GANG] for pod in benches.pods("train")} == {placement["metadata"]["name"]}
 
 
-JAX = Definition("kubeflow.org", "JAXJob", "jaxjobs")
-
-
 @pytest.fixture
-def own_jax(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
-    """A kind that is built in, read by an entry of the policy that is older than the built-in one."""
-    JAX.install(gangs.client)
-    match = f"group: {JAX.group}, versions: [v1], kind: {JAX.kind}, resource: {JAX.plural}"
+def own_spark(gangs: Namespace, policy: PolicyInForce) -> Iterator[Benches]:
+    """A kind that is built in, read by an entry of the policy that is older than the built-in one.
+
+    A kind whose controller is imitated: the definition has no schema, also where another test has installed it.
+    """
+    SPARK.install(gangs.client)
+    match = f"group: {SPARK.group}, versions: {list(SPARK.versions)}, kind: {SPARK.kind}, resource: {SPARK.plural}"
     policy.set(POLICY.replace(f"group: {GROUP}, versions: [v1], kind: Bench, resource: benches", match))
-    made = Benches(gangs, JAX)
+    made = Benches(gangs, SPARK)
     eventually(
         lambda: made.submit("probe", replicas=1, dry_run=True)["spec"].get("suspend"), message="its entry is in force"
     )
     yield made
     policy.set(TEST_POLICY)
-    JAX.remove(gangs.client)
 
 
-def test_an_entry_of_the_policy_stays_in_force_when_its_kind_is_built_in(gangs: Namespace, own_jax: Benches) -> None:
+def test_an_entry_of_the_policy_stays_in_force_when_its_kind_is_built_in(gangs: Namespace, own_spark: Benches) -> None:
     """An upgrade that brings an entry for the kind changes nothing: other templates, other suspension, other ranks."""
     gangs.fleet.grid("1x2x3")
-    stored = own_jax.submit("train", replicas=3)
+    stored = own_spark.submit("train", replicas=3)
     assert stored["spec"]["template"]["metadata"]["labels"][names.POD_SET] == "main"
-    own_jax.run(own_jax.resumed("train"))
-    assert len(gangs.racks(own_jax.all_bound("train", 3))) == 1
+    own_spark.run(own_spark.resumed("train"))
+    assert len(gangs.racks(own_spark.all_bound("train", 3))) == 1
     placement = gangs.placement("train")
     assert placement is not None
-    assert placement["spec"]["workload"]["kind"] == "JAXJob"
+    assert placement["spec"]["workload"]["kind"] == "SparkApplication"
 
 
 def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(

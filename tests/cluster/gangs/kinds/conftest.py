@@ -36,6 +36,6 @@ def gangs(request: pytest.FixtureRequest, namespace: str, nodes: Fleet, policy: 
     with ExitStack() as stack:
         for name in asked:
             if name not in CONTROLLERS:
-                IMITATIONS[name].install(client)
+                IMITATIONS[name].definition().install(client)
                 stack.enter_context(IMITATIONS[name](request.getfixturevalue("robot"), namespace))
         yield Gangs(client, namespace, nodes)
