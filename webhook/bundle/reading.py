@@ -13,7 +13,7 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
-from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, ops_page
+from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, SERVICE_PODS, ops_page
 from webhook.snapshot.side_by_side import side_by_side
 
 PAGE: Final = 500
@@ -22,7 +22,7 @@ LOG_LINES: Final = 20_000
 LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
 TIMEOUT: Final = (5.0, 30.0)
 _MAX_PROBLEM: Final = 300  # characters
-_SERVICE: Final = f"app.kubernetes.io/name={names.SERVICE_NAME}"
+_OWN: Final = {"labelSelector": SERVICE_PODS}
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 
 
@@ -50,7 +50,6 @@ class Source:
 
 def sources(namespace: str) -> tuple[Source, ...]:
     """Return what is read of every cluster; `namespace` is that of the service."""
-    own = {"labelSelector": _SERVICE}
     configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
     events = object_path("events.k8s.io/v1", "events")
@@ -111,7 +110,7 @@ def sources(namespace: str) -> tuple[Source, ...]:
             _named("apps/v1", "deployments", names.SERVICE_NAME, namespace),
             excerpts.of_shape(excerpts.DEPLOYMENT),
         ),
-        Source("service/pods.json", _pods(namespace), excerpts.own_pod_excerpt, query=own),
+        Source("service/pods.json", _pods(namespace), excerpts.own_pod_excerpt, query=_OWN),
     )
 
 
@@ -124,7 +123,7 @@ def read_bundle(api: KubeClient, *, namespace: str) -> list[BundleFile]:
 def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
     """Yield logs, metrics and status of each replica: through the API server, as the caller may read them."""
     try:
-        body = json.loads(api.request("GET", _pods(namespace), query={"labelSelector": _SERVICE}, timeout=TIMEOUT))
+        body = json.loads(api.request("GET", _pods(namespace), query=_OWN, timeout=TIMEOUT))
     except (ApiFault, ValueError):
         return  # told by the file of these pods
     limits = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES), "timestamps": "true"}

@@ -10,19 +10,19 @@ from typing import Final
 
 import msgspec
 
-from engine.api.names import LEASE_NAME, SERVICE_NAME
+from engine.api.names import LEASE_NAME
 from engine.api.text import join_comma, quote
 from engine.cluster.client import ApiError, ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import Lease
 from engine.cluster.lease import read_lease
 from engine.cluster.wire import UNREADABLE
+from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
 # Seconds: preStop and what is in flight take 30, then the kubelet has to tell.
 TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
 # A leader that renews no more has given up before its lease is over, or is frozen: it checks before every write.
 SPARE: Final = 2.0
-NAME_LABEL: Final = "app.kubernetes.io/name"
 _MOST: Final = 20  # pods that are named
 _FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -48,8 +48,7 @@ def pod_names(api: KubeClient, namespace: str, *, own: bool) -> tuple[str, ...]:
     Raises ApiFault.
     """
     path = object_path("v1", "pods", namespace=namespace)
-    selector = f"{NAME_LABEL}{'=' if own else '!='}{SERVICE_NAME}"
-    query = {"labelSelector": selector, "fieldSelector": _FINISHED, "limit": str(_MOST)}
+    query = {"labelSelector": SERVICE_PODS if own else OTHER_PODS, "fieldSelector": _FINISHED, "limit": str(_MOST)}
     try:
         return tuple(one.metadata.name for one in _decode(api.request("GET", path, query=query)).items or ())
     except UNREADABLE:

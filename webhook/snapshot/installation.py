@@ -11,7 +11,9 @@ from engine.api import names
 from engine.api.text import sanitize
 from engine.cluster.client import object_path
 
-SERVICE_LABELS: Final = "app.kubernetes.io/name=topogate,app.kubernetes.io/component=service"
+# Label selectors of the service's pods and of all others; the runbooks have the first one too.
+SERVICE_PODS: Final = f"app.kubernetes.io/name={names.SERVICE_NAME}"
+OTHER_PODS: Final = f"app.kubernetes.io/name!={names.SERVICE_NAME}"
 ADMISSION_POLICIES: Final = ("topogate-placements", "topogate-devices", "topogate-unplaceable")
 DEFINITION: Final = f"{names.PLACEMENTS}.{names.API_GROUP}"
 

@@ -26,7 +26,7 @@ from webhook.snapshot.granted_rights import NeededRight, granted_rights
 from webhook.snapshot.installation import (
     ADMISSION_POLICIES,
     DEFINITION,
-    SERVICE_LABELS,
+    SERVICE_PODS,
     DryRun,
     Installation,
     ReadObject,
@@ -76,9 +76,8 @@ def read_installation(
     policy = get("v1", "configmaps", names.POLICY_NAME, within=namespace)
     last_good = get("v1", "configmaps", names.LAST_GOOD_POLICY_NAME, within=namespace)
     secret, bundle = _authority(api, namespace)
-    pods = _object(
-        api, object_path("v1", "pods", namespace=namespace), query={"labelSelector": SERVICE_LABELS, "limit": "50"}
-    )
+    pods_path = object_path("v1", "pods", namespace=namespace)
+    pods = _object(api, pods_path, query={"labelSelector": SERVICE_PODS, "limit": "50"})
     lease, renewed = _lease(api, namespace, wall=wall, pause=pause)
     return Installation(
         namespace=namespace,

@@ -18,6 +18,7 @@ from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
 from engine.topology.levels import presets
+from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -276,6 +277,9 @@ def test_selectors_find_the_replicas() -> None:
         ),
     ]
     assert all(selector == labels for selector in selectors)
+    key, _, name = SERVICE_PODS.partition("=")  # of the commands
+    assert labels[key] == name
+    assert f"{key}!={name}" == OTHER_PODS
 
 
 def test_upgrades_never_lack_a_replica() -> None:
