@@ -63,9 +63,9 @@ def explain_command(submit: Submit) -> click.Command:
           topogate explain pod/train-3 -n alice
           topogate explain -f train.yaml -o json
         """  # noqa: D301 - click wants the backspace itself
-        from webhook.queries.explain_text import explain_text
         from webhook.queries.subject import SubjectProblem
         from webhook.snapshot.files import FileProblem
+        from webhook.terminal.explain_text import explain_text
 
         if (name is None) == (not files):
             fail("name one object as KIND/NAME, or files with -f")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.queries.tables import clean
+from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
     from webhook.checks.text import FindingText

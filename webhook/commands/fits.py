@@ -47,7 +47,7 @@ def fits(
     """  # noqa: D301 - click wants the backspace itself
     from webhook.queries.fits import fits as answer
     from webhook.queries.probe import ProbeProblem
-    from webhook.queries.text import fits_text
+    from webhook.terminal.text import fits_text
 
     caller = caller_of(cluster)
     wanted = namespace or caller.namespace

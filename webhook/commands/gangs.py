@@ -41,7 +41,7 @@ def gangs(
       topogate gangs -A -o wide
       topogate gangs -n alice -o json
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.queries.text import gangs_text
+    from webhook.terminal.text import gangs_text
 
     caller = caller_of(cluster)
     wanted = None if all_namespaces else namespace or caller.namespace

@@ -71,8 +71,8 @@ def show(
       topogate topology show --watch
     """  # noqa: D301 - click wants the backspace itself
     from webhook.queries.probe import ProbeProblem
-    from webhook.queries.text import topologies_text
     from webhook.queries.topologies import topologies
+    from webhook.terminal.text import topologies_text
 
     caller = caller_of(cluster)
     try:

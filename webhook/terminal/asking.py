@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from webhook.queries.text import TextPart
     from webhook.snapshot.connection import Caller
     from webhook.snapshot.snapshot import Snapshot
+    from webhook.terminal.text import TextPart
 
 SILENT_FOR: Final = 2.0  # seconds; nobody wonders about a command that answers sooner
 NOT_INSTALLED: Final = (

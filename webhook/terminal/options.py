@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from engine.api import names
-from webhook.queries.tables import clean
+from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from webhook.queries.text import TextPart
+    from webhook.terminal.text import TextPart
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
 CHECK_FORMATS: Final = ("table", "json", "yaml")
@@ -108,7 +108,7 @@ def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> Non
 
 def print_sections(sections: Sequence[TextPart]) -> None:
     """Print tables with the lines around them: coloured on a terminal, plain columns in a pipe."""
-    from webhook.queries.tables import as_table, as_text, least_width
+    from webhook.terminal.tables import as_table, as_text, least_width
 
     terminal = sys.stdout.isatty()
     for place, section in enumerate(sections):

@@ -16,12 +16,12 @@ from tests.support.simulation import Json, grid, job, objects, pod, policy_map, 
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.explain import Events, explain
-from webhook.queries.explain_text import explain_text
 from webhook.queries.model import ExplainAnswer, ExplainedGang, PastEvent
 from webhook.queries.subject import SubjectProblem, subject_of
 from webhook.simulate.unsubmitted import unsubmitted
 from webhook.snapshot.files import FileProblem
 from webhook.snapshot.snapshot import Snapshot, Unread
+from webhook.terminal.explain_text import explain_text
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "explain.schema.json").read_text())
 

@@ -17,8 +17,8 @@ from tests.unit.queries.test_topologies import printed
 from webhook.queries.fits import fits
 from webhook.queries.model import FitsAnswer
 from webhook.queries.probe import ProbeProblem
-from webhook.queries.text import fits_text
 from webhook.snapshot.snapshot import Unread
+from webhook.terminal.text import fits_text
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "fits.schema.json").read_text())
 

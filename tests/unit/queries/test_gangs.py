@@ -21,9 +21,9 @@ from webhook.queries.fits import fits
 from webhook.queries.forecast import endings, forecasts
 from webhook.queries.gangs import gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer
-from webhook.queries.text import gangs_text
 from webhook.queries.topologies import topologies
 from webhook.snapshot.snapshot import Snapshot, Unread
+from webhook.terminal.text import gangs_text
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "gangs.schema.json").read_text())
 

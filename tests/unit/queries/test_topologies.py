@@ -17,10 +17,10 @@ from tests.support.simulation import grid, node, pod
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from webhook.queries.model import GpuCounts, TopologiesAnswer
 from webhook.queries.probe import ProbeProblem
-from webhook.queries.tables import as_text
-from webhook.queries.text import TextPart, topologies_text
 from webhook.queries.topologies import topologies
 from webhook.snapshot.snapshot import Unread
+from webhook.terminal.tables import as_text
+from webhook.terminal.text import TextPart, topologies_text
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "topology-show.schema.json").read_text())
 

@@ -21,7 +21,7 @@ from webhook.queries.model import (
     TopologyAnswer,
 )
 from webhook.queries.names import workload_label
-from webhook.queries.tables import TableColumn, number, span
+from webhook.terminal.tables import TableColumn, number, span
 
 _PHASE_STYLES: Final = {"Running": "green", "Waiting": "yellow", "Incomplete": "red", "Finished": "dim"}
 _MOST_AFTER: Final = 3

@@ -9,8 +9,8 @@ from typing import Final
 from engine.api.duration import epoch
 from engine.api.text import plural
 from webhook.queries.model import AskedPods, ExplainAnswer, ExplainedGang, LevelRoom, Obstacle
-from webhook.queries.tables import TableColumn, number, span
-from webhook.queries.text import TextPart
+from webhook.terminal.tables import TableColumn, number, span
+from webhook.terminal.text import TextPart
 
 _VERDICTS: Final = {
     "placed": "has slots",

@@ -1,0 +1,141 @@
+"""The explanation of a gang that waits: what the planner says, what is in the way, and what goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from engine.api.field import render
+from engine.api.reasons import REASONS, Why, known_code
+from engine.api.text import join_comma
+from engine.gang.gang import Gang
+from engine.scheduler.fairness import Turn
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from webhook.queries import model as output
+from webhook.queries.explanation import Asking, about, name_of, until_of
+from webhook.queries.forecast import placed_first, plan_now
+from webhook.queries.gangs import WaitingGang, gang_name, standstill
+from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
+from webhook.queries.ways_out import placed_now, ways_out
+from webhook.snapshot.snapshot import Snapshot
+
+_MOST_AHEAD: Final = 10
+_PLACED_NOW: Final = "the leader places it in its next pass"
+
+
+def explain_waiting(
+    asking: Asking, gang: Gang, row: output.GangAnswer, common: dict[str, Any], *, exists: bool
+) -> output.ExplainedGang:
+    """Return the explanation of a gang without slots; `exists`: its workload is in the cluster."""
+    snapshot = asking.snapshot
+    place = next(number for number, one in enumerate(asking.table.waiting) if one.gang.key == gang.key)
+    mine = asking.table.waiting[place]
+    same = [one for one in asking.table.waiting[:place] if one.gang.request.topology == gang.request.topology]
+    ahead = [one for one in same if one.queues]
+    if mine.faults and not REASONS[mine.faults[0].reason].waits:
+        message = f"its request is refused: {mine.faults[0].field}: {render(mine.faults[0])}"
+        return about(name_of(gang.workload), "refused", mine.faults[0].reason, message, faults=mine.faults, **common)
+    outcome = _outcome(snapshot, gang, mine)
+    verdict, reason, message = _verdict(gang, row, outcome)
+    common |= {"until": until_of(reason)}
+    if not snapshot.capacity_known or not gang.request.pod_sets:
+        return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, **common)
+    with placed_first(snapshot.view, placed_now(ahead)):
+        rooms = rooms_of(snapshot, gang)
+        near, found = _in_the_way(snapshot, gang, rooms) if verdict == "waits" else (None, ())
+        levels = tuple(level for room in rooms for level in levels_of(gang, room))
+    others = list(ways_out(snapshot, mine, ahead, rooms, exists=exists)) if verdict != "fits" else []
+    if verdict == "waits" and row.start is not None:
+        others.append(_wait(row.start))
+    strict = snapshot.view.policy.queue.order
+    return about(
+        name_of(gang.workload),
+        verdict,
+        reason,
+        message,
+        levels=levels,
+        near=near,
+        in_the_way=found,
+        nodes=rooms[0].nodes() if rooms else {},
+        order=strict if mine.queues else None,
+        ahead=tuple(_ahead(one, mine) for one in ahead[:_MOST_AHEAD]) if mine.queues else (),
+        ahead_count=len(ahead) if mine.queues else None,
+        ways_out=tuple(others),
+        **common,
+    )
+
+
+def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | None:
+    """Return what the planner says: for members of a pod group about all of them."""
+    group = gang.pod_group
+    if group is None or group.placed or not snapshot.capacity_known or mine.faults:
+        return mine.forecast.now
+    if not group.complete:
+        return Waits("WaitingForMembers", group.incomplete_text)
+    view = snapshot.view
+    gangs = [one for key in group.members if (one := view.gangs.get(key)) is not None]
+    unplaced = [one for one in gangs if one.placement is None or one.placement.assignment is None]
+    if any(one.request.asked is None for one in unplaced):
+        return None
+    found = schedule_pod_group(view, unplaced, group, plan=lambda one: plan_now(snapshot, one), now=0.0)
+    if not isinstance(found, PlacedGroup):
+        return found
+    for key in found.plans:
+        view.retract(key)
+    return found.plans[gang.key][1] if gang.key in found.plans else None
+
+
+def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:
+    if (still := standstill(gang)) is not None:
+        return "waits", *still
+    match outcome:
+        case Placed():
+            return "fits", "", f"{_PLACED_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
+        case Never():
+            return "never", outcome.reason, outcome.message
+        case Waits():
+            return "waits", outcome.reason, outcome.message
+    code = known_code(row.reason)
+    if row.message:
+        return "waits", code, f"as the leader last wrote: {row.message}"
+    return "waits", code, REASONS[code].description if code else "it has not been planned yet"
+
+
+def _in_the_way(
+    snapshot: Snapshot, gang: Gang, rooms: Sequence[PodRoom]
+) -> tuple[tuple[str, ...] | None, tuple[output.Obstacle, ...]]:
+    """Return what is in the way of the first pod set for which it is too narrow."""
+    tight = next((room for room in rooms if _short(gang, room)), None)
+    return obstacles(snapshot, gang, tight) if tight is not None else (None, ())
+
+
+def _short(gang: Gang, room: PodRoom) -> bool:
+    return any(level.required and level.have < level.needed for level in levels_of(gang, room))
+
+
+def _ahead(one: WaitingGang, mine: WaitingGang) -> output.GangAhead:
+    return output.GangAhead(
+        name=gang_name(one.gang),
+        why=_why_first(one.turn, mine.turn),
+        pods=one.gang.workload.slots,
+        priority=-one.turn[0],
+        fits_now=isinstance(one.forecast.now, Placed) if one.forecast.now is not None else None,
+    )
+
+
+def _why_first(first: Turn, mine: Turn) -> str:
+    if first[0] != mine[0]:
+        return f"priority {-first[0]:,} is higher than {-mine[0]:,}"
+    if first[1] != mine[1]:
+        return "its namespace uses less"
+    return "it has waited longer" if first[2] != mine[2] else "its name is first, and both are equally old"
+
+
+def _wait(start: output.GangStart) -> output.WayOut:
+    if start.by is None:
+        result = "too little of what runs declares its end (activeDeadlineSeconds), or gangs ahead take the room"
+    else:
+        end = "has ended" if len(start.after) == 1 else "have ended"
+        result = f"fits by {start.by}" + (f", when {join_comma(start.after)} {end}" if start.after else "")
+    return output.WayOut(change="wait", text="wait", result=result, to=None, command=None, by=start.by)
