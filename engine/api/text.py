@@ -90,9 +90,13 @@ def join_comma(names: Sequence[str]) -> str:
 
 
 def join_and(names: Sequence[str], last: str = "and") -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
-    shown = [sanitize(name) for name in names]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}" if shown else ""
+    """Return names in words: `a`, `a and b`, `a, b and c`."""
+    return join_phrases([sanitize(name) for name in names], last)
+
+
+def join_phrases(phrases: Sequence[str], last: str = "and") -> str:
+    """Return phrases that are safe already in words, none of them cut; no phrases are ""."""
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} {last} {phrases[-1]}" if phrases else ""
 
 
 def truncate_bytes(text: str, limit: int) -> str:

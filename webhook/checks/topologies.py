@@ -1,18 +1,19 @@
-"""The checks of the topologies: nodes left out, levels that decide nothing, contradictions, names without a level."""
+"""The checks of the topologies: nodes left out, their levels, the presets, and names in the policy without a level."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from engine.api.names import POLICY_NAME
 from engine.api.objects import Node
-from engine.api.text import join_and, join_comma, plural, quote, sanitize
+from engine.api.text import join_and, join_comma, join_phrases, plural, sanitize
 from engine.resources.names import is_gpu
 from engine.topology.levels import presets
 from engine.topology.spec import TopologySpec
-from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR, Topology, left_out, uncovered, why_unusable
+from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR, Topology, left_out, uncovered
+from webhook.checks.levels import level_findings
 from webhook.checks.model import (
     CheckedLevel,
     CheckedTopology,
@@ -28,32 +29,22 @@ from webhook.checks.model import (
 )
 from webhook.checks.presets import fitting, policy_advice, preset_labels, selector_advice
 from webhook.rules.defaults import policy_errors
-from webhook.snapshot.snapshot import Snapshot
+from webhook.snapshot.snapshot import Snapshot, chosen_topologies
 
 _MOST_NAMES: Final = 12
-_MOST_CONTRADICTIONS: Final = 5
 _OF_TREES: Final = "the objects that give its levels"
-
-
-class DoctorProblem(Exception):
-    """The topologies cannot be checked; the text is one line."""
 
 
 def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     """Return the checks of all topologies, or of the one of that name.
 
-    Raises DoctorProblem for an unknown topology, and where the nodes cannot be read.
+    Raises AnswerProblem for an unknown topology, and where the nodes cannot be read.
     """
     view = snapshot.view
-    if not snapshot.nodes_known:
-        raise DoctorProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
-    if name is not None and name not in view.topologies:
-        why = why_unusable(view.topologies, name) or f"no topology {quote(name)}"
-        raise DoctorProblem(f"{why}; there are: {join_comma(tuple(view.topologies))}")
+    chosen = chosen_topologies(snapshot, name)
     nodes = {node.name: node for node in view.stores.nodes.values()}
     found = preset_labels(tuple(nodes.values()))
     specs = {spec.name: spec for spec in view.policy.topologies}
-    chosen = [one for one in view.topologies.values() if name in (None, one.name)]
     findings: list[Finding] = []
     advice: str | None = None
     told = {f"topology {one.name}: {left_out(one)}" for one in chosen}  # the note about it of a cluster from files
@@ -87,7 +78,7 @@ def _topology(
         return [failure(check, none, remedy)], advice
     findings = [ok(check, _nodes_found(topology, len(nodes)))]
     findings += _left_out(check, topology, spec, nodes)
-    findings += _levels(check, topology)
+    findings += level_findings(check, topology)
     findings += (warning(check, sanitize(fault, 300), f"correct {_OF_TREES}") for fault in topology.faults)
     lost = [nodes[host] for host in _lost(topology, nodes)]
     advice = selector_advice(topology, spec, inside, lost) or policy_advice(
@@ -157,77 +148,6 @@ def _remedy_of_reason(topology: Topology, why: str) -> str:
     return f"label them with {keys}, or leave them out on purpose with nodeSelector of the topology"
 
 
-def _levels(check: str, topology: Topology) -> Iterator[Finding]:
-    for index, level in enumerate(topology.levels[:-1]):
-        of_level = f"{check}, level {sanitize(level.name)}"
-        labelled, selected = topology.coverage.get(level.name, (0, 0))
-        keys = " or ".join(level.keys)
-        if not labelled:
-            yield failure(
-                of_level,
-                f"no node of {selected:,} has a label {keys}",
-                "label the nodes, or remove the level from the policy",
-            )
-            continue
-        yield ok(of_level, _domains_found(topology, index))
-        for found in _contradictions(topology, index) if topology.labelled and index else ():
-            yield warning(
-                of_level,
-                found,
-                f"if it is the same {sanitize(level.name)}, correct {keys} of the nodes in the smaller domain",
-            )
-
-
-def _domains_found(topology: Topology, level: int) -> str:
-    tree = topology.tree
-    bounds = [tree.range(level, domain) for domain in range(tree.size(level))]
-    sizes = [end - first for first, end in bounds]
-    least, most = min(sizes), max(sizes)
-    nodes = plural(most, "node") if least == most else f"{least:,} to {plural(most, 'node')}"
-    if len(sizes) == 1:
-        return f"1 domain ({sanitize(tree.path(level, 0)[-1])}) with all nodes: the level decides nothing"
-    each = f"{plural(len(sizes), 'domain')} of {nodes}"
-    if most == 1:
-        return f"{each}: the same as the host level"
-    if level and tree.size(level) == tree.size(level - 1):
-        return f"{each}: the same as level {sanitize(topology.levels[level - 1].name)}"
-    return each
-
-
-def _contradictions(topology: Topology, level: int) -> Iterator[str]:
-    """Yield the label values of a level that are in two domains of the level above.
-
-    A domain is a path, so that racks may be numbered in each block anew: where most values repeat, that is how they are
-    meant; where few do, a node has the wrong label.
-    """
-    tree = topology.tree
-    parents: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    example: dict[tuple[str, ...], str] = {}
-    for path in tree.paths:
-        parents[path[level]][path[:level]] += 1
-        example.setdefault(path[: level + 1], path[-1])
-    double = {value: found for value, found in parents.items() if len(found) > 1}
-    if 2 * len(double) > len(parents):
-        return
-    for number, (value, found) in enumerate(sorted(double.items())):
-        if number == _MOST_CONTRADICTIONS:
-            yield f"{plural(len(double) - number, 'more value')} in several domains of the level above"
-            return
-        places = [
-            f"{sanitize('/'.join(parent))} ({plural(count, 'node')}, as {sanitize(example[(*parent, value)])})"
-            for parent, count in found.most_common()
-        ]
-        yield f"{quote(value)} is in {_joined(places)}"
-
-
-def _joined(places: Sequence[str]) -> str:
-    """Return places in words, at most three of them."""
-    shown = list(places[:3])
-    more = [f"{len(places) - len(shown):,} more"] if len(places) > len(shown) else []
-    *first, last = (*shown, *more)
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def _presets(
     found: Sequence[PresetLabels], topologies: Sequence[Topology], specs: Mapping[str, TopologySpec]
 ) -> Finding:
@@ -244,7 +164,7 @@ def _presets(
         for one in found
         if len(missing := [level for level in one.levels if not level.nodes]) == 1
     ]
-    text = f"none fits the labels{f'; nearest: {join_and(near)}' if near else ''}"
+    text = f"none fits the labels{f'; nearest: {join_phrases(near)}' if near else ''}"
     if not alone:
         return ok("presets", text)
     return warning(

@@ -46,7 +46,7 @@ def fits(
       topogate fits -n 16 --prefer rack -o json
     """  # noqa: D301 - click wants the backspace itself
     from webhook.queries.fits import fits as answer
-    from webhook.queries.probe import ProbeProblem
+    from webhook.snapshot.snapshot import AnswerProblem
     from webhook.terminal.text import fits_text
 
     caller = caller_of(cluster)
@@ -54,6 +54,6 @@ def fits(
     ask = partial(answer, pods=pods, gpus=gpus, topology=name, require=require, prefer=prefer, namespace=wanted)
     try:
         found = answer_and_print(partial(reading, cluster, caller), ask, fits_text, Printed(output, watch, interval))
-    except ProbeProblem as problem:
+    except AnswerProblem as problem:
         fail(str(problem))
     sys.exit(0 if found.fits else 1)

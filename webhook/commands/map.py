@@ -70,25 +70,25 @@ def map_command(*, output: str | None, port: int, interval: float, cluster: Clus
 
 def _first(cluster: ClusterOptions, caller: Caller) -> MapFrame:
     """Return the first frame; ends the program with one line where there is none."""
-    from webhook.queries.probe import ProbeProblem
     from webhook.snapshot.connection import ConnectionProblem
+    from webhook.snapshot.snapshot import AnswerProblem
 
     try:
         frame = _frame(cluster, caller)
-    except (ConnectionProblem, ProbeProblem) as problem:
+    except (ConnectionProblem, AnswerProblem) as problem:
         fail(str(problem))
     print_remarks(frame.remarks)
     return frame
 
 
 def _frame(cluster: ClusterOptions, caller: Caller) -> MapFrame:
-    """Return the frame of now. Raises ConnectionProblem, and ProbeProblem where nodes or Placements are missing."""
+    """Return the frame of now. Raises ConnectionProblem, and AnswerProblem where nodes or Placements are missing."""
     from webhook.map.frame import map_frame
-    from webhook.queries.probe import ProbeProblem
+    from webhook.snapshot.snapshot import AnswerProblem
 
     snapshot = reading(cluster, caller)
     if not snapshot.installed:
-        raise ProbeProblem(NOT_INSTALLED)
+        raise AnswerProblem(NOT_INSTALLED)
     return map_frame(snapshot)
 
 
@@ -115,8 +115,8 @@ def _write(path: Path, frame: MapFrame) -> None:
 def _serve(history: History, cluster: ClusterOptions, caller: Caller, *, port: int, interval: float) -> None:
     """Serve the page and read the cluster again and again, until Ctrl-C."""
     from webhook.map.server import ADDRESS, MapServer
-    from webhook.queries.probe import ProbeProblem
     from webhook.snapshot.connection import ConnectionProblem
+    from webhook.snapshot.snapshot import AnswerProblem
 
     try:
         server = MapServer(history, port=port)
@@ -131,7 +131,7 @@ def _serve(history: History, cluster: ClusterOptions, caller: Caller, *, port: i
             pause.wait(interval)
             try:
                 history.add(_frame(cluster, caller))
-            except (ConnectionProblem, ProbeProblem) as problem:
+            except (ConnectionProblem, AnswerProblem) as problem:
                 if history.problem != str(problem):
                     print_remarks([f"{problem}; trying again"])
                 history.problem = str(problem)

@@ -74,14 +74,14 @@ def _answers(snapshot: Snapshot) -> list[BundleFile]:
     from webhook.bundle.reading import BundleFile, as_json
     from webhook.bundle.workloads import workloads_member
     from webhook.queries.gangs import gangs
-    from webhook.queries.probe import ProbeProblem
     from webhook.queries.topologies import topologies
+    from webhook.snapshot.snapshot import AnswerProblem
 
     found = [BundleFile("gangs/gangs.json", as_json(gangs(snapshot).model_dump(mode="json", by_alias=True)))]
     found.append(workloads_member(snapshot.view))
     try:
         shown = topologies(snapshot).model_dump(mode="json", by_alias=True)
         found.append(BundleFile("gangs/topologies.json", as_json(shown)))
-    except ProbeProblem as problem:
+    except AnswerProblem as problem:
         found.append(BundleFile("gangs/topologies.json", problem=str(problem)))
     return found

@@ -70,8 +70,8 @@ def show(
       topogate topology show --level rack --gpus 4 -o wide
       topogate topology show --watch
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.queries.probe import ProbeProblem
     from webhook.queries.topologies import topologies
+    from webhook.snapshot.snapshot import AnswerProblem
     from webhook.terminal.text import topologies_text
 
     caller = caller_of(cluster)
@@ -82,7 +82,7 @@ def show(
             partial(topologies_text, wide=output == "wide"),
             Printed(output, watch, interval),
         )
-    except ProbeProblem as problem:
+    except AnswerProblem as problem:
         fail(str(problem))
 
 
@@ -110,14 +110,14 @@ def doctor(*, name: str | None, files: tuple[str, ...], output: str, cluster: Cl
       kubectl get nodes -o json | topogate topology doctor --cluster -
     """  # noqa: D301 - click wants the backspace itself
     from webhook.checks.text import doctor_advice, finding_texts, verdict_text
-    from webhook.checks.topologies import DoctorProblem
     from webhook.checks.topologies import doctor as answer
     from webhook.snapshot.connection import ConnectionProblem
     from webhook.snapshot.files import FileProblem
+    from webhook.snapshot.snapshot import AnswerProblem
 
     try:
         found = answer(_of_files(files) if files else _of_cluster(cluster), name=name)
-    except (DoctorProblem, ConnectionProblem, FileProblem) as problem:
+    except (AnswerProblem, ConnectionProblem, FileProblem) as problem:
         fail(str(problem))
     except OSError as error:
         fail(one_line(error))

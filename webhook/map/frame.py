@@ -21,7 +21,7 @@ MOST_PODS: Final = 5_000  # listed one by one, those of small gangs first
 
 
 def map_frame(snapshot: Snapshot) -> MapFrame:
-    """Return what the map shows of a snapshot. Raises ProbeProblem where the nodes cannot be read."""
+    """Return what the map shows of a snapshot. Raises AnswerProblem where the nodes cannot be read."""
     shown = topologies(snapshot, level="host")
     table = gang_table(snapshot)
     return MapFrame(

@@ -8,16 +8,15 @@ import numpy as np
 
 from engine.api.duration import timestamp
 from engine.api.names import AUTO, HOST_LEVEL
-from engine.api.text import quote
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import answer_in_view
-from engine.topology.topology import Topology, why_unusable
+from engine.topology.topology import Topology
 from webhook.queries import model as output
 from webhook.queries.forecast import forecasts
 from webhook.queries.gangs import queue_of, waiting_gangs
 from webhook.queries.hosts import holders_of, host_table
-from webhook.queries.probe import ProbeProblem, checked, probe
-from webhook.snapshot.snapshot import Snapshot
+from webhook.queries.probe import checked, probe
+from webhook.snapshot.snapshot import AnswerProblem, Snapshot, chosen_topologies
 
 _MOST_DOMAINS = 10
 
@@ -34,14 +33,12 @@ def fits(
 ) -> output.FitsAnswer:
     """Return whether `pods` pods with `gpus` GPUs each would start now, as the leader would answer a Job of them.
 
-    Raises ProbeProblem for a request that is wrong, and where free capacity is not known.
+    Raises AnswerProblem for a request that is wrong, and where free capacity is not known.
     """
     if not snapshot.capacity_known:
-        raise ProbeProblem("; ".join(snapshot.remarks))
+        raise AnswerProblem("; ".join(snapshot.remarks))
     view = snapshot.view
-    if topology is not None and topology not in view.topologies:
-        why = why_unusable(view.topologies, topology) or f"no topology {quote(topology)}"
-        raise ProbeProblem(f"{why}; there are: {', '.join(view.topologies)}")
+    chosen_topologies(snapshot, topology)
     ask = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
     gang = checked(probe(view, require=require, prefer=prefer, **ask))  # type: ignore[arg-type]
     chosen = view.topologies[gang.request.topology or next(iter(view.topologies))]

@@ -14,13 +14,10 @@ from engine.cache.state import ClusterState
 from engine.cluster.workloads import job
 from engine.gang.gang import Gang
 from engine.resources.names import CORE, GPU, NVIDIA, WHOLE, is_gpu
+from webhook.snapshot.snapshot import AnswerProblem
 
 DEFAULT_GPUS: Final = 8
 UID: Final = "probe"
-
-
-class ProbeProblem(Exception):
-    """The gang cannot be asked for like this; the text is one line."""
 
 
 def probe(
@@ -45,11 +42,11 @@ def probe(
 
 
 def checked(gang: Gang) -> Gang:
-    """Return the gang. Raises ProbeProblem if its request is wrong, or not managed in its namespace."""
+    """Return the gang. Raises AnswerProblem if its request is wrong, or not managed in its namespace."""
     if gang.request.errors:
-        raise ProbeProblem(_in_words(gang.request.errors[0]))
+        raise AnswerProblem(_in_words(gang.request.errors[0]))
     if gang.request.ignored is not None:
-        raise ProbeProblem(f"namespace {quote(gang.workload.namespace)} is not managed ({gang.request.ignored})")
+        raise AnswerProblem(f"namespace {quote(gang.workload.namespace)} is not managed ({gang.request.ignored})")
     return gang
 
 

@@ -12,12 +12,11 @@ from engine.api.text import quote
 from engine.cache.state import ClusterState
 from engine.planner.tree import Ints64
 from engine.policy.namespaces import modes_text
-from engine.topology.topology import Topology, why_unusable
+from engine.topology.topology import Topology
 from webhook.queries import model as output
 from webhook.queries.hosts import Holders, Holding, HostTable, holders_of, host_table, shares
 from webhook.queries.names import group_of, workload_label
-from webhook.queries.probe import ProbeProblem
-from webhook.snapshot.snapshot import Snapshot
+from webhook.snapshot.snapshot import AnswerProblem, Snapshot, chosen_topologies
 
 
 def topologies(
@@ -25,19 +24,14 @@ def topologies(
 ) -> output.TopologiesAnswer:
     """Return the topologies (or the one of that name) with the domains of a level (None: all above the host).
 
-    With the host level the hosts too. `gpus`: of each pod of the gangs that are tried. Raises ProbeProblem for an
+    With the host level the hosts too. `gpus`: of each pod of the gangs that are tried. Raises AnswerProblem for an
     unknown topology or level, and where the nodes cannot be read.
     """
     view = snapshot.view
-    if not snapshot.nodes_known:
-        raise ProbeProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
-    if name is not None and name not in view.topologies:
-        why = why_unusable(view.topologies, name) or f"no topology {quote(name)}"
-        raise ProbeProblem(f"{why}; there are: {', '.join(view.topologies)}")
-    chosen = [one for one in view.topologies.values() if name in (None, one.name)]
+    chosen = chosen_topologies(snapshot, name)
     if level is not None and all(one.level_index(level) is None for one in chosen):
         known = dict.fromkeys(found.name for one in chosen for found in one.levels)
-        raise ProbeProblem(f"no level {quote(level)}; there are: {', '.join(known)}")
+        raise AnswerProblem(f"no level {quote(level)}; there are: {', '.join(known)}")
     holders = holders_of(view)
     return output.TopologiesAnswer(
         taken_at=timestamp(snapshot.taken),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api import names
-from engine.api.text import join_and, sanitize
+from engine.api.text import join_and, join_comma, quote, sanitize
 from engine.cache.state import ClusterState
 from engine.policy.model import Policy
+from engine.topology.topology import Topology, why_unusable
 from webhook.snapshot.cluster import offline_cluster
 from webhook.snapshot.files import FileObject
 from webhook.snapshot.known_ends import known_end
@@ -26,6 +27,10 @@ _UNKNOWN: Final[Mapping[str, str]] = {
     "configmaps": "the policy is not known; levels follow from the nodes' labels",
 }
 _NEEDED: Final = frozenset({"nodes", "pods", names.PLACEMENTS})  # for free capacity
+
+
+class AnswerProblem(Exception):
+    """A question that a snapshot cannot answer; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,20 @@ class Snapshot:
     def remarks(self) -> tuple[str, ...]:
         """Everything to tell beside an answer: what could not be read, then the notes."""
         return (*Unread.texts(self.unread), *self.notes)
+
+
+def chosen_topologies(snapshot: Snapshot, name: str | None) -> list[Topology]:
+    """Return all topologies, or the one of that name.
+
+    Raises AnswerProblem for an unknown one, and where the nodes cannot be read.
+    """
+    if not snapshot.nodes_known:
+        raise AnswerProblem("; ".join(one.text for one in snapshot.unread if one.collection == "nodes"))
+    known = snapshot.view.topologies
+    if name is not None and name not in known:
+        why = why_unusable(known, name) or f"no topology {quote(name)}"
+        raise AnswerProblem(f"{why}; there are: {join_comma(tuple(known))}")
+    return [one for one in known.values() if name in (None, one.name)]
 
 
 def ends_of(objects: Iterable[FileObject]) -> dict[str, float]:

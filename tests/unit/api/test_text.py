@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api.text import join_and, join_comma, plural, quote, suggest, truncate_bytes
+from engine.api.text import join_and, join_comma, join_phrases, plural, quote, suggest, truncate_bytes
 
 LEVELS = ("block", "rack", "host")
 
@@ -73,3 +73,11 @@ def test_fit_counts_bytes_and_cuts_at_a_word() -> None:
     assert truncate_bytes("short", 120) == "short"
     assert truncate_bytes("one two three", 12) == "one two..."
     assert len(truncate_bytes("ä" * 2000, 1024).encode()) <= 1024
+
+
+def test_phrases_in_words_are_not_cut() -> None:
+    """Names of users are cut where they are listed; phrases that are safe already stay whole."""
+    long = "x" * 80
+    assert join_phrases([long, "b", "c"]) == f"{long}, b and c"
+    assert join_and([long]) == f"{long[:60]}..."
+    assert (join_phrases([]), join_phrases(["a"])) == ("", "a")

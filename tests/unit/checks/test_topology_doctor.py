@@ -21,8 +21,8 @@ from tests.support.snapshots import busy_cluster, snapshot
 from webhook.checks.model import DoctorAnswer, Finding
 from webhook.checks.presets import likely_levels, separating_label
 from webhook.checks.text import doctor_advice, finding_texts, verdict_text
-from webhook.checks.topologies import DoctorProblem, doctor
-from webhook.snapshot.snapshot import Unread
+from webhook.checks.topologies import doctor
+from webhook.snapshot.snapshot import AnswerProblem, Unread
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "topology-doctor.schema.json").read_text())
 
@@ -174,13 +174,13 @@ def test_one_topology_is_checked_by_its_name() -> None:
     two = policy("topologies: [{name: a, preset: demo}, {name: b, preset: eks}]")
     assert check([*grid(1, 2, 2), two], name="a").good
     assert not check([*grid(1, 2, 2), two]).good
-    with pytest.raises(DoctorProblem, match='no topology "c"; there are: a, b'):
+    with pytest.raises(AnswerProblem, match='no topology "c"; there are: a, b'):
         check([*grid(1, 2, 2), two], name="c")
 
 
 def test_what_the_caller_may_not_read_is_told() -> None:
     whole = snapshot(busy_cluster())
-    with pytest.raises(DoctorProblem, match="nodes cannot be read"):
+    with pytest.raises(AnswerProblem, match="nodes cannot be read"):
         doctor(replace(whole, unread=(Unread("nodes"),)))
     found = doctor(replace(whole, unread=(Unread("configmaps"),)))
     assert [one.result for one in found.findings if one.check == "policy"] == ["skip"]

@@ -16,8 +16,7 @@ from tests.support.snapshots import busy_cluster, runs, snapshot, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.fits import fits
 from webhook.queries.model import FitsAnswer
-from webhook.queries.probe import ProbeProblem
-from webhook.snapshot.snapshot import Unread
+from webhook.snapshot.snapshot import AnswerProblem, Unread
 from webhook.terminal.text import fits_text
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "fits.schema.json").read_text())
@@ -107,7 +106,7 @@ def test_a_later_start_goes_behind_the_queue() -> None:
     ],
 )
 def test_a_wrong_request_is_refused_as_at_submit(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ProbeProblem) as caught:
+    with pytest.raises(AnswerProblem) as caught:
         ask(grid(1, 1, 1), **options)
     assert text in str(caught.value)
     assert str(caught.value).isprintable()
@@ -115,7 +114,7 @@ def test_a_wrong_request_is_refused_as_at_submit(options: dict[str, Any], text: 
 
 def test_without_the_pods_of_all_namespaces_there_is_no_answer() -> None:
     partly = replace(snapshot(grid(1, 1, 1)), unread=(Unread("pods", except_in="alice"),))
-    with pytest.raises(ProbeProblem) as caught:
+    with pytest.raises(AnswerProblem) as caught:
         fits(partly, pods=1, gpus=8)
     assert str(caught.value) == ("pods of namespaces other than alice cannot be read: free capacity is not known")
 

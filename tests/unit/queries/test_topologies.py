@@ -16,9 +16,8 @@ from tests.support.golden import golden
 from tests.support.simulation import grid, node, pod
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from webhook.queries.model import GpuCounts, TopologiesAnswer
-from webhook.queries.probe import ProbeProblem
 from webhook.queries.topologies import topologies
-from webhook.snapshot.snapshot import Unread
+from webhook.snapshot.snapshot import AnswerProblem, Unread
 from webhook.terminal.tables import as_text
 from webhook.terminal.text import TextPart, topologies_text
 
@@ -165,7 +164,7 @@ def test_without_the_pods_of_all_namespaces_nothing_free_is_claimed() -> None:
         assert {one.largest_gang, one.free_hosts, *(level.largest_gang for level in one.levels)} == {None}
         assert {host.slots for host in one.nodes} == {None}
         assert answer.remarks[0].startswith(f"{collection} cannot be read")
-    with pytest.raises(ProbeProblem) as caught:
+    with pytest.raises(AnswerProblem) as caught:
         topologies(replace(known, unread=(Unread("nodes"), Unread("pods"))))
     assert str(caught.value) == "nodes cannot be read: topologies and free capacity are not known"
     harmless = replace(known, unread=(Unread("resourcequotas"),))
@@ -181,7 +180,7 @@ def test_without_the_pods_of_all_namespaces_nothing_free_is_claimed() -> None:
     ],
 )
 def test_an_unknown_topology_or_level_is_refused_with_those_that_exist(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ProbeProblem) as caught:
+    with pytest.raises(AnswerProblem) as caught:
         topologies(snapshot(grid(1, 1, 1)), **options)
     assert str(caught.value) == text
 
