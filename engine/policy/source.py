@@ -1,4 +1,4 @@
-"""The policy in force: the ConfigMap's when it is valid, else the last valid one, else the default.
+"""Follows the ConfigMaps of the policy: a valid change takes effect at once, a refused one leaves what is in force.
 
 Every replica reads both ConfigMaps. The leader keeps the text of the last valid policy in the second one, so that an
 invalid policy that slipped in while no webhook answered has no effect after the next restart either. When the policy
@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from engine import metrics
 from engine.api import names
+from engine.api.field import FieldError
 from engine.api.objects import ConfigMap
-from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.policy.in_force import policy_in_force, policy_of_data
+from engine.policy.model import Policy, PolicyError, default_policy
 from engine.policy.namespaces import modes_text
 
 log = logging.getLogger("topogate.policy")
@@ -49,8 +51,13 @@ class PolicySource:
             if self._early is not None:
                 (policy,) = self._early
             self._last_good = last_good.data.get(names.POLICY_KEY, "") if last_good else ""
-            if policy is None or not self._try(policy):
-                self._fall_back(self._last_good if policy is not None else "")
+            found = policy_in_force(policy.data if policy is not None else None, self._last_good)
+            self._accept_or_refuse(found.refused)
+            for error in found.last_good_errors:
+                log.error("the last good policy cannot be read either: %s: %s", error.field, error.message)
+            self._take(found.text if not found.last_good_errors else None, found.policy)
+            if found.origin == "last good":
+                log.warning("the last good policy stays in force")
             self._ready = True
 
     def changed(self, name: str, new: ConfigMap | None) -> None:
@@ -63,50 +70,33 @@ class PolicySource:
                 self._early = (new,)
                 return
             if new is None:
-                self.refused = ()
-                metrics.policy_refused.set(0)
+                self._accept_or_refuse(())
                 self._take("", default_policy())
             else:
-                self._try(new)
+                self._replace(new)
 
     def to_keep(self) -> str | None:
         """Return the text to write to the last-good ConfigMap ("": no policy); None when it is up to date."""
         with self._lock:
             return self._good_text if self._good_text != self._last_good else None
 
-    def _fall_back(self, last_good: str) -> None:
-        if not last_good:
-            self._take("", default_policy())
+    def _replace(self, source: ConfigMap) -> None:
+        """Take the policy of a changed ConfigMap; a refused one leaves the policy in force as it is."""
+        try:
+            policy, text = policy_of_data(source.data)
+        except PolicyError as error:
+            self._accept_or_refuse(error.errors)
             return
-        try:
-            self._take(last_good, parse_policy(last_good))
-        except PolicyError as error:
-            log.error("the last good policy cannot be read either: %s", error)
-            self._take(None, default_policy())
-        else:
-            log.warning("the last good policy stays in force")
+        unchanged = text == self._good_text and not self.refused
+        self._accept_or_refuse(())
+        if not unchanged:
+            self._take(text, policy)
 
-    def _try(self, source: ConfigMap) -> bool:
-        text = source.data.get(names.POLICY_KEY)
-        if text is None:
-            return self._refuse((f"data[{names.POLICY_KEY}]: is missing",))
-        if text == self._good_text and not self.refused:
-            return True
-        try:
-            policy = parse_policy(text)
-        except PolicyError as error:
-            return self._refuse(tuple(f"{item.field}: {item.message}" for item in error.errors))
-        self.refused = ()
-        metrics.policy_refused.set(0)
-        self._take(text, policy)
-        return True
-
-    def _refuse(self, errors: tuple[str, ...]) -> bool:
-        self.refused = errors
-        metrics.policy_refused.set(1)
-        for line in errors:
+    def _accept_or_refuse(self, errors: tuple[FieldError, ...]) -> None:
+        self.refused = tuple(f"{error.field}: {error.message}" for error in errors)
+        metrics.policy_refused.set(1 if errors else 0)
+        for line in self.refused:
             log.error("policy refused: %s", line)
-        return False
 
     def _take(self, text: str | None, policy: Policy) -> None:
         self._good_text = text

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.text import join_comma, plural, sanitize
-from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from webhook.checks.definition import definition
 from webhook.checks.entries import admission_policies, authority, webhooks
 from webhook.checks.model import Finding, VerifyAnswer, counted, failure, ok, skipped, warning
 from webhook.checks.replicas import caches, leader, replicas
-from webhook.snapshot.installation import Installation, policy_text
+from webhook.snapshot.installation import Installation
 
 OLDEST: Final = (1, 30)  # matchConditions are stable since then
 _VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
@@ -26,18 +25,18 @@ _FAILED: Final = re.compile(r"failed calling webhook \"[a-z-]+\.topogate\.dev\""
 
 def verify(found: Installation, *, version: str) -> VerifyAnswer:
     """Return all checks; `version` is that of this program."""
-    policy = _policy_in_force(found)
+    policy = found.policy_in_force.policy
     findings = (
         _server(found),
         definition(found.definition),
         replicas(found),
         leader(found),
-        *webhooks(found, policy.policy),
+        *webhooks(found, policy),
         *authority(found),
         admission_policies(found),
-        policy.finding,
+        _policy(found),
         _rights(found),
-        *_dry_runs(found, policy.policy),
+        *_dry_runs(found, policy),
         *caches(found),
     )
     return VerifyAnswer(
@@ -59,50 +58,22 @@ def _server(found: Installation) -> Finding:
     return ok(check, sanitize(found.version))
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyInForce:
-    """The policy that the service follows, as far as the caller can tell, and the finding about it."""
-
-    policy: Policy
-    finding: Finding
-
-
-def _policy_in_force(found: Installation) -> PolicyInForce:
-    check, name = "policy", f"ConfigMap {sanitize(found.namespace)}/{names.POLICY_NAME}"
+def _policy(found: Installation) -> Finding:
+    check, name, given = "policy", f"ConfigMap {sanitize(found.namespace)}/{names.POLICY_NAME}", found.policy_in_force
     if found.policy.unread:
-        return PolicyInForce(default_policy(), skipped(check, f"{name} {found.policy.unread}"))
-    if found.policy.body is None:
-        default = default_policy()
-        told = f"the default, as there is no {name} (hash {default.hash}, mode {default.mode})"
-        return PolicyInForce(default, ok(check, told))
-    try:
-        text = policy_text(found.policy)
-        if text is None:
-            refused = f"it has no data[{names.POLICY_KEY}]"
-        else:
-            policy = parse_policy(text)
-            told = f"{name} is valid (hash {policy.hash}, mode {policy.mode})"
-            return PolicyInForce(policy, ok(check, told))
-    except PolicyError as error:
-        first = error.errors[0]
-        more = f" and {plural(len(error.errors) - 1, 'more error')}" if len(error.errors) > 1 else ""
-        refused = f"{first.field}: {first.message}{more}"
-    kept, which = _last_good(found)
-    told = f"{name} is refused ({sanitize(refused, 300)}); in force: {which}"
-    return PolicyInForce(
-        kept,
-        failure(check, told, "correct it; topogate policy check tells every error"),
-    )
-
-
-def _last_good(found: Installation) -> tuple[Policy, str]:
-    """Return the policy that stays in force where the ConfigMap's is refused, in words too."""
-    text = policy_text(found.last_good)
-    try:
-        kept = parse_policy(text) if text else default_policy()
-    except PolicyError:
-        kept, text = default_policy(), None
-    return kept, f"the last good one (hash {kept.hash})" if text else "the default"
+        return skipped(check, f"{name} {found.policy.unread}")
+    which = f"hash {given.policy.hash}, mode {given.policy.mode}"
+    if not given.refused:
+        valid = f"{name} is valid" if given.origin == "config map" else f"the default, as there is no {name}"
+        return ok(check, f"{valid} ({which})")
+    first, others = given.refused[0], len(given.refused) - 1
+    more = f" and {plural(others, 'more error')}" if others else ""
+    refused = f"{first.field}: {first.message}{more}"
+    kept = f"the last good one (hash {given.policy.hash})" if given.origin == "last good" else "the default"
+    if given.origin == "default" and found.last_good.unread:
+        kept = f"the last good one, if there is one: ConfigMap {names.LAST_GOOD_POLICY_NAME} {found.last_good.unread}"
+    told = f"{name} is refused ({sanitize(refused, 300)}); in force: {kept}"
+    return failure(check, told, "correct it; topogate policy check tells every error")
 
 
 def _rights(found: Installation) -> Finding:

@@ -10,6 +10,7 @@ from certs.ca_bundle import Configurations
 from engine.api import names
 from engine.api.text import sanitize
 from engine.cluster.client import object_path
+from engine.policy.in_force import PolicyInForce, policy_in_force
 
 # Label selectors of the service's pods and of all others; the runbooks have the first one too.
 SERVICE_PODS: Final = f"app.kubernetes.io/name={names.SERVICE_NAME}"
@@ -108,12 +109,22 @@ class Installation:
     wrong: DryRun
     lease_renewed: bool = True
 
+    @property
+    def policy_in_force(self) -> PolicyInForce:
+        """The policy that the service follows, as far as the caller may read it."""
+        return installed_policy(self.policy, self.last_good)
 
-def policy_text(found: ReadObject) -> str | None:
-    """Return the policy of a ConfigMap; None if the object has none or was not read."""
+
+def installed_policy(policy: ReadObject, last_good: ReadObject) -> PolicyInForce:
+    """Return the policy that the service follows, by both ConfigMaps; the default if they cannot be read."""
+    data = None if policy.body is None else _data(policy)
+    text = _data(last_good).get(names.POLICY_KEY)
+    return policy_in_force(data, text if isinstance(text, str) else "")
+
+
+def _data(found: ReadObject) -> Mapping[str, object]:
     data = (found.body or {}).get("data")
-    text = data.get(names.POLICY_KEY) if isinstance(data, Mapping) else None
-    return text if isinstance(text, str) else None
+    return data if isinstance(data, Mapping) else {}
 
 
 def ops_page(namespace: str, pod: str, page: str) -> str:

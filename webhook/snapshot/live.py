@@ -7,7 +7,7 @@ the answer (`Unread`), never a failure. Only a server that does not answer ends 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -23,7 +23,8 @@ from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
 from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
 from engine.cluster.objects import config_map
 from engine.cluster.wire import UNREADABLE, ProjectionError
-from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
+from engine.policy.in_force import policy_in_force
+from engine.policy.model import Policy, default_policy
 from engine.topology.hyper_nodes import GROUP as VOLCANO
 from engine.topology.hyper_nodes import KIND as HYPER_NODE
 from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
@@ -238,37 +239,30 @@ class _Reader:
 
 
 def _policy(api: KubeClient, namespace: str, unread: list[Unread], notes: list[str]) -> Policy:
-    """Return the policy in force: the ConfigMap's if it is valid, else the last good one, else the default."""
-    texts: list[str | None] = []
+    """Return the policy in force, the default if the caller may not read it; notes what is refused."""
+    found: list[Mapping[str, str] | None] = []
     for name in (names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME):
         try:
-            texts.append(_policy_text(api, namespace, name))
+            found.append(_policy_data(api, namespace, name))
         except _Absent:
-            texts.append(None)
+            found.append(None)
         except _Forbidden:
             unread.append(Unread("configmaps", why=f"in namespace {namespace}"))
             return default_policy()
-    now, last_good = texts
-    if now is None:
-        return default_policy()
-    try:
-        return parse_policy(now)
-    except PolicyError as error:
-        first, count = error.errors[0], len(error.errors)
+    now, last_good = found
+    given = policy_in_force(now, (last_good or {}).get(names.POLICY_KEY, ""))
+    if given.refused:
+        first, count = given.refused[0], len(given.refused)
         refused = f"the policy in the ConfigMap is refused ({plural(count, 'error')}; {first.field}: {first.message})"
-    try:
-        found = parse_policy(last_good) if last_good else default_policy()
-    except PolicyError:
-        found = default_policy()
-    in_force = "the last good one" if last_good else "the default policy"
-    notes.append(f"{refused}; {in_force} is taken (topogate policy check)")
-    return found
+        kept = "the last good one" if given.origin == "last good" else "the default policy"
+        notes.append(f"{refused}; {kept} is taken (topogate policy check)")
+    return given.policy
 
 
-def _policy_text(api: KubeClient, namespace: str, name: str) -> str:
+def _policy_data(api: KubeClient, namespace: str, name: str) -> Mapping[str, str]:
     path = object_path("v1", "configmaps", namespace=namespace, name=name)
     try:
-        found: ConfigMap = config_map(api.request("GET", path, timeout=FIRST_TIMEOUT))
+        decoded: ConfigMap = config_map(api.request("GET", path, timeout=FIRST_TIMEOUT))
     except ApiError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             raise _Absent from None
@@ -277,7 +271,7 @@ def _policy_text(api: KubeClient, namespace: str, name: str) -> str:
         raise
     except ProjectionError:
         raise ApiUnavailable(f"GET {path}: not a ConfigMap") from None
-    return found.data.get(names.POLICY_KEY, "")
+    return decoded.data
 
 
 def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> Sequence[_Listed]:

@@ -20,7 +20,6 @@ from engine.api import names
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
 from engine.kinds.registry import Registry
-from engine.policy.model import PolicyError, default_policy, parse_policy
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight, granted_rights
 from webhook.snapshot.installation import (
@@ -31,8 +30,8 @@ from webhook.snapshot.installation import (
     Installation,
     ReadObject,
     ReadyPage,
+    installed_policy,
     ops_page,
-    policy_text,
 )
 from webhook.snapshot.live import no_answer
 from webhook.snapshot.side_by_side import side_by_side
@@ -95,7 +94,7 @@ def read_installation(
         },
         policy=policy,
         last_good=last_good,
-        rights=granted_rights(api, namespace, needed(_registry(policy, last_good))),
+        rights=granted_rights(api, namespace, needed(installed_policy(policy, last_good).policy.registry)),
         pods=pods,
         pages=_pages(api, namespace, pods),
         tried_in=try_in,
@@ -171,18 +170,6 @@ def _moment(text: object) -> float:
         return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
     except (ValueError, OverflowError):
         return 0.0
-
-
-def _registry(policy: ReadObject, last_good: ReadObject) -> Registry:
-    """Return the kinds of the policy in force, as far as it can be read."""
-    for one in (policy, last_good):
-        text = policy_text(one)
-        if text is not None:
-            try:
-                return parse_policy(text).registry
-            except PolicyError:
-                continue
-    return default_policy().registry
 
 
 def _pages(api: KubeClient, namespace: str, pods: ReadObject) -> list[ReadyPage]:

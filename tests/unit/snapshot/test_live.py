@@ -200,6 +200,13 @@ def test_the_policy_in_force_is_the_valid_one(server: FakeApi, api: KubeClient) 
     (note,) = snapshot.notes
     assert note.startswith("the policy in the ConfigMap is refused (1 error; mode: ")
     assert note.endswith("the last good one is taken (topogate policy check)")
+    server.put(LAST_GOOD, data={"policy.yaml": "mode: enforcing\n"})
+    snapshot = read(api)
+    assert snapshot.view.policy.mode == "enforce"
+    assert snapshot.notes[0].endswith("the default policy is taken (topogate policy check)")
+    server.put(LAST_GOOD, data={"policy.yaml": "mode: off\n"})
+    server.remove(POLICY)
+    assert read(api).view.policy.mode == "enforce"
 
 
 def test_objects_that_cannot_be_read_are_left_out_and_counted(server: FakeApi, api: KubeClient) -> None:

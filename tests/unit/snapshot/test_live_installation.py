@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.cluster.client import KubeClient, connect
+from engine.kinds.registry import Registry
 from tests.support.fake_api import Answer, FakeApi, Request
 from webhook.checks.own_rights import needed_rights
 from webhook.snapshot.connection import ConnectionProblem
+from webhook.snapshot.granted_rights import NeededRight
 from webhook.snapshot.installation import Installation
 from webhook.snapshot.live_installation import read_installation
 
@@ -21,6 +23,15 @@ NAMESPACE = "topogate-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+KIND = """
+kinds:
+- name: mine
+  match: {group: example.com, versions: [v1], kind: Mine, resource: mines}
+  podSets: [{name: {text: main}, template: .spec.template, count: {path: .spec.replicas}}]
+  gang: {unit: workload, creation: all-at-once}
+  suspend: {path: .spec.suspend}
+  replace: {cost: free}
+"""
 LABELS = {"app.kubernetes.io/name": "topogate", "app.kubernetes.io/component": "service"}
 
 
@@ -119,3 +130,24 @@ def test_a_server_that_cannot_be_asked_ends_the_reading(tmp_path: Path) -> None:
             server.fault(answer)
             with pytest.raises(ConnectionProblem, match=told):
                 read(client_of(server, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("policy", "last_good", "mine"), [(KIND, None, True), ("mode: no", KIND, True), (None, KIND, False)]
+)
+def test_the_rights_that_are_needed_follow_the_policy_in_force(
+    server: FakeApi, api: KubeClient, policy: str | None, last_good: str | None, mine: bool
+) -> None:
+    """Those of its kinds; without a ConfigMap the service follows the default, not the last good policy."""
+    for name, text in (("topogate-policy", policy), ("topogate-policy-last-good", last_good)):
+        if text is not None:
+            server.put(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}", data={"policy.yaml": text})
+    asked: list[Registry] = []
+
+    def needed(registry: Registry) -> Sequence[NeededRight]:
+        asked.append(registry)
+        return needed_rights(registry)
+
+    read_installation(api, namespace=NAMESPACE, try_in="default", needed=needed, pause=lambda _seconds: None)
+    (registry,) = asked
+    assert (registry.find("example.com", "Mine", "v1") is not None) == mine
