@@ -20,6 +20,10 @@ from webhook.snapshot.installation import Installation
 OLDEST: Final = (1, 30)  # matchConditions are stable since then
 _VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
 _DENIED: Final = re.compile(r"admission webhook \"[a-z-]+\.topogate\.dev\" denied the request")
+_LATE_REMEDY: Final = (
+    "users' Jobs wait as long: look for a slow webhook (kubectl get mutatingwebhookconfigurations,"
+    "validatingwebhookconfigurations) and at the load of the API server"
+)
 _FAILED: Final = re.compile(r"failed calling webhook \"[a-z-]+\.topogate\.dev\"")
 
 
@@ -107,6 +111,9 @@ def _dry_runs(found: Installation, policy: Policy) -> list[Finding]:
                 "see `replicas` and `CA`; the API server must reach port 8443 of the pods (NetworkPolicy, firewall)"
             )
             return [failure(check, sanitize(one.refused, 300), remedy)]
+        if one.late:
+            told = f"{where} had no answer in {one.seconds:,.0f} s: {sanitize(one.refused, 300)}"
+            return [failure(check, told, _LATE_REMEDY)]
     if gang.refused and not _DENIED.search(gang.refused):
         told = f"{where} was refused by another part: {sanitize(gang.refused, 300)}"
         return [skipped(check, told)]

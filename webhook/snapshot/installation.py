@@ -59,13 +59,15 @@ class ReadyPage:
 class DryRun:
     """The answer to a Job in a dry run: `stored` is what the API server would store, `refused` why it would not.
 
-    `forbidden`: the caller may not create Jobs there. `seconds`: how long the answer took.
+    `forbidden`: the caller may not create Jobs there. `seconds`: how long the answer took. `late`: there was no answer
+    in time, and `refused` is what ended the wait.
     """
 
     seconds: float
     stored: Mapping[str, Any] | None = field(default=None, repr=False)
     refused: str = ""
     forbidden: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

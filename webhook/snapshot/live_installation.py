@@ -38,6 +38,7 @@ from webhook.snapshot.side_by_side import side_by_side
 
 TIMEOUT: Final = (5.0, 10.0)
 TRIAL_TIMEOUT: Final = (5.0, 30.0)  # several webhooks of others may take their time
+_LATE: Final = "context deadline exceeded"  # what the API server says of a webhook with failurePolicy Fail
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _RESOURCES: Final[tuple[Configurations, ...]] = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIGURATIONS: Final = tuple(
@@ -214,12 +215,13 @@ def _dry_run(api: KubeClient, namespace: str, *, level: str) -> DryRun:
         },
     }
     path, began = object_path("batch/v1", "jobs", namespace=namespace), time.perf_counter()
-    stored, refused, forbidden = None, "", False
+    stored, refused, forbidden, late = None, "", False, False
     try:
         stored = _decoded(api.request("POST", path, query={"dryRun": "All"}, body=body, timeout=TRIAL_TIMEOUT))
     except ApiError as error:
         forbidden = error.status == HTTPStatus.FORBIDDEN and "cannot create resource" in error.message
         refused = error.message
+        late = error.status == HTTPStatus.GATEWAY_TIMEOUT or _LATE in error.message
     except ApiFault as fault:
-        refused = str(fault)
-    return DryRun(time.perf_counter() - began, stored=stored, refused=refused, forbidden=forbidden)
+        refused, late = str(fault), True
+    return DryRun(time.perf_counter() - began, stored=stored, refused=refused, forbidden=forbidden, late=late)

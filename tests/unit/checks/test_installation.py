@@ -90,6 +90,12 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     "only the wrong one is taken": {"wrong": DryRun(0.01, stored=HELD)},
     "the request is not allowed there": {"gang": DryRun(0.01, refused=DENIED)},
     "the Job is refused by a quota": {"gang": DryRun(0.01, refused="exceeded quota: q, requested: count/jobs=1")},
+    "the API server does not answer the Job in time": {
+        "gang": DryRun(30.0, refused="POST /apis/batch/v1/namespaces/alice/jobs: timed out", late=True)
+    },
+    "a webhook of others is late": {
+        "wrong": DryRun(10.0, refused='failed calling webhook "jobs.example.org": context deadline exceeded', late=True)
+    },
     "nothing is held in mode observe": {
         "policy": policy_of("mode: observe"),
         "gang": DryRun(0.01, stored={}),

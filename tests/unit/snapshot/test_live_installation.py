@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 from engine.cluster.client import KubeClient, connect
 from engine.kinds.registry import Registry
-from tests.support.fake_api import Answer, FakeApi, Request
+from tests.support.fake_api import Answer, FakeApi, Request, Stall
 from webhook.checks.own_rights import needed_rights
+from webhook.snapshot import live_installation
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight
 from webhook.snapshot.installation import Installation
@@ -41,7 +43,7 @@ def server() -> Iterator[FakeApi]:
         version = Answer(200, {"gitVersion": "v1.36.3"})
         running.fault(version, when=lambda request: request.path == "/version", times=1000)
         granted = Answer(201, {"status": {"allowed": True}})
-        running.fault(granted, when=lambda request: request.method == "POST", times=10_000)
+        running.fault(granted, when=lambda request: request.path.endswith("reviews"), times=10_000)
         yield running
 
 
@@ -151,3 +153,29 @@ def test_the_rights_that_are_needed_follow_the_policy_in_force(
     read_installation(api, namespace=NAMESPACE, try_in="default", needed=needed, pause=lambda _seconds: None)
     (registry,) = asked
     assert (registry.find("example.com", "Mine", "v1") is not None) == mine
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Stall(threading.Event()),
+        Answer(504, {"kind": "Status", "reason": "Timeout", "message": "request did not complete within 34s"}),
+        Answer(
+            500,
+            {
+                "kind": "Status",
+                "reason": "InternalError",
+                "message": 'failed calling webhook "jobs.example.org": context deadline exceeded',
+            },
+        ),
+    ],
+)
+def test_a_dry_run_without_an_answer_in_time_is_told_apart_from_a_refusal(
+    server: FakeApi, api: KubeClient, monkeypatch: pytest.MonkeyPatch, answer: Answer | Stall
+) -> None:
+    monkeypatch.setattr(live_installation, "TRIAL_TIMEOUT", (1.0, 0.3))
+    refused = Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "exceeded quota: q"})
+    for one in (answer, refused):
+        server.fault(one, when=lambda request: request.path.endswith("/jobs"))
+    found = read(api)
+    assert (found.gang.late, found.wrong.late) == (True, False)
