@@ -83,11 +83,12 @@ def hosts_of(assignment: Assignment | None) -> tuple[str, ...]:
 def place_text(domains: Sequence[Sequence[str]], hosts: Sequence[str], levels: Sequence[str]) -> str:
     """Return where a gang is, in short: `block-0/rack-02`, `block-0 (2 racks)`, `2 blocks`, or its hosts.
 
-    `levels` are the aliases above the host, coarse to fine; `domains` the paths at the lowest of them.
+    `levels` are the aliases above the host, coarse to fine; `domains` the paths at the lowest of them. Where there are
+    not as many of them as labels in a path, the levels were others when the gang was placed, or are not known.
     """
     if not hosts:
         return ""
-    if not domains or not domains[0] or len(levels) < len(domains[0]):
+    if not domains or not domains[0]:
         return hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
     common = 0
     while common < len(domains[0]) and all(path[common] == domains[0][common] for path in domains):
@@ -95,5 +96,6 @@ def place_text(domains: Sequence[Sequence[str]], hosts: Sequence[str], levels: S
     within = "/".join(domains[0][:common])
     if common == len(domains[0]):
         return within
-    spread = plural(len({tuple(path[: common + 1]) for path in domains}), levels[common])
+    level = levels[common] if len(levels) == len(domains[0]) else "domain"
+    spread = plural(len({tuple(path[: common + 1]) for path in domains}), level)
     return f"{within} ({spread})" if within else spread

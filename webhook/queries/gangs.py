@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.field import FieldError
-from engine.api.placement import kept_hosts, waiting_since
+from engine.api.placement import kept_hosts
 from engine.api.reasons import REASONS, Code, known_code
+from engine.api.text import sanitize
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
@@ -20,11 +22,13 @@ from engine.scheduler.fairness import Turn, turn_of, weighted_usage
 from engine.scheduler.outcome import Never, Placed
 from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import QueuePlace, written_place
+from engine.topology.topology import Topology
 from webhook.queries import model as output
 from webhook.queries.forecast import Forecast, forecasts
 from webhook.queries.names import group_of, label_of
 from webhook.snapshot.snapshot import Snapshot
 
+_MOST_PLACE: Final = 200  # characters
 _NOW = "it fits now: the leader places it in its next pass"
 
 
@@ -206,7 +210,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
         reason, message = one.faults[0].reason, one.faults[0].message
     by = one.forecast.by
     status = one.gang.placement.status if one.gang.placement is not None else {}
-    since = waiting_since(status) or one.gang.workload.created
+    since = queued_at(one.gang.workload, one.gang.placement)
     place = QueuePlace(position, queued) if known and position is not None else None
     if not known:
         place = written_place(status)  # the leader's, who sees all gangs
@@ -247,7 +251,7 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
         topology=topology or None,
         level=require,
         prefer=prefer,
-        place=summary.place,
+        place=_place(gang, summary.place, snapshot.view.topologies.get(topology or "")),
         domains=domains_of(assignment),
         hosts=hosts_of(assignment),
         priority=placement.priority if placement is not None else 0,
@@ -259,6 +263,16 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
         start=None,
         kept_hosts=kept_hosts(status),
     )
+
+
+def _place(gang: Gang, place: str, topology: Topology | None) -> str:
+    """Return where a gang with slots is; as the leader wrote it where the levels of its slots are not known here."""
+    if gang.placement is None or gang.placement.assignment is None:
+        return place
+    paths, columns = domains_of(gang.placement.assignment), gang.placement.status.get("columns")
+    written = columns.get("place") if isinstance(columns, Mapping) else None
+    named = topology is not None and paths and len(topology.levels) == len(paths[0]) + 1
+    return place if named or not isinstance(written, str) else sanitize(written, _MOST_PLACE)
 
 
 def gang_name(gang: Gang) -> str:

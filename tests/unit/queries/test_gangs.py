@@ -76,8 +76,18 @@ def test_the_answer_is_the_planners_and_not_the_stored_message() -> None:
     assert found["small"].fits_now is True
     assert found["small"].message.endswith("would place 2 pods in b1 / b1-r0 (2 hosts)")
     assert found["huge"].reason == "GangTooLarge"
-    assert found["wide"].waiting_seconds == 30 * 60 - 605
-    assert found["small"].waiting_seconds == 600  # since it was created: no status yet
+    assert found["small"].waiting_seconds == 600
+
+
+def test_a_gang_waits_for_as_long_as_its_turn_counts() -> None:
+    """Suspended and resumed, it keeps its place in the queue, and so its age; requeued it loses both."""
+    status = {"waitingSince": "2026-01-01T00:29:00Z"}
+    requeued = {"requeuedAt": "2026-01-01T00:25:00Z", "waitingSince": "2026-01-01T00:29:00Z"}
+    objects = [*grid(1, 1, 1), *runs("fill", ["b0-r0-h0"])]
+    for name, known in (("resumed", status), ("requeued", requeued)):
+        objects += [waits(name, 1, {"require": "rack"}, minute=10), waiting_placement(name, **known)]
+    found = gangs(snapshot(objects)).gangs
+    assert [(one.name, one.waiting_seconds) for one in found] == [("resumed", 1200), ("requeued", 300)]
 
 
 def test_a_gang_with_slots_tells_where_it_is() -> None:
@@ -269,12 +279,25 @@ def test_jobs_that_ask_for_nothing_are_no_gangs() -> None:
         ([("b0", "r1"), ("b1", "r1")], ["h1", "h2"], ("block", "rack"), "2 blocks"),
         ([()], ["h1"], (), "h1"),
         ([()], ["h1", "h2"], (), "2 hosts"),
-        ([("b0", "r1")], ["h1", "h2"], (), "2 hosts"),  # the topology has gone
+        ([("b0", "r1")], ["h1", "h2"], (), "b0/r1"),  # the topology has gone
+        ([("b0", "r1"), ("b0", "r2")], ["h1", "h2"], ("rack",), "b0 (2 domains)"),  # a level was dropped
+        ([("r1",), ("r2",)], ["h1", "h2"], ("block", "rack"), "2 domains"),  # a level was added
         ([], [], ("block",), ""),
     ],
 )
 def test_a_place_in_short(domains: list[tuple[str, ...]], hosts: list[str], levels: tuple[str, ...], text: str) -> None:
     assert place_text(domains, hosts, levels) == text
+
+
+def test_a_tenant_without_the_nodes_sees_the_racks_of_the_placement() -> None:
+    """Without them the levels have no names here; the leader has written where the gang is."""
+    slots = {f"b0-r{rack}-h0": (f"b0/b0-r{rack}", 1) for rack in range(2)}
+    running = placed("train", slots, bound=2, columns={"place": "b0 (2 racks)"})
+    tenant = replace(snapshot(running), unread=(Unread("nodes"),))
+    assert by_name(gangs(tenant))["train"].place == "b0 (2 racks)"
+    assert by_name(gangs(replace(snapshot(placed("train", slots, bound=2)))))["train"].place == "b0 (2 domains)"
+    stale = placed("train", slots, bound=2, columns={"place": "2 hosts"})
+    assert by_name(gangs(snapshot([*grid(1, 2, 1), *stale])))["train"].place == "b0 (2 racks)"
 
 
 def test_the_output_fits_its_schema() -> None:
