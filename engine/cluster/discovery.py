@@ -45,13 +45,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A kind as the API server serves it."""
+    """A kind as the API server serves it; `short_names` are other names of it, as kubectl takes them."""
 
     group: str
     kind: str
     version: str
     resource: str
     registered: bool
+    short_names: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -105,10 +106,16 @@ class _Groups(msgspec.Struct):
     groups: list[_Group] | None = None
 
 
-class _Resource(msgspec.Struct):
+class _Resource(msgspec.Struct, rename="camel"):
     name: str = ""
     kind: str = ""
     verbs: list[str] | None = None
+    singular_name: str = ""
+    short_names: list[str] | None = None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.singular_name, *(self.short_names or ()))))
 
 
 class _Resources(msgspec.Struct):
@@ -133,7 +140,7 @@ class Discovery:
         if any(one.group not in _FIXED for one in wanted):
             groups = self._groups()
         found: dict[tuple[str, str], Collection] = {}
-        asked: dict[str, dict[str, str] | None] = {}
+        asked: dict[str, dict[str, _Resource] | None] = {}
         for one in wanted:
             key = (one.group, one.kind)
             if one.group in _FIXED:
@@ -157,18 +164,18 @@ class Discovery:
         return {group.name: _versions(group) for group in answer.groups or ()}
 
     def _served(
-        self, one: Wanted, versions: tuple[str, ...], asked: dict[str, dict[str, str] | None]
+        self, one: Wanted, versions: tuple[str, ...], asked: dict[str, dict[str, _Resource] | None]
     ) -> Collection | None:
         for version in _in_order(one, versions):
             kinds = self._kinds(f"{one.group}/{version}", asked)
-            plural = next(
-                (name for name, kind in kinds.items() if kind == one.kind and one.resource in ("", name)), None
+            found = next(
+                (found for found in kinds.values() if found.kind == one.kind and one.resource in ("", found.name)), None
             )
-            if plural is not None:
-                return Collection(one.group, one.kind, version, plural, one.registered)
+            if found is not None:
+                return Collection(one.group, one.kind, version, found.name, one.registered, found.others)
         return None
 
-    def _kinds(self, api_version: str, asked: dict[str, dict[str, str] | None]) -> dict[str, str]:
+    def _kinds(self, api_version: str, asked: dict[str, dict[str, _Resource] | None]) -> dict[str, _Resource]:
         """Return plural -> kind of everything in a version that can be watched; requested once per discovery."""
         if api_version not in asked:
             asked[api_version] = None
@@ -181,7 +188,7 @@ class Discovery:
             raise ApiUnavailable(f"{api_version} could not be asked")
         return kinds
 
-    def _ask(self, api_version: str) -> dict[str, str]:
+    def _ask(self, api_version: str) -> dict[str, _Resource]:
         path = f"/apis/{api_version}"
         try:
             answer = _decode_resources(self._api.request("GET", path, timeout=TIMEOUT))
@@ -191,7 +198,7 @@ class Discovery:
             raise
         except UNREADABLE as error:
             raise ApiUnavailable(f"GET {path}: not a list of kinds: {error}") from None
-        return {one.name: one.kind for one in answer.resources or () if "/" not in one.name and _watchable(one)}
+        return {one.name: one for one in answer.resources or () if "/" not in one.name and _watchable(one)}
 
 
 def _versions(group: _Group) -> tuple[str, ...]:

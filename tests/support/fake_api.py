@@ -125,6 +125,7 @@ class FakeApi:
         self.requests: list[Request] = []
         self.missing: set[str] = set()  # collections (`/apis/g/v/plural`) that answer 404
         self.kinds: dict[str, dict[str, str]] = {}  # what `/apis/<group>/<version>` says: plural -> kind
+        self.short_names: dict[tuple[str, str], list[str]] = {}
         self._objects: dict[str, Json] = {}
         self._log: list[tuple[int, str, Json]] = []  # version, type, object with "_path"
         self._version = 100
@@ -180,10 +181,11 @@ class FakeApi:
         with self._changed:
             return copy.deepcopy(self._objects.get(path))
 
-    def install(self, group_version: str, plural: str, kind: str) -> None:
+    def install(self, group_version: str, plural: str, kind: str, *short_names: str) -> None:
         """Serve a kind, as a CustomResourceDefinition does."""
         with self._changed:
             self.kinds.setdefault(group_version, {})[plural] = kind
+            self.short_names[group_version, plural] = list(short_names)
             self.missing.discard(f"/apis/{group_version}/{plural}")
 
     def uninstall(self, group_version: str, plural: str) -> None:
@@ -338,7 +340,14 @@ class FakeApi:
                 one
                 for plural, kind in self.kinds[group_version].items()
                 for one in (
-                    {"name": plural, "kind": kind, "namespaced": True, "verbs": verbs},
+                    {
+                        "name": plural,
+                        "singularName": kind.lower(),
+                        "shortNames": self.short_names.get((group_version, plural), []),
+                        "kind": kind,
+                        "namespaced": True,
+                        "verbs": verbs,
+                    },
                     {"name": f"{plural}/status", "kind": kind, "namespaced": True, "verbs": ["get", "patch"]},
                 )
             ],

@@ -101,10 +101,12 @@ def _asked(
     return answer(snapshot, [subject_of(snapshot, name, namespace=namespace)], events=partial(past_events, caller))
 
 
-def past_events(caller: Caller, namespace: str, names: Sequence[str]) -> tuple[list[PastEvent], str | None]:
-    """Return the Events about objects with these names, and why they could not be read, if so."""
+def past_events(
+    caller: Caller, namespace: str, objects: Sequence[tuple[str, str]]
+) -> tuple[list[PastEvent], str | None]:
+    """Return the Events about objects (name and uid), and why they could not be read, if so."""
     from webhook.queries.model import PastEvent
     from webhook.snapshot.past_events import events_about
 
-    found, problem = events_about(caller.api, namespace, names)
+    found, problem = events_about(caller.api, namespace, objects)
     return [PastEvent(at=one.at, reason=one.reason, message=one.note, count=one.count) for one in found], problem

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.field import FieldError, render
+from engine.api.placement import Placement
 from engine.api.reasons import REASONS, UNTIL, Why
 from engine.api.text import sanitize
 from engine.api.workload import Workload
@@ -18,8 +19,8 @@ from webhook.queries.gangs import GangTable
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_HISTORY: Final = 12
-Events = Callable[[str, Sequence[str]], tuple[Sequence[output.PastEvent], str | None]]
-"""Returns the Events about objects with some names in a namespace, and why they could not be read, if so."""
+Events = Callable[[str, Sequence[tuple[str, str]]], tuple[Sequence[output.PastEvent], str | None]]
+"""Returns the Events about objects (name and uid) of a namespace, and why they could not be read, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +106,21 @@ def history(asking: Asking, gang: Gang) -> tuple[output.PastEvent, ...]:
     """Return the Events about the workload and its Placement, and what the Placement records."""
     placement, workload = gang.placement, gang.workload
     found = [output.PastEvent(at=timestamp(workload.created), reason="Created", message="", count=1)]
-    status = placement.status if placement is not None else {}
-    for key, reason in (("waitingSince", "WaitingSince"), ("requeuedAt", "Requeued"), ("readyAt", "Ready")):
-        if isinstance(at := status.get(key), str):
-            found.append(output.PastEvent(at=sanitize(at), reason=reason, message="", count=1))
-    objects = [workload.name, *([placement.name] if placement is not None else ())]
+    found += _recorded(placement, "waitingSince", "WaitingSince")
+    found += _recorded(placement, "requeuedAt", "Requeued")
+    objects = [(workload.name, workload.uid if workload.handling != "pods" else "")]
+    objects += [(placement.name, placement.uid)] if placement is not None else []
     if asking.events is not None:
         events, problem = asking.events(workload.namespace, objects)
         found += events
         if problem is not None:
             asking.remarks.append(problem)
+    found += _recorded(placement, "readyAt", "Ready")
+    # All of one second stays in this order: pods are ready after everything that an Event tells of their start.
     return tuple(sorted(found, key=lambda one: one.at)[-_MOST_HISTORY:])
+
+
+def _recorded(placement: Placement | None, key: str, reason: str) -> list[output.PastEvent]:
+    """Return what a time in the status of a Placement says; nothing without one."""
+    at = placement.status.get(key) if placement is not None else None
+    return [output.PastEvent(at=sanitize(at), reason=reason, message="", count=1)] if isinstance(at, str) else []

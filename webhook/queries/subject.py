@@ -17,11 +17,11 @@ from engine.gang.key import keys_of, placed_key
 from engine.gang.ownership import PART_OF_GANG
 from engine.gang.plain_pods import is_plain, is_single, place_of
 from engine.kinds.schema import KindEntry
-from webhook.queries.names import workload_label
+from webhook.queries.names import entries_called, kind_names, workload_label
 from webhook.snapshot.snapshot import Snapshot
 
 _POD = ("pod", "pods", "po")
-_PLACEMENT = (PLACEMENT_KIND.lower(), PLACEMENTS)
+_PLACEMENT = (PLACEMENT_KIND.lower(), PLACEMENTS, "tgp")
 
 
 class SubjectProblem(Exception):
@@ -68,15 +68,14 @@ def subject_of(snapshot: Snapshot, text: str, *, namespace: str) -> Subject:
             known = [one.name for one in view.stores.placements.values() if one.namespace == namespace]
             raise SubjectProblem(_missing(snapshot, "placement", name, namespace, known, collection=PLACEMENTS))
         return Subject((placed_key(placement),), placement=placement)
-    entries = [one for one in view.registry.entries if _is_called(one, short, group)]
+    entries = entries_called(snapshot, kind)
     found = next((one for entry in entries if (one := _stored(view, entry, namespace, name)) is not None), None)
     if found is not None:
         return of_workload(view, found)
     if (of_pods := _of_plain_pods(view, short, name, namespace)) is not None:
         return of_pods
     if not entries:
-        kinds = {entry.match.kind.lower() for entry in view.registry.entries if entry.handling != "hint"}
-        hint = did_you_mean(short, {*kinds, "pod", "placement"})
+        hint = did_you_mean(short, {*kind_names(snapshot), "pod", "placement"})
         raise SubjectProblem(
             f"no kind {quote(kind)} among those that are placed, and no pod of such an owner in namespace "
             f"{quote(namespace)}{hint}"
@@ -136,11 +135,6 @@ def _of_plain_pods(view: ClusterState, kind: str, name: str, namespace: str) -> 
             if workload is not None and workload_label(workload.kind, workload.name) == f"{kind}/{name}":
                 found.append(key)
     return Subject(tuple(found)) if found else None
-
-
-def _is_called(entry: KindEntry, kind: str, group: str) -> bool:
-    match = entry.match
-    return kind in (match.kind.lower(), match.resource.lower()) and group in ("", match.group)
 
 
 def _stored(view: ClusterState, entry: KindEntry, namespace: str, name: str) -> Workload | None:

@@ -31,6 +31,7 @@ from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.objects import GROUPS, PLURAL
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.files import FileObject
+from webhook.snapshot.labels import labels_of
 from webhook.snapshot.live_cluster import live_cluster
 from webhook.snapshot.side_by_side import side_by_side
 from webhook.snapshot.snapshot import Snapshot, Unread, ends_of
@@ -54,6 +55,11 @@ class _Listed:
     namespaced: bool = True
     name: str = ""  # in sentences, if not the plural
     query: dict[str, str] = field(default_factory=dict)
+    short_names: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
 
     @property
     def called(self) -> str:
@@ -104,6 +110,7 @@ def read_cluster(
     topologies_alone: bool = False,
     only: Collection[str] | None = None,
     consistent: bool = False,
+    labels: bool = False,
     progress: Progress = lambda _count: None,
     wall: Callable[[], float] = time.time,
 ) -> Snapshot:
@@ -112,7 +119,7 @@ def read_cluster(
     `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the nodes
     and what else gives levels. `only`: read these collections, by their plural, and the workloads of all kinds; None:
     everything that the planner looks at. `consistent`: nothing older than the moment of the call, which costs the
-    server more. Raises ConnectionProblem if the server does not answer, or does not know the caller.
+    server more. `labels`: keep those of workloads and pods. Raises ConnectionProblem if the server does not answer, or does not know the caller.
     """
     taken = wall()
     unread: list[Unread] = []
@@ -137,6 +144,8 @@ def read_cluster(
         unread=tuple(sorted(unread, key=lambda one: (one.collection, one.except_in or ""))),
         notes=(*notes, *more),
         installed=names.PLACEMENTS not in reader.absent,
+        short_names={(one.group, one.kind): one.short_names for one in wanted if one.short_names},
+        labels=labels_of(objects) if labels else {},
     )
 
 
@@ -292,6 +301,7 @@ def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) 
             one.kind,
             namespaced=(one.group, one.kind) not in cluster_wide,
             name=one.name,
+            short_names=one.short_names,
         )
         for one in served
     ]

@@ -23,7 +23,12 @@ class _Series(msgspec.Struct, rename="camel"):
     last_observed_time: str | None = None
 
 
+class _Regarding(msgspec.Struct):
+    uid: str = ""
+
+
 class _Event(msgspec.Struct, rename="camel"):
+    regarding: _Regarding | None = None
     reason: str = ""
     note: str = ""
     event_time: str | None = None
@@ -49,26 +54,42 @@ class ReadEvent:
     count: int
 
 
-def events_about(api: KubeClient, namespace: str, names: Iterable[str]) -> tuple[list[ReadEvent], str | None]:
-    """Return the Events about objects with these names, the oldest first; and why they could not be read, if so."""
-    found: list[ReadEvent] = []
-    for name in dict.fromkeys(names):
+_Dated = tuple[tuple[str, str], ReadEvent]
+
+
+def events_about(
+    api: KubeClient, namespace: str, objects: Iterable[tuple[str, str]]
+) -> tuple[list[ReadEvent], str | None]:
+    """Return the Events about objects, the oldest first; and why they could not be read, if so.
+
+    `objects` are names and uids; the Events of an earlier object of the same name are left out. Without a uid all count.
+    """
+    found: list[_Dated] = []
+    problem = None
+    for name, uid in dict.fromkeys(objects):
         path = object_path(_API, "events", namespace=namespace)
         query = {"fieldSelector": f"regarding.name={name}", "limit": str(_MOST)}
         try:
-            read = _read(_decode(api.request("GET", path, query=query, timeout=_TIMEOUT)))
-            found += [one for one in read if not any(_repeats(one, known) for known in found)]
+            read = _read(_decode(api.request("GET", path, query=query, timeout=_TIMEOUT)), uid)
+            found += [one for one in read if not any(_repeats(one[1], known[1]) for known in found)]
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 continue
-            if error.status == HTTPStatus.FORBIDDEN:
-                return found, f"events of namespace {namespace} cannot be read: the history is that of the Placement"
-            return found, f"events of namespace {namespace} cannot be read ({error})"
+            problem = "" if error.status == HTTPStatus.FORBIDDEN else str(error)
         except ApiFault as fault:
-            return found, f"events of namespace {namespace} cannot be read ({fault})"
+            problem = str(fault)
         except UNREADABLE:
-            return found, f"events of namespace {namespace} cannot be read: not a list of Events"
-    return sorted(found, key=lambda one: one.at), None
+            problem = "not a list of Events"
+        if problem is not None:
+            break
+    # By the whole time: what happens within one second stays in its order.
+    events = [one for _, one in sorted(found, key=lambda one: one[0])]
+    return events, None if problem is None else _unread(namespace, problem)
+
+
+def _unread(namespace: str, why: str) -> str:
+    told = f" ({why})" if why else ": the history is that of the Placement"
+    return f"events of namespace {namespace} cannot be read{told}"
 
 
 def _repeats(one: ReadEvent, other: ReadEvent) -> bool:
@@ -82,17 +103,26 @@ def _repeats(one: ReadEvent, other: ReadEvent) -> bool:
     return abs(apart.total_seconds()) <= 1
 
 
-def _read(events: _Events) -> Iterator[ReadEvent]:
+def _read(events: _Events, uid: str) -> Iterator[_Dated]:
     for one in events.items or ():
+        about = one.regarding.uid if one.regarding is not None else ""
+        if uid and about and about != uid:
+            continue
         series = one.series
         last = series.last_observed_time if series is not None else None
         at = last or one.deprecated_last_timestamp or one.event_time
         if at is not None:
             count = series.count if series is not None else one.deprecated_count or 1
-            yield ReadEvent(_seconds(at), one.reason, one.note, count)
+            yield _order(at), ReadEvent(_seconds(at), one.reason, one.note, count)
 
 
 def _seconds(stamp: str) -> str:
     """Return a time without its fraction: `2026-01-01T00:00:00.123456Z` -> `2026-01-01T00:00:00Z`."""
     whole, dot, _ = stamp.partition(".")
     return f"{whole}Z" if dot else stamp
+
+
+def _order(stamp: str) -> tuple[str, str]:
+    """Return what sorts a time among others, with and without fractions."""
+    whole, _, fraction = stamp.removesuffix("Z").partition(".")
+    return whole, fraction.ljust(9, "0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from engine.api import names
@@ -73,7 +73,9 @@ class Snapshot:
     """The cluster at one moment: `view` is the engine's state, on which the planner answers.
 
     `taken`: seconds since the epoch. `ends`: uid -> when a workload or pod ends at the latest, as far as it declares
-    that. `installed`: the API server serves Placements. `notes` are lines about input without effect.
+    that. `installed`: the API server serves Placements. `notes` are lines about input without effect. `short_names`:
+    group and kind -> the other names that the API server has for it. `labels`: uid -> all labels of a workload or pod,
+    where they were asked for; the engine's records have only those that it reads.
     """
 
     view: ClusterState
@@ -82,6 +84,8 @@ class Snapshot:
     unread: tuple[Unread, ...] = ()
     notes: tuple[str, ...] = ()
     installed: bool = True
+    short_names: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def capacity_known(self) -> bool:

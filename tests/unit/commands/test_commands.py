@@ -126,6 +126,23 @@ def test_explain_tells_the_events_or_that_they_cannot_be_read(server: FakeApi, t
     )
 
 
+def test_kinds_have_the_short_names_of_their_definitions(server: FakeApi, topogate: Topogate) -> None:
+    """As the API server tells them; an unknown one is answered with the closest."""
+    server.install("batch.volcano.sh/v1alpha1", "jobs", "Job", "vcjob", "vj")
+    pods = {"spec": {"containers": [{"name": "main"}]}}
+    server.put(
+        "/apis/batch.volcano.sh/v1alpha1/namespaces/alice/jobs/sim",
+        metadata={"uid": "sim", "annotations": {names.REQUIRE: "rack"}},
+        spec={"minAvailable": 1, "tasks": [{"name": "worker", "replicas": 1, "template": pods}]},
+    )
+    for kind in ("vcjob", "vj", "VCJob", "jobs.batch.volcano.sh", "job"):
+        assert topogate("explain", f"{kind}/sim").stdout.startswith("Job alice/sim"), kind
+    missed = topogate("explain", "vcjb/sim")
+    assert (missed.exit_code, missed.stderr.endswith('; did you mean "vcjob"?\n')) == (2, True)
+    assert topogate("suspend", "vcjb/sim").stderr == missed.stderr
+    assert topogate("suspend", "vcjob/none").stderr.startswith('topogate: no vcjob "none" in namespace "alice"')
+
+
 def test_explain_a_file_that_is_not_submitted(server: FakeApi, topogate: Topogate, tmp_path: Path) -> None:
     """Admitted and planned beside what is there; nothing is sent but reads."""
     path = tmp_path / "train.json"

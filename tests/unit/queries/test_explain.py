@@ -294,13 +294,43 @@ def test_the_history_has_events() -> None:
         return [PastEvent(at="2026-01-01T00:12:00Z", reason="Fragmented", message="waits", count=3)], "not all"
 
     answer = about(snapshot(busy_cluster()), "job/wide", events=events)
-    assert asked == [("alice", ["wide", "job-wide"])]
+    assert asked == [("alice", [("wide", "wide"), ("job-wide", "p-wide")])]
     assert [(past.reason, past.count) for past in answer.gangs[0].history] == [
         ("Created", 1),
         ("WaitingSince", 1),
         ("Fragmented", 3),
     ]
     assert answer.remarks[-1] == "not all"
+
+
+def test_what_happened_within_one_second_stays_in_its_order() -> None:
+    """Created, then what Events tell in their order, and ready in the end."""
+    at = "2026-01-01T00:00:00Z"
+    slots = {"b0-r0-h0": ("b0/b0-r0", 1)}
+    cluster = [*grid(1, 1, 1), *placed("train", slots, bound=1, readyAt=at)]
+
+    def events(_namespace: str, _about: Any) -> tuple[list[PastEvent], None]:
+        return [
+            PastEvent(at=at, reason=reason, message="", count=1) for reason in ("Suspended", "Placed", "Again")
+        ], None
+
+    history = about(snapshot(cluster), "job/train", events=events).gangs[0].history
+    assert [past.reason for past in history] == ["Created", "Suspended", "Placed", "Again", "Ready"]
+
+
+@pytest.mark.parametrize(
+    "name", ["job/train", "jobs/train", "Job/train", "job.batch/train", "deploy/web", "sts/web", "deployments.apps/web"]
+)
+def test_a_kind_is_called_as_by_kubectl(name: str) -> None:
+    cluster = busy_cluster()
+    for kind in ("Deployment", "StatefulSet"):
+        spec = {"replicas": 1, "selector": {}, "template": {"metadata": {}, "spec": {"containers": []}}}
+        meta = {"name": "web", "namespace": "alice", "uid": kind}
+        cluster.append({"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec})
+    found = subject_of(snapshot(cluster), name, namespace="alice")
+    assert found.workload is not None
+    expected = {"deploy": "Deployment", "deployments": "Deployment", "sts": "StatefulSet"}
+    assert found.workload.kind == expected.get(name.partition("/")[0].partition(".")[0], "Job")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +343,11 @@ def test_the_history_has_events() -> None:
         ("pod/train-7", 'no pod "train-7" in namespace "alice"; did you mean "train-1"?'),
         ("placement/x", 'no placement "x" in namespace "alice"'),
         ("jobb/train", 'no kind "jobb" among those that are placed'),
+        (
+            "deplo/train",
+            'no kind "deplo" among those that are placed, and no pod of such an owner in namespace "alice"; ',
+        ),
+        ("sts/nothing", 'no sts "nothing" in namespace "alice"'),
         ("cronjob/nightly", "a CronJob is placed through the objects that it creates"),
         ("job/\x1b[2J", 'no job "\\x1b[2J" in namespace "alice"'),
     ],
