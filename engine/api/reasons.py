@@ -131,6 +131,7 @@ class Reason:
     text_is_news  a new message is a new Event, although the reason is the same
     of_one_pod    one pod alone is the problem, for any number of pods
     of_devices    the GPUs or other devices that a container requests are the problem
+    of_topology   the request names what the policy's topologies do not have
     asks          the object requests something
     checked       the object's Topogate annotations are validated all the same
     """
@@ -143,6 +144,7 @@ class Reason:
     text_is_news: bool = False
     of_one_pod: bool = False
     of_devices: bool = False
+    of_topology: bool = False
     asks: bool = True
     checked: bool = True
 
@@ -182,6 +184,11 @@ class Reason:
         return self.until == "resume"
 
     @property
+    def by_mode(self) -> bool:
+        """True when the policy's mode is all that keeps the gang out of the queue."""
+        return self.until == "mode"
+
+    @property
     def gives_up(self) -> bool:
         """True when the gang is not planned any more, and its waiting time is over."""
         return self.until == "user"
@@ -192,8 +199,10 @@ class Reason:
         return self.kind == "policy"
 
 
-def _user(description: str, *, of_one_pod: bool = False, of_devices: bool = False) -> Reason:
-    return Reason(kind="user", description=description, of_one_pod=of_one_pod, of_devices=of_devices)
+def _user(description: str, *, of_one_pod: bool = False, of_devices: bool = False, of_topology: bool = False) -> Reason:
+    return Reason(
+        kind="user", description=description, of_one_pod=of_one_pod, of_devices=of_devices, of_topology=of_topology
+    )
 
 
 def _policy(description: str) -> Reason:
@@ -227,8 +236,8 @@ def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Re
 
 # Keyed by the type: mypy refuses unknown codes, and a test checks that every code has an entry.
 REASONS: Final[Mapping[Code, Reason]] = {
-    "UnknownLevel": _user("The request names a level that the topology does not have."),
-    "UnknownTopology": _user("The request names a topology that the policy does not have."),
+    "UnknownLevel": _user("The request names a level that the topology does not have.", of_topology=True),
+    "UnknownTopology": _user("The request names a topology that the policy does not have.", of_topology=True),
     "ConflictingAnnotations": _user("Two annotations of one object contradict each other."),
     "InvalidValue": _user("A value has the wrong format or is out of range."),
     "MissingValue": _user("A required annotation or value is missing."),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.device import DeviceUse
+from engine.api.field import render
 from engine.api.placement import Slot
 from engine.api.pod import Pod
 from engine.api.rank import format_ranks
@@ -25,7 +26,7 @@ from engine.gang.gang import (
     why_not_ready,
 )
 from webhook.queries import model as output
-from webhook.queries.explanation import Asking, about, name_of, until_of
+from webhook.queries.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_PODS: Final = 10_000
@@ -44,6 +45,10 @@ def explain_placed(
     message = f"{counts['ready']:,} of {plural(wanted, 'pod')} ready in {row.place or 'its domains'}"
     if row.reason:
         message += f"; {row.message}"
+    if gang.request.errors and asking.snapshot.levels_known:
+        error = gang.request.errors[0]
+        why = dropped_by_policy(asking.snapshot.view.policy, gang, error) or f"{error.field}: {render(error)}"
+        message += f"; it keeps its slots, but could not be submitted again: {error.reason}: {why}"
     if named is not None:
         mine = [one for one in pods if one.pod == named.name]
         message = f"{_of_pod(named, mine)}; {message}"

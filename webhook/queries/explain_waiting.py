@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from engine.api.field import render
 from engine.api.reasons import REASONS, Why, known_code
-from engine.api.text import join_comma
+from engine.api.text import join_comma, sanitize
 from engine.gang.gang import Gang
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from webhook.queries import model as output
-from webhook.queries.explanation import Asking, about, name_of, until_of
+from webhook.queries.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import WaitingGang, gang_name, standstill
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
@@ -21,6 +21,7 @@ from webhook.queries.ways_out import placed_now, ways_out
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_AHEAD: Final = 10
+_MOST_LEVELS: Final = 16
 _PLACED_NOW: Final = "the leader places it in its next pass"
 
 
@@ -32,14 +33,19 @@ def explain_waiting(
     place = next(number for number, one in enumerate(asking.table.waiting) if one.gang.key == gang.key)
     mine = asking.table.waiting[place]
     same = [one for one in asking.table.waiting[:place] if one.gang.request.topology == gang.request.topology]
-    ahead = [one for one in same if one.queues]
+    ahead = [one for one in same if one.queues or (mine.on_hold and one.on_hold)]
     if mine.faults and not REASONS[mine.faults[0].reason].waits:
         message = f"its request is refused: {mine.faults[0].field}: {render(mine.faults[0])}"
+        policy = snapshot.view.policy
+        message += f"; {why}" if exists and (why := dropped_by_policy(policy, gang, mine.faults[0])) else ""
         return about(name_of(gang.workload), "refused", mine.faults[0].reason, message, faults=mine.faults, **common)
     outcome = _outcome(snapshot, gang, mine)
     verdict, reason, message = _verdict(gang, row, outcome)
     common |= {"until": until_of(reason)}
-    if not snapshot.capacity_known or not gang.request.pod_sets:
+    if not snapshot.capacity_known:
+        known = written_levels(gang) if verdict == "waits" else ()
+        return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, levels=known, **common)
+    if not gang.request.pod_sets:
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, **common)
     with placed_first(snapshot.view, placed_now(ahead)):
         rooms = rooms_of(snapshot, gang)
@@ -58,12 +64,44 @@ def explain_waiting(
         near=near,
         in_the_way=found,
         nodes=rooms[0].nodes() if rooms else {},
-        order=strict if mine.queues else None,
-        ahead=tuple(_ahead(one, mine) for one in ahead[:_MOST_AHEAD]) if mine.queues else (),
-        ahead_count=len(ahead) if mine.queues else None,
+        order=strict if mine.in_line else None,
+        ahead=tuple(_ahead(one, mine) for one in ahead[:_MOST_AHEAD]) if mine.in_line else (),
+        ahead_count=len(ahead) if mine.in_line else None,
         ways_out=tuple(others),
         **common,
     )
+
+
+def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:
+    """Return what each level has for a gang as the leader last wrote it; nothing where it wrote no numbers."""
+    status = gang.placement.status if gang.placement is not None else {}
+    needed, have = status.get("needed"), status.get("have")
+    if not isinstance(needed, int) or not isinstance(have, int):
+        return ()
+    asked = next((one for one in asks(gang) if one.pod_set == status.get("podSet")), next(asks(gang), None))
+    pod_set, require = (asked.pod_set, asked.require) if asked is not None else ("main", None)
+
+    def room(level: str | None, pods: int, path: tuple[str, ...] = ()) -> output.LevelRoom:
+        return output.LevelRoom(
+            pod_set=pod_set,
+            level=level,
+            required=level == require,
+            needed=needed,
+            have=pods,
+            most=None,
+            domains=None,
+            best=(output.FitDomain(path=path, pods=pods),) if path else (),
+        )
+
+    best = status.get("best")
+    found = []
+    for one in (best if isinstance(best, list | tuple) else ())[:_MOST_LEVELS]:
+        match one:
+            case {"level": str(level), "domain": str(path), "pods": int(pods)}:
+                found.append(room(sanitize(level), pods, tuple(sanitize(part) for part in path.split("/"))))
+    if any(one.required for one in found):
+        return tuple(found)
+    return (room(None, have), *found) if require is None else (*found, room(require, have))
 
 
 def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | None:

@@ -10,10 +10,11 @@ from engine.api.duration import timestamp
 from engine.api.field import FieldError, render
 from engine.api.placement import Placement
 from engine.api.reasons import REASONS, UNTIL, Why
-from engine.api.text import sanitize
+from engine.api.text import quote, sanitize
 from engine.api.workload import Workload
 from engine.gang.gang import Gang
 from engine.gang.summary import gpus_of
+from engine.policy.model import Policy
 from webhook.queries import model as output
 from webhook.queries.gangs import GangTable
 from webhook.snapshot.snapshot import Snapshot
@@ -84,6 +85,19 @@ def until_of(reason: Why) -> str | None:
     """Return how long a reason lasts, in words; None without a reason, and where nothing ends it."""
     until = REASONS[reason].until if reason else None
     return UNTIL[until] if until is not None else None
+
+
+def dropped_by_policy(policy: Policy, gang: Gang, error: FieldError) -> str | None:
+    """Return that the policy has lost the level or topology of a request, with the remedy; None for another error.
+
+    Only a gang that was taken once has a Placement. Without topologies in the policy the nodes' labels give the levels.
+    """
+    if not REASONS[error.reason].of_topology or gang.placement is None or not policy.topologies:
+        return None
+    return (
+        f"{quote(error.value or '')} was in the policy when it was submitted, and is not any more: an admin can put it "
+        "back, or its user can change the request"
+    )
 
 
 def asks(gang: Gang) -> Iterator[output.AskedPods]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from engine.api import names
 from engine.api.duration import timestamp
-from engine.api.field import FieldError
+from engine.api.field import FieldError, render
 from engine.api.placement import kept_hosts
 from engine.api.reasons import REASONS, Code, known_code
 from engine.api.text import sanitize
@@ -58,6 +58,23 @@ class WaitingGang:
         code = known_code(status.get("reason"))
         return code == "" or REASONS[code].queued
 
+    @property
+    def on_hold(self) -> bool:
+        """True if nothing but the policy's mode keeps it out of the queue, in which it has its turn later."""
+        outcome = self.forecast.now
+        if self.faults or over(self.gang.workload) or standstill(self.gang) is not None:
+            return False
+        if isinstance(outcome, Placed):
+            return False
+        status = self.gang.placement.status if self.gang.placement is not None else {}
+        code = outcome.reason if outcome is not None else known_code(status.get("reason"))
+        return code != "" and REASONS[code].by_mode
+
+    @property
+    def in_line(self) -> bool:
+        """True if it has a position: it queues, or will when its namespace is not on hold any more."""
+        return self.queues or self.on_hold
+
 
 def gangs(snapshot: Snapshot, *, namespace: str | None = None) -> output.GangsAnswer:
     """Return the gangs of a namespace (None: of all), waiting ones in the order of the queue first."""
@@ -82,7 +99,7 @@ def gang_table(snapshot: Snapshot) -> GangTable:
     found = list(_managed(snapshot))
     waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)])
     positions = _positions(waiting)
-    queued = Counter(one.gang.request.topology for one in waiting if one.queues)
+    queued = Counter(one.gang.request.topology for one in waiting if one.in_line)
     rows = {
         one.gang.key: _waiting_answer(snapshot, one, positions.get(one.gang.key), queued[one.gang.request.topology])
         for one in waiting
@@ -183,7 +200,7 @@ def _positions(waiting: list[WaitingGang]) -> dict[GangKey, int]:
     counts: Counter[str | None] = Counter()
     found: dict[GangKey, int] = {}
     for one in waiting:
-        if one.queues:
+        if one.in_line:
             counts[one.gang.request.topology] += 1
             found[one.gang.key] = counts[one.gang.request.topology]
     return found
@@ -207,7 +224,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     elif outcome is not None and not kept:
         reason, message = outcome.reason, outcome.message
     elif one.faults:
-        reason, message = one.faults[0].reason, one.faults[0].message
+        reason, message = one.faults[0].reason, render(one.faults[0])
     by = one.forecast.by
     status = one.gang.placement.status if one.gang.placement is not None else {}
     since = queued_at(one.gang.workload, one.gang.placement)
@@ -224,7 +241,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
             "queued": place.length if place is not None else None,
             "waiting_seconds": max(0, int(snapshot.taken - since)),
             "fits_now": fits,
-            "start": start if known and position is not None else None,
+            "start": start if known and one.queues else None,
             "priority": -one.turn[0],
         }
     )

@@ -146,10 +146,14 @@ class GangAnswer(_Part):
     domains: tuple[tuple[str, ...], ...] = Field(description="Their paths, hosts left out; empty while it waits.")
     hosts: tuple[str, ...] = Field(description="Its hosts; empty while it waits.")
     priority: int = Field(description="Its priority.")
-    position: int | None = Field(description="Place in the queue of its topology, from 1; null: it does not queue.")
+    position: int | None = Field(
+        description="Place in the queue of its topology, from 1; of a gang on hold the place that it keeps; null: none."
+    )
     queued: int | None = Field(description="Number of gangs in that queue; null: not known.")
     created_at: str = Field(description="When the workload was created.")
-    waiting_seconds: int | None = Field(description="How long it has waited; null: it does not wait.")
+    waiting_seconds: int | None = Field(
+        description="How long it has waited, as its turn counts: since its creation or last requeue; null: it does not."
+    )
     fits_now: bool | None = Field(description="Whether the planner would place it now; null: not known.")
     start: GangStart | None = Field(description="Of a waiting gang; null: it does not wait for capacity.")
     kept_hosts: tuple[str, ...] = Field(description="The hosts that are kept free for it.")
@@ -220,8 +224,10 @@ class LevelRoom(_Part):
     required: bool = Field(description="Whether this is the level that the pods require; without one the topology.")
     needed: int = Field(description="Pods that have to fit into one domain.")
     have: int = Field(description="Pods that fit into the best domain now.")
-    most: int = Field(description="Pods that fit into the largest domain without other pods, on usable hosts.")
-    domains: int = Field(description="Number of domains.")
+    most: int | None = Field(
+        description="Pods that fit into the largest domain without other pods, on usable hosts; null: not known."
+    )
+    domains: int | None = Field(description="Number of domains; null: not known.")
     best: tuple[FitDomain, ...] = Field(description="The domains with most room, at most three.")
 
 

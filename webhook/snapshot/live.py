@@ -119,7 +119,8 @@ def read_cluster(
     `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the nodes
     and what else gives levels. `only`: read these collections, by their plural, and the workloads of all kinds; None:
     everything that the planner looks at. `consistent`: nothing older than the moment of the call, which costs the
-    server more. `labels`: keep those of workloads and pods. Raises ConnectionProblem if the server does not answer, or does not know the caller.
+    server more. `labels`: keep those of workloads and pods. Raises ConnectionProblem if the server does not answer, or
+    does not know the caller.
     """
     taken = wall()
     unread: list[Unread] = []

@@ -62,7 +62,7 @@ def events_about(
 ) -> tuple[list[ReadEvent], str | None]:
     """Return the Events about objects, the oldest first; and why they could not be read, if so.
 
-    `objects` are names and uids; the Events of an earlier object of the same name are left out. Without a uid all count.
+    `objects` are names and uids; Events of an earlier object of the same name are left out. Without a uid all count.
     """
     found: list[_Dated] = []
     problem = None

@@ -12,7 +12,7 @@ import pytest
 
 from engine.api import names
 from tests.support.golden import golden
-from tests.support.simulation import Json, grid, job, objects, pod, policy_map, priority_class
+from tests.support.simulation import BLOCK, Json, grid, job, objects, pod, policy_map, priority_class
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.explain import Events, explain
@@ -356,6 +356,57 @@ def test_a_name_of_nothing(name: str, message: str) -> None:
     with pytest.raises(SubjectProblem) as caught:
         about(snapshot(busy_cluster()), name)
     assert str(caught.value).startswith(message)
+
+
+def test_a_gang_on_hold_keeps_its_turn() -> None:
+    """Nothing is placed in mode hold; the order in which it goes on is told."""
+    cluster = [*busy_cluster(), policy_map("mode: hold\n")]
+    later = one(cluster, "job/later", namespace="bob")
+    assert (later.verdict, later.reason) == ("waits", "PolicyHold")
+    assert later.gang is not None
+    assert (later.gang.position, later.gang.queued, later.gang.start) == (2, 3, None)
+    assert [(first.name, first.why) for first in later.ahead] == [("alice/job/wide", "it has waited longer")]
+    huge = one(cluster, "job/huge")
+    assert (huge.verdict, huge.gang.position if huge.gang is not None else 0) == ("never", None)
+
+
+def test_those_on_hold_are_not_ahead_of_others() -> None:
+    held = policy_map("namespaces: {modes: [{namespaces: [alice], mode: hold}]}\n")
+    later = one([*busy_cluster(), held], "job/later", namespace="bob")
+    assert (later.reason, later.ahead) == ("Fragmented", ())
+
+
+def test_a_level_that_the_policy_has_lost_is_told_with_the_remedy() -> None:
+    """Of a gang that waits, and of one with slots; what was never taken is only wrong."""
+    blocks = f"topologies: [{{name: default, levels: [{{name: block, keys: [{BLOCK}]}}]}}]\n"
+    cluster = [*busy_cluster(), policy_map(blocks)]
+    wide, train, small = (one(cluster, f"job/{name}") for name in ("wide", "train", "small"))
+    lost = '"rack" was in the policy when it was submitted, and is not any more: an admin can put it back, '
+    assert (wide.verdict, wide.reason, lost in wide.message) == ("refused", "UnknownLevel", True)
+    assert (train.verdict, f"could not be submitted again: UnknownLevel: {lost}" in train.message) == ("placed", True)
+    assert "any more" not in small.message
+
+
+def test_without_rights_the_numbers_are_those_of_the_placement() -> None:
+    cluster = busy_cluster()
+    best = [
+        {"level": "block", "domain": "b1", "pods": 4},
+        {"level": "rack", "domain": "b1/b1-r0", "pods": 3},
+        {"level": 7},
+        "rubbish",
+    ]
+    status = next(one for one in cluster if one["metadata"]["name"] == "job-wide")["status"]
+    status |= {"needed": 4, "have": 3, "best": best}
+    tenant = replace(snapshot(cluster), unread=(Unread("nodes"), Unread("pods", except_in="alice")))
+    (wide,) = about(tenant, "job/wide").gangs
+    assert [(level.level, level.required, level.needed, level.have, level.most) for level in wide.levels] == [
+        ("block", False, 4, 4, None),
+        ("rack", True, 4, 3, None),
+    ]
+    assert [path.path for level in wide.levels for path in level.best] == [("b1",), ("b1", "b1-r0")]
+    del status["best"]
+    tenant = replace(snapshot(cluster), unread=(Unread("pods", except_in="alice"),))
+    assert [(level.level, level.have) for level in about(tenant, "job/wide").gangs[0].levels] == [("rack", 3)]
 
 
 def test_what_may_not_be_read_is_said_and_not_called_missing() -> None:
