@@ -26,6 +26,7 @@ MAX_LINE: Final = 16 * 1024 * 1024
 # Ten watches and one for each kind of workload stay open, sixteen writers work beside them.
 POOL_SIZE: Final = 64
 MAX_MESSAGE: Final = 2000
+TIMEOUT: Final = (5.0, 30.0)  # connect, read
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -183,7 +184,7 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         body: bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = JSON,
-        timeout: tuple[float, float] = (5, 30),
+        timeout: tuple[float, float] = TIMEOUT,
     ) -> bytes:
         """Send one request and return the answer's body.
 
@@ -271,6 +272,16 @@ class KubeClient:
         except Exception as error:  # whatever an exec plugin or a token file brings; its text may hold the secret
             raise ApiUnavailable(f"the credentials cannot be read ({type(error).__name__})") from None
         return {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
+
+
+def get_or_none(api: KubeClient, path: str, *, timeout: tuple[float, float] = TIMEOUT) -> bytes | None:
+    """Get one object; None if it does not exist. Raises as `KubeClient.request` does for all other faults."""
+    try:
+        return api.request("GET", path, timeout=timeout)
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
 
 
 def connect(*, kubeconfig: str | None = None, context: str | None = None, user_agent: str) -> KubeClient:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
+from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION
@@ -190,12 +189,11 @@ class Discovery:
 
     def _ask(self, api_version: str) -> dict[str, _Resource]:
         path = f"/apis/{api_version}"
+        body = get_or_none(self._api, path, timeout=TIMEOUT)
+        if body is None:
+            return {}
         try:
-            answer = _decode_resources(self._api.request("GET", path, timeout=TIMEOUT))
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return {}
-            raise
+            answer = _decode_resources(body)
         except UNREADABLE as error:
             raise ApiUnavailable(f"GET {path}: not a list of kinds: {error}") from None
         return {one.name: one for one in answer.resources or () if "/" not in one.name and _watchable(one)}

@@ -44,6 +44,7 @@ class Lease:
     acquired: str
     uid: str
     resource_version: str
+    renewed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,21 @@ def observe(state: State, lease: Lease | None, *, identity: str, terms: Terms, n
     if lease.holder and left > 0:
         return state, Wait(left)
     return state, Take(lease, lease.transitions + 1)
+
+
+@dataclass(slots=True)
+class LeaseWatch:
+    """Watches a Lease as a candidate does, for one who takes no part: by observation alone, whether it is held."""
+
+    _state: State = State()
+
+    def seconds_left(self, lease: Lease | None, now: float) -> float:
+        """Return for how long the Lease as read at `now` is held unless it is renewed; 0.0 if it is not held.
+
+        None: there is none. `now` is monotonic seconds.
+        """
+        self._state, action = observe(self._state, lease, identity="", terms=Terms(), now=now)
+        return action.seconds if isinstance(action, Wait) else 0.0
 
 
 def written(state: State, lease: Lease, *, sent_at: float, now: float, terms: Terms) -> State:

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +19,15 @@ from typing import Any
 import msgspec
 
 from engine.api.names import FIELD_MANAGER
-from engine.cluster.client import APPLY_PATCH, ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.client import (
+    APPLY_PATCH,
+    ApiError,
+    ApiFault,
+    ApiUnavailable,
+    KubeClient,
+    get_or_none,
+    object_path,
+)
 from engine.cluster.election import (
     Action,
     Create,
@@ -34,6 +42,7 @@ from engine.cluster.election import (
     renewal,
     written,
 )
+from engine.cluster.wire import UNREADABLE
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +55,7 @@ class _Spec(msgspec.Struct):
     holder: str | None = msgspec.field(name="holderIdentity", default=None)
     duration: float | None = msgspec.field(name="leaseDurationSeconds", default=None)
     acquired: str | None = msgspec.field(name="acquireTime", default=None)
+    renewed: str | None = msgspec.field(name="renewTime", default=None)
     transitions: int | None = msgspec.field(name="leaseTransitions", default=None)
 
 
@@ -64,27 +74,35 @@ _decode = msgspec.json.Decoder(_LeaseObject).decode
 
 def read_lease(body: bytes) -> Lease:
     """Parse a Lease from JSON; absent fields are empty. Raises ValueError when it is none."""
-    decoded = _decode(body)
+    return _lease(_decode(body))
+
+
+def lease_of(body: Mapping[str, Any]) -> Lease:
+    """Return a Lease from its decoded JSON; absent fields are empty. Raises ValueError when it is none."""
+    return _lease(msgspec.convert(body, _LeaseObject))
+
+
+def _lease(decoded: _LeaseObject) -> Lease:
     spec = decoded.spec
     return Lease(
         holder=spec.holder or "",
         duration=spec.duration or 0.0,
         transitions=max(0, spec.transitions or 0),
         acquired=spec.acquired or "",
+        renewed=spec.renewed or "",
         uid=decoded.metadata.uid,
         resource_version=decoded.metadata.resource_version,
     )
 
 
-def lease_holder(api: KubeClient, namespace: str, name: str) -> str:
-    """Return the holder of the Lease, perhaps no longer leading; "" when there is none. Raises what the API raises."""
+def get_lease(api: KubeClient, namespace: str, name: str) -> Lease | None:
+    """Get the Lease, whose holder perhaps leads no longer; None if it does not exist. Raises ApiFault."""
     path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=name)
     try:
-        return read_lease(api.request("GET", path)).holder
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return ""
-        raise
+        body = get_or_none(api, path)
+        return None if body is None else read_lease(body)
+    except UNREADABLE:
+        raise ApiUnavailable(f"GET {path}: not a Lease") from None
 
 
 def boottime() -> float:
@@ -231,12 +249,8 @@ class LeaseCandidate:
         self._write("PUT", lease=lease, transitions=lease.transitions, acquired=lease.acquired)
 
     def _observe(self) -> Action:
-        try:
-            lease = read_lease(self._api.request("GET", self._path, timeout=self._timeout))
-        except ApiError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            lease = None
+        body = get_or_none(self._api, self._path, timeout=self._timeout)
+        lease = None if body is None else read_lease(body)
         self._state, action = observe(self._state, lease, identity=self.identity, terms=self._terms, now=self._clock())
         return action
 

@@ -17,7 +17,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from engine.cluster import client as api_module
-from engine.cluster.client import MERGE_PATCH, ApiError, ApiUnavailable, KubeClient, connect, object_path, status_error
+from engine.cluster.client import (
+    MERGE_PATCH,
+    ApiError,
+    ApiUnavailable,
+    KubeClient,
+    connect,
+    get_or_none,
+    object_path,
+    status_error,
+)
 from tests.support.eventually import PROMPT
 from tests.support.fake_api import Answer, FakeApi, Hang, Lines, Reset, Split, Stall
 
@@ -115,6 +124,17 @@ def test_the_object_of_an_error_event_is_read_like_an_answer() -> None:
     """An ERROR event's Status gives status code and Retry-After from the body."""
     error = status_error(b'{"code":429,"reason":"TooManyRequests","details":{"retryAfterSeconds":3}}')
     assert (error.status, error.retry_after) == (429, 3.0)
+
+
+def test_an_object_that_does_not_exist_is_none(fake: FakeApi, api: KubeClient) -> None:
+    """Only a 404 says so; every other refusal is raised."""
+    path = "/api/v1/namespaces/a/configmaps/b"
+    assert get_or_none(api, path) is None
+    fake.fault(Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no"}))
+    with pytest.raises(ApiError):
+        get_or_none(api, path)
+    fake.put(path, data={"x": "1"})
+    assert b'"x"' in (get_or_none(api, path) or b"")
 
 
 def test_a_redirect_is_an_error(fake: FakeApi, api: KubeClient) -> None:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from engine.cluster.client import KubeClient
+from engine.cluster.client import ApiUnavailable, KubeClient
 from engine.cluster.election import Terms
-from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, read_lease
+from engine.cluster.lease import LeaseCandidate, NotLeader, boottime, get_lease, read_lease
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Hang, Request, Stall
 
@@ -329,6 +329,18 @@ def test_what_is_no_lease_is_refused(body: bytes) -> None:
     """Bytes that are no Lease raise ValueError."""
     with pytest.raises(ValueError, match=r"."):
         read_lease(body)
+
+
+def test_a_lease_is_read_or_absent_or_a_fault(fake: FakeApi, api: KubeClient) -> None:
+    """Bytes that are no Lease are a fault of the API server, as for any other object."""
+    assert get_lease(api, "topogate-system", "topogate") is None
+    fake.put(LEASE, spec={"holderIdentity": "a", "leaseDurationSeconds": 8})
+    found = get_lease(api, "topogate-system", "topogate")
+    assert found is not None
+    assert (found.holder, found.duration) == ("a", 8.0)
+    fake.fault(Answer(200, b"[]"))
+    with pytest.raises(ApiUnavailable, match="not a Lease"):
+        get_lease(api, "topogate-system", "topogate")
 
 
 def test_stop_releases_so_that_another_takes_over_at_once(fake: FakeApi, api: KubeClient, clock: Clock) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.api import names
 from engine.api.text import sanitize
-from engine.cluster.client import ApiError, KubeClient, object_path
+from engine.cluster.client import ApiError, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.configuration.extra_rights import EXTRA_ROLE
 from webhook.snapshot.installation import ADMISSION_POLICIES as POLICY_NAMES
@@ -164,12 +164,11 @@ def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespa
 
 
 def _find(api: KubeClient, one: InstalledObject, namespace: str) -> FoundObject | None:
+    found = get_or_none(api, one.path(namespace))
+    if found is None:
+        return None
     try:
-        body = _decode(api.request("GET", one.path(namespace)))
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return None
-        raise
+        body = _decode(found)
     except UNREADABLE:
         return FoundObject(one, "", foreign=True)
     meta = body.metadata

@@ -15,7 +15,7 @@ from engine.api.pod import Pod
 from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.cluster import pods, writes
-from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.client import ApiFault, KubeClient, get_or_none, object_path
 from engine.cluster.wire import ProjectionError
 from engine.cluster.workloads import workload as decoded
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
@@ -30,7 +30,6 @@ TRIES: Final = 6
 FIRST_PAUSE: Final = 0.25
 WEBHOOK_FAILED: Final = "failed calling webhook"  # the API server's words
 _MAX_REASON: Final = 300
-_NOT_FOUND: Final = 404
 
 Target = TypeVar("Target", Pod, Workload)
 NAMED: Final = "{kind}/{name} in namespace {namespace}"
@@ -120,24 +119,16 @@ class Releaser:
 
     def _pod_again(self, pod: Pod) -> Pod | None:
         path = object_path("v1", "pods", namespace=pod.namespace, name=pod.name)
-        body = self._read(path)
+        body = get_or_none(self.api, path)
         fresh = None if body is None else pods.pod(body)
         return fresh if fresh is not None and fresh.uid == pod.uid else None
 
     def workload_again(self, workload: Workload) -> Workload | None:
         """Return a workload as it is now; None if it is gone. Raises ApiFault."""
         path = object_path(workload.api_version, workload.resource, namespace=workload.namespace, name=workload.name)
-        body = self._read(path)
+        body = get_or_none(self.api, path)
         fresh = None if body is None else self._decoded(workload, body)
         return fresh if fresh is not None and fresh.uid == workload.uid else None
-
-    def _read(self, path: str) -> bytes | None:
-        try:
-            return self.api.request("GET", path)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
 
     def _decoded(self, known: Workload, body: bytes) -> Workload:
         """Return a workload from its JSON; the known one if it cannot be read."""

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 from engine.api.names import LEASE_NAME
 from engine.api.text import join_comma, quote
-from engine.cluster.client import ApiError, ApiUnavailable, KubeClient, object_path
-from engine.cluster.election import Lease
-from engine.cluster.lease import read_lease
+from engine.cluster.client import ApiUnavailable, KubeClient, object_path
+from engine.cluster.election import LeaseWatch
+from engine.cluster.lease import get_lease
 from engine.cluster.wire import UNREADABLE
 from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
 # Seconds: preStop and what is in flight take 30, then the kubelet has to tell.
 TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
-# A leader that renews no more has given up before its lease is over, or is frozen: it checks before every write.
-SPARE: Final = 2.0
 _MOST: Final = 20  # pods that are named
 _FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -55,22 +51,6 @@ def pod_names(api: KubeClient, namespace: str, *, own: bool) -> tuple[str, ...]:
         raise ApiUnavailable(f"GET {path}: not a list of pods") from None
 
 
-@dataclass(slots=True)
-class LeaseWatch:
-    """Tells by observation alone when a Lease is not held any more, as the other replicas do."""
-
-    seen: Lease | None = None
-    changed_at: float = 0.0
-
-    def held(self, lease: Lease | None, now: float) -> bool:
-        """Return True if the Lease, as read now, may still be held."""
-        if lease is None or not lease.holder:
-            return False
-        if self.seen is None or self.seen.resource_version != lease.resource_version:
-            self.seen, self.changed_at = lease, now
-        return now - self.changed_at < lease.duration + SPARE
-
-
 def await_end(
     api: KubeClient,
     namespace: str,
@@ -83,23 +63,11 @@ def await_end(
     end = clock() + TIMEOUT
     while True:
         running = pod_names(api, namespace, own=True)
-        lease = _lease(api, namespace)
-        if not (watch.held(lease, clock()) or running):
+        lease = get_lease(api, namespace, LEASE_NAME)
+        if not (watch.seconds_left(lease, clock()) or running):
             return ""
         if clock() >= end:
             if running:
                 return f"pods of the service still run: {join_comma(running)}"
             return f"the Lease {LEASE_NAME} is still renewed by {quote(lease.holder if lease else '')}"
         pause(PAUSE)
-
-
-def _lease(api: KubeClient, namespace: str) -> Lease | None:
-    path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=LEASE_NAME)
-    try:
-        return read_lease(api.request("GET", path))
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return None
-        raise
-    except ValueError:
-        raise ApiUnavailable(f"GET {path}: not a Lease") from None

@@ -26,7 +26,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient, connect
 from engine.cluster.events import Recorder
-from engine.cluster.lease import LeaseCandidate, lease_holder
+from engine.cluster.lease import LeaseCandidate, get_lease
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.policy.model import Policy
@@ -180,8 +180,8 @@ class Runtime:
         logged, give_up = "", time.monotonic() + CA_WAIT
 
         def alone() -> bool:
-            held = lease_holder(self._api, self._settings.namespace, names.LEASE_NAME)
-            return not held or time.monotonic() > give_up
+            lease = get_lease(self._api, self._settings.namespace, names.LEASE_NAME)
+            return lease is None or not lease.holder or time.monotonic() > give_up
 
         while not self._stop.is_set():
             try:

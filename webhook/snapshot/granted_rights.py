@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
 from engine.api import names
-from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.client import ApiFault, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.snapshot.installation import GrantedRights, account
 from webhook.snapshot.side_by_side import side_by_side
@@ -164,9 +163,5 @@ def _role(api: KubeClient, kind: str, name: str, *, within: str | None) -> list[
     """Return the rules of a role; [] where a binding names one that does not exist."""
     cluster = kind == "ClusterRole"
     path = object_path(_RBAC, "clusterroles" if cluster else "roles", namespace=None if cluster else within, name=name)
-    try:
-        return msgspec.json.decode(api.request("GET", path, timeout=_TIMEOUT), type=_Role).rules or []
-    except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return []
-        raise
+    body = get_or_none(api, path, timeout=_TIMEOUT)
+    return [] if body is None else msgspec.json.decode(body, type=_Role).rules or []

@@ -15,11 +15,10 @@ from typing import Final
 import msgspec
 
 from engine.api import names
-from engine.api.objects import ConfigMap
 from engine.api.text import plural
 from engine.cache.informers import POD_GROUPS, UNFINISHED
 from engine.cluster import devices
-from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
+from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
 from engine.cluster.objects import config_map
 from engine.cluster.wire import UNREADABLE, ProjectionError
@@ -254,8 +253,6 @@ def _policy(api: KubeClient, namespace: str, unread: list[Unread], notes: list[s
     for name in (names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME):
         try:
             found.append(_policy_data(api, namespace, name))
-        except _Absent:
-            found.append(None)
         except _Forbidden:
             unread.append(Unread("configmaps", why=f"in namespace {namespace}"))
             return default_policy()
@@ -269,19 +266,17 @@ def _policy(api: KubeClient, namespace: str, unread: list[Unread], notes: list[s
     return given.policy
 
 
-def _policy_data(api: KubeClient, namespace: str, name: str) -> Mapping[str, str]:
+def _policy_data(api: KubeClient, namespace: str, name: str) -> Mapping[str, str] | None:
     path = object_path("v1", "configmaps", namespace=namespace, name=name)
     try:
-        decoded: ConfigMap = config_map(api.request("GET", path, timeout=FIRST_TIMEOUT))
+        body = get_or_none(api, path, timeout=FIRST_TIMEOUT)
+        return None if body is None else config_map(body).data
     except ApiError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            raise _Absent from None
         if error.status == HTTPStatus.FORBIDDEN:
             raise _Forbidden from None
         raise
     except ProjectionError:
         raise ApiUnavailable(f"GET {path}: not a ConfigMap") from None
-    return decoded.data
 
 
 def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> Sequence[_Listed]:

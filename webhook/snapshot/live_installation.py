@@ -18,6 +18,8 @@ import msgspec
 from certs.ca_bundle import Configurations
 from engine.api import names
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
+from engine.cluster.election import Lease, LeaseWatch
+from engine.cluster.lease import lease_of
 from engine.cluster.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from webhook.snapshot.connection import ConnectionProblem
@@ -151,24 +153,31 @@ def _lease(
     duration, and is alive if it has changed.
     """
     path = object_path("coordination.k8s.io/v1", "leases", namespace=namespace, name=names.LEASE_NAME)
-    found = _object(api, path)
-    spec = (found.body or {}).get("spec")
-    if not isinstance(spec, dict) or not spec.get("holderIdentity"):
+    found, watch = _object(api, path), LeaseWatch()
+    lease = _readable_lease(found)
+    left = watch.seconds_left(lease, 0.0)
+    if lease is None or not left:
         return found, False
-    duration = spec.get("leaseDurationSeconds")
-    seconds = min(float(duration), _MOST_WAITED) if isinstance(duration, int) and duration > 0 else _MOST_WAITED
-    if abs(wall() - _moment(spec.get("renewTime"))) < seconds:
+    if abs(wall() - _moment(lease.renewed)) < left:
         return found, True
+    seconds = min(left, _MOST_WAITED)
     pause(seconds)
     again = _object(api, path)
-    if again.body is None:
-        return again, False
-    return again, again.body.get("spec") != spec
+    lease = _readable_lease(again)
+    # Unchanged, it has lost just the seconds that have passed.
+    return again, lease is not None and watch.seconds_left(lease, seconds) > left - seconds
 
 
-def _moment(text: object) -> float:
+def _readable_lease(found: ReadObject) -> Lease | None:
     try:
-        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
+        return None if found.body is None else lease_of(found.body)
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         return 0.0
 

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from engine.api import names
-from engine.cluster.election import Lease
 from tests.support.fake_api import FakeApi
 from tests.support.snapshots import snapshot
 from tests.unit.maintenance.conftest import held_job
@@ -24,7 +23,6 @@ from webhook.maintenance.installation import (
 from webhook.maintenance.release import release_plan
 from webhook.maintenance.releaser import Releaser
 from webhook.maintenance.removal import RemovalPlan, everything, rights, steps_text, warnings_text
-from webhook.maintenance.shutdown import LeaseWatch
 
 BASE = Path(__file__).parents[3] / "manifests" / "base"
 NAMESPACE = names.NAMESPACE
@@ -152,19 +150,3 @@ def test_a_role_binding_tells_where_the_service_is(server: FakeApi, releaser: Re
     assert RemovalPlan("ml-infra", found, held, 0, 0, ()).obstacles == ()
     (said,) = RemovalPlan(NAMESPACE, found, held, 0, 0, ()).obstacles
     assert said.startswith("ClusterRoleBinding topogate is for a service in namespace")
-
-
-def lease(version: str, holder: str = "one") -> Lease:
-    return Lease(holder=holder, duration=8.0, transitions=0, acquired="", uid="u", resource_version=version)
-
-
-def test_a_lease_is_over_when_nobody_renews_it() -> None:
-    """Seen unchanged for longer than it lasts, given back, or deleted."""
-    watch = LeaseWatch()
-    assert watch.held(lease("1"), 0.0)
-    assert watch.held(lease("1"), 9.0)
-    assert watch.held(lease("2"), 9.5)
-    assert watch.held(lease("2"), 19.0)
-    assert not watch.held(lease("2"), 20.0)
-    assert not LeaseWatch().held(lease("1", holder=""), 0.0)
-    assert not LeaseWatch().held(None, 0.0)
