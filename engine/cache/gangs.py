@@ -105,20 +105,26 @@ class GangIndex:
             known = self._placements.get(key, {}).values()
             _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
             _set_member(self._keeping, key, any(kept_hosts(one.status) for one in known))
-            self._set_apart(key)
+            self.keep_domains(key)
         return {placed_key(one) for one in (old, new) if one is not None}
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
         self._held[key] = plan
-        self._set_apart(key)
+        self.keep_domains(key)
 
     def drop(self, key: GangKey) -> bool:
         """Remove the assumed plan of a gang; False when there is none."""
         held = self._held.pop(key, None)
         if held is not None:
-            self._set_apart(key)
+            self.keep_domains(key)
         return held is not None
+
+    def keep_domains(self, key: GangKey) -> None:
+        """Update the index of the domains that the plans of a gang keep other gangs out of."""
+        held = self._held.get(key)
+        plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
+        self.kept_domains.set_plans(key, tuple(one for one in plans if one.separation is not None and _hosts(one)))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +255,12 @@ class GangIndex:
     def placements(self) -> list[Placement]:
         """Return every Placement that was applied."""
         return [placement for group in self._placements.values() for placement in group.values()]
+
+    def plans(self) -> Iterator[Placement]:
+        """Yield the Placement in force of every gang, also those that are not written yet."""
+        for key in self._placements.keys() | self._held.keys():
+            if (plan := self.plan_of(key)) is not None:
+                yield plan
 
     def orphaned(self) -> list[Placement]:
         """Return the Placements of deleted workloads."""
@@ -430,12 +442,6 @@ class GangIndex:
         return PodGroupState(
             group.name, minimum, pods, assigned, started, members, of_object=of_object, timeout=timeout, problem=problem
         )
-
-    def _set_apart(self, key: GangKey) -> None:
-        """Update the index of the domains that the plans of a gang keep."""
-        held = self._held.get(key)
-        plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
-        self.kept_domains.set_plans(key, tuple(one for one in plans if one.separation is not None and _hosts(one)))
 
     def _waits(self, key: GangKey) -> Iterator[tuple[GangKey, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)

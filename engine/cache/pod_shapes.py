@@ -102,6 +102,10 @@ class PodShapes:
         """Return the priority that the pods will have; the highest, where those of the pod sets differ."""
         return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
 
+    def priority_of_pod(self, spec: PodSpec) -> int:
+        """Return the priority of a pod, or the one that its class will give it."""
+        return self._priority(spec)
+
     def missing_class(self, pod_set: PodSet) -> str | None:
         """Return the unknown PriorityClass that a template names; None also where no class is known at all."""
         wanted, known = pod_set.template.priority_class, self._stores.priority_classes

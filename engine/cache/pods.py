@@ -33,6 +33,7 @@ class PodIndex:
         self._members: dict[GangKey, dict[PodKey, Pod]] = {}
         self._orphans: dict[ReservationKey, Pod] = {}
         self._keys: dict[PodKey, ReservationKey] = {}
+        self._hidden: set[PodKey] = set()
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -70,6 +71,18 @@ class PodIndex:
             touched |= self._remove(pod.key) | self._index(pod, owners)
         return touched
 
+    def hide(self, pod: Pod) -> None:
+        """Count a pod for its gang on no host, and leave it out of all pods, until it is shown again."""
+        self._hidden.add(pod.key)
+        if (key := self._keys.get(pod.key)) is not None:
+            self._count(key, pod, -1)
+
+    def show(self, pod: Pod) -> None:
+        """Count a hidden pod again."""
+        self._hidden.discard(pod.key)
+        if (key := self._keys.get(pod.key)) is not None:
+            self._count(key, pod, 1)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def find(self, key: Key) -> Link | None:
@@ -77,7 +90,9 @@ class PodIndex:
         return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
 
     def every(self) -> Collection[Pod]:
-        """Return all pods."""
+        """Return all pods but hidden ones."""
+        if self._hidden:
+            return [pod for key, pod in self._pods.items() if key not in self._hidden]
         return self._pods.values()
 
     def members(self, key: GangKey) -> tuple[Pod, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -390,6 +390,32 @@ class ClusterState:
         finally:
             if self.gangs.plan_of(key) is plan:
                 self._reserve(key)
+
+    @contextmanager
+    def without(self, keys: Collection[ReservationKey], pods: Collection[Pod]) -> Iterator[None]:
+        """Count pods nowhere, nor the slots and domains that gangs keep, while the block runs: as if they had ended.
+
+        The caller has the lock, and changes nothing meanwhile.
+        """
+        try:
+            for pod in pods:
+                self._pods.hide(pod)
+                self.capacity.set_pod(pod.key, None)
+                self.nearby.set_pod(pod, None)
+            for key in keys:
+                self._reservations.keep(key, None, None, pods=(), related=())
+                if is_gang_key(key):
+                    self.gangs.kept_domains.set_plans(key, ())
+            yield
+        finally:
+            for pod in pods:
+                self.capacity.set_pod(pod.key, pod)
+                self.nearby.set_pod(None, pod)
+                self._pods.show(pod)
+            for key in keys:
+                self._reserve(key)
+                if is_gang_key(key):
+                    self.gangs.keep_domains(key)
 
     def confirm(self, key: GangKey, *, failed: bool) -> None:
         """End an assumed plan: its write has succeeded (the store has it) or failed, and the stores are right again."""

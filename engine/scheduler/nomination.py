@@ -161,6 +161,14 @@ def _candidate_hosts(
     return [tree.hosts[host] for host in order.tolist() if useful[host]]
 
 
+def level_to_compare(
+    request: PlacementRequest, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology
+) -> int:
+    """Return the level of the domains of which one has to take a gang, or should; -1 for the whole topology."""
+    asks = [ask for ask in request.pod_sets if ask.count]
+    return _level(request, asks, capacity.count(shapes[_largest(asks).name], topology).empty, topology)
+
+
 def _level(request: PlacementRequest, asks: list[PodSetRequest], empty: Ints64, topology: Topology) -> int:
     """Return the level of the domains to compare; -1 for the whole topology.
 

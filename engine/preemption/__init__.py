@@ -1,0 +1,1 @@
+"""Which running gangs end so that a waiting gang of higher priority starts: plans on the cluster without them."""

@@ -1,0 +1,76 @@
+"""The gangs that may be preempted: those with slots, and the running pods that Topogate does not manage, by owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from engine.api import names
+from engine.api.placement import Placement, placed_at
+from engine.api.pod import Pod
+from engine.api.workload import ReservationKey
+from engine.cache.state import ClusterState
+from engine.gang.exemption import is_exempt
+from engine.gang.gang import host_of, over
+from engine.gang.key import orphan_key, placed_key
+
+# The owners of pods that a preemption would not end: they are created again on the same host.
+_PERMANENT_OWNERS: Final = frozenset({"DaemonSet", "Node"})
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A gang that may be preempted, or the unmanaged pods of one owner; `keys`: what its slots are reserved under.
+
+    `started`: when it got its slots, or its first pod was created (seconds since the epoch).
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    group: str | None
+    priority: int
+    pods: tuple[Pod, ...]
+    keys: tuple[ReservationKey, ...]
+    started: float
+
+
+def managed(view: ClusterState) -> Iterator[Victim]:
+    """Yield the gangs with slots, whether their workload is known or only their Placement."""
+    for plan in view.gangs.plans():
+        key = placed_key(plan)
+        workload = view.gangs.workload_of(key)
+        if plan.assignment is None or plan.deleting:
+            continue
+        if plan.status.get("phase") == "Finished" or (workload is not None and over(workload)):
+            continue
+        pods = view.gangs.pods_of(key) if workload is not None else tuple(view.stores.pods.get_by(plan.key))
+        keys = (key,) if workload is not None else tuple(orphan_key(pod) for pod in pods)
+        ref, priority = plan.workload, plan.priority
+        if workload is not None:
+            priority = view.pod_shapes.priority_of(workload)
+        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, _started(plan, pods))
+
+
+def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
+    """Yield the running pods that Topogate does not manage, by their controller."""
+    owners: dict[tuple[str, str], list[Pod]] = {}
+    for pod in view.stores.pods.values():
+        if names.MANAGED in pod.spec.labels or pod.finished or pod.mirror or not host_of(pod):
+            continue
+        if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS:
+            continue
+        if is_exempt(pod.namespace, policy=view.policy, own_namespace=own_namespace):
+            continue
+        owners.setdefault((pod.namespace, pod.owner.uid if pod.owner is not None else pod.uid), []).append(pod)
+    for (namespace, _), pods in owners.items():
+        owner = pods[0].owner
+        kind, name = (owner.kind, owner.name) if owner is not None else ("Pod", pods[0].name)
+        priority = max(view.pod_shapes.priority_of_pod(pod.spec) for pod in pods)
+        yield Victim(kind, namespace, name, None, priority, tuple(pods), (), min(pod.created for pod in pods))
+
+
+def _started(placement: Placement, pods: Iterable[Pod]) -> float:
+    since = placed_at(placement.status)
+    return since if since is not None else min((pod.created for pod in pods), default=placement.created)
