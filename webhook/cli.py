@@ -30,6 +30,7 @@ from webhook.terminal.inputs import content_of, objects_of, one_line
 
 if TYPE_CHECKING:
     from webhook.queries.subject import Subject
+    from webhook.simulate.run import PreemptScope
     from webhook.snapshot.snapshot import Snapshot
 
 
@@ -203,6 +204,14 @@ def serve(
 @click.option("--levels", metavar="KEY,KEY,...", help="Node label keys, coarse to fine, if no policy names levels.")
 @click.option("--queue", is_flag=True, help="Process the workloads in the queue's order, not in file order.")
 @click.option("--independent", is_flag=True, help="Simulate each workload alone, on the cluster as given.")
+@click.option(
+    "--preempt",
+    type=click.Choice(("managed", "all")),
+    is_flag=False,
+    flag_value="managed",
+    help="End running gangs of lower priority where a workload does not fit otherwise, and tell which; all: also pods "
+    "that Topogate does not manage.",
+)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")
 @click.option(
@@ -216,6 +225,7 @@ def simulate(
     levels: str | None,
     queue: bool,
     independent: bool,
+    preempt: PreemptScope | None,
     namespace: str,
     output: str | None,
     show: str | None,
@@ -258,6 +268,7 @@ def simulate(
             objects_of(workload_files),
             queue=queue,
             independent=independent,
+            preempt=preempt,
             namespace=namespace,
             clock=time.perf_counter_ns,
         )

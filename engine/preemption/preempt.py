@@ -49,7 +49,7 @@ def preemption_for(
         places = {place for host in _hosts(view, one) if (place := topology.tree.index.get(host)) is not None}
         if any(useful[place] for place in places):
             domains = frozenset(topology.tree.domain_of(level, place) if level >= 0 else 0 for place in places)
-            candidates.append(Preemptible(key, one.priority, _size(view, one), _lost(one), domains))
+            candidates.append(Preemptible(key, one.priority, one.count, _lost(one), domains))
 
     def plan_without(gone: frozenset[str]) -> Placed | None:
         keys = [key for one in gone for key in victims[one].keys]
@@ -73,15 +73,9 @@ def _hosts(view: ClusterState, one: Victim) -> set[str]:
     return reserved | {host for pod in one.pods if not pod.finished and (host := host_of(pod)) is not None}
 
 
-def _size(view: ClusterState, one: Victim) -> int:
-    """Return how many pods on hosts end, those to come included."""
-    to_come = sum(count for key in one.keys for count in view.capacity.reserved(key).values())
-    return to_come + sum(not pod.finished and bool(pod.spec.node_name) for pod in one.pods)
-
-
 def _lost(one: Victim) -> float:
     """Return the running time that is lost, less the same for every pod of all victims: only differences count."""
-    return -one.started * sum(not pod.finished for pod in one.pods)
+    return -one.started * one.count
 
 
 def _useful_hosts(view: ClusterState, gang: Gang, topology: Topology) -> Bools:

@@ -23,7 +23,8 @@ _PERMANENT_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 class Victim:
     """A gang that may be preempted, or the unmanaged pods of one owner; `keys`: what its slots are reserved under.
 
-    `started`: when it got its slots, or its first pod was created (seconds since the epoch).
+    `count`: its pods with a host, those to come included; `started`: when it got its slots, or its first pod was
+    created (seconds since the epoch).
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Victim:
     priority: int
     pods: tuple[Pod, ...]
     keys: tuple[ReservationKey, ...]
+    count: int
     started: float
 
 
@@ -50,7 +52,8 @@ def managed(view: ClusterState) -> Iterator[Victim]:
         ref, priority = plan.workload, plan.priority
         if workload is not None:
             priority = view.pod_shapes.priority_of(workload)
-        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, _started(plan, pods))
+        count = _bound(pods) + sum(sum(view.capacity.reserved(one).values()) for one in keys)
+        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, count, _started(plan, pods))
 
 
 def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
@@ -68,7 +71,12 @@ def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
         owner = pods[0].owner
         kind, name = (owner.kind, owner.name) if owner is not None else ("Pod", pods[0].name)
         priority = max(view.pod_shapes.priority_of_pod(pod.spec) for pod in pods)
-        yield Victim(kind, namespace, name, None, priority, tuple(pods), (), min(pod.created for pod in pods))
+        started = min(pod.created for pod in pods)
+        yield Victim(kind, namespace, name, None, priority, tuple(pods), (), len(pods), started)
+
+
+def _bound(pods: Iterable[Pod]) -> int:
+    return sum(not pod.finished and bool(pod.spec.node_name) for pod in pods)
 
 
 def _started(placement: Placement, pods: Iterable[Pod]) -> float:

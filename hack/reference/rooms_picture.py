@@ -31,6 +31,7 @@ _WORDS: Final = {
     "webhook.configuration": "webhooks, CEL, RBAC",
     "webhook.snapshot": "the cluster at one moment",
     "engine.controller": "the leader's loop: reconcile, execute, report",
+    "engine.preemption": "what ends for whom",
     "engine.scheduler": "which gang next, where, or why not",
     "engine.cache": "the current state of the cluster",
     "engine.capacity": "eligible hosts, free capacity, quota",

@@ -16,6 +16,7 @@ from engine.api.resources import format_bytes
 from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
+from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Never, Outcome, Placed
 from webhook.simulate import model as output
 
@@ -31,8 +32,19 @@ class About:
     group: str | None = None
 
 
-def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, microseconds: int = 0) -> output.Gang:
-    """Return the answer for a gang that was planned, or has a reason of its own not to be."""
+def planned(
+    about: About,
+    gang: Gang,
+    outcome: Outcome,
+    view: ClusterState,
+    *,
+    microseconds: int = 0,
+    victims: Sequence[Victim] = (),
+) -> output.Gang:
+    """Return the answer for a gang that was planned, or has a reason of its own not to be.
+
+    `victims` end before it is placed.
+    """
     asked, topology = gang.request, gang.request.topology
     assert asked.pod_sets, "only a gang that asks is planned"
     if isinstance(outcome, Placed):
@@ -50,6 +62,7 @@ def planned(about: About, gang: Gang, outcome: Outcome, view: ClusterState, *, m
         topology=topology,
         pod_sets=pod_sets,
         plan_microseconds=microseconds,
+        preempts=tuple(_preempted(one) for one in victims),
         require=asked.gang.require if asked.gang is not None else None,
         prefer=asked.gang.prefer if asked.gang is not None else None,
     )
@@ -78,6 +91,17 @@ def rejected(about: About, errors: Sequence[FieldError]) -> output.Gang:
     faults = tuple(output.FieldFault(field=error.field, reason=error.reason, message=render(error)) for error in errors)
     message = f"the {about.kind} is invalid: {plural(len(faults), 'error')}"
     return _answer(about, verdict="rejected", reason=faults[0].reason, message=message, errors=faults)
+
+
+def _preempted(victim: Victim) -> output.Preempted:
+    return output.Preempted(
+        kind=victim.kind,
+        namespace=victim.namespace,
+        name=victim.name,
+        group=victim.group,
+        priority=victim.priority,
+        pods=victim.count,
+    )
 
 
 def _host_slots(slot: Slot, sizes: Sequence[int], reported: NodeDevices | None) -> output.HostSlots:
@@ -172,7 +196,7 @@ def _unplaced(name: str, count: int, require: str | None, prefer: str | None) ->
 
 def _answer(about: About, **said: Any) -> output.Gang:
     fields: dict[str, Any] = {"topology": None, "require": None, "prefer": None}
-    fields |= {"errors": (), "pod_sets": (), "plan_microseconds": 0}
+    fields |= {"errors": (), "pod_sets": (), "preempts": (), "plan_microseconds": 0}
     return output.Gang(
         kind=about.kind,
         namespace=about.namespace,

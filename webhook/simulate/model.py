@@ -87,6 +87,17 @@ class PodSet(_Part):
     )
 
 
+class Preempted(_Part):
+    """A running gang, or the pods of one owner, that ends so that a gang of a higher priority starts."""
+
+    kind: str = Field(description="Kind of the workload, or of the pods' owner.")
+    namespace: str = Field(description="Its namespace.")
+    name: str = Field(description="Its name.")
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    priority: int = Field(description="Its priority.")
+    pods: int = Field(ge=0, description="Number of its pods with a host, those to come included.")
+
+
 class Gang(_Part):
     """One gang: a workload, or one replica group of it."""
 
@@ -103,6 +114,9 @@ class Gang(_Part):
     errors: tuple[FieldFault, ...]
     warnings: tuple[str, ...] = Field(description="Warnings, as kubectl prints them.")
     pod_sets: tuple[PodSet, ...] = Field(description="Empty when rejected.")
+    preempts: tuple[Preempted, ...] = Field(
+        description="The running gangs that end so that it is placed, with `--preempt`; empty otherwise."
+    )
     plan_microseconds: int = Field(ge=0, description="Planning time; 0 when nothing was planned.")
 
 

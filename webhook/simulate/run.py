@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -29,15 +29,17 @@ from engine.controller.host_health import HostHealth
 from engine.controller.reconcile import reconcile
 from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, PodGroupState, suspended_by_user
-from engine.gang.key import keys_of
+from engine.gang.key import is_gang_key, keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
 from engine.kinds.read import UnreadableWorkload
 from engine.policy.namespaces import mode_of
+from engine.preemption.preempt import preemption_for
+from engine.preemption.victims import Victim
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
 from engine.scheduler.limits import on_hold
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.schedule import (
     answer_in_view,
@@ -59,6 +61,8 @@ from webhook.snapshot.files import FileObject, FileProblem
 
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
 _MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its own
+
+PreemptScope = Literal["managed", "all"]  # "all": pods that Topogate does not manage too
 
 _THROUGH: Final = "it is placed through the object that its controller creates"
 
@@ -83,19 +87,21 @@ def simulate(
     *,
     queue: bool = False,
     independent: bool = False,
+    preempt: PreemptScope | None = None,
     namespace: str = "default",
     clock: Callable[[], int],
 ) -> list[Simulated]:
     """Return the results of all workloads, in file order or (`queue`) by priority, age and name.
 
     With `queue` the fair order of the policy counts as for the leader, by what each namespace uses by then.
-    With `independent` each workload starts from the original cluster. Objects without a pod template are left out.
+    With `independent` each workload starts from the original cluster. With `preempt` running gangs of lower priority
+    end where a gang does not fit otherwise. Objects without a pod template are left out.
     `clock` counts nanoseconds. Raises FileProblem if there is no workload, or a duplicate one.
     """
     taken = entries(workloads, cluster.view, namespace=namespace)
     if queue:
         taken = queued(taken)
-    run = _Run(cluster.view, independent=independent, clock=clock)
+    run = _Run(cluster.view, independent=independent, preempt=preempt, clock=clock)
     turns = batches(taken)
     return [answer for turn in (run.in_turns(turns) if queue else turns) for answer in run.turn(turn)]
 
@@ -113,8 +119,11 @@ def facts(cluster: OfflineCluster) -> output.ClusterFacts:
 class _Run:
     """One run over a cluster state; waiting gangs are recorded in it, because a strict queue lets no gang pass them."""
 
-    def __init__(self, view: ClusterState, *, independent: bool, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, view: ClusterState, *, independent: bool, preempt: PreemptScope | None, clock: Callable[[], int]
+    ) -> None:
         self._view = view
+        self._preempt = preempt
         self._independent = independent
         self._clock = clock
         self._group_outcomes: dict[GangKey, Outcome] = {}  # of the members of pod groups, planned in one decision
@@ -316,13 +325,47 @@ class _Run:
         about = self._unpredicted(about, gang, offline)
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)
+        victims: tuple[Victim, ...] = ()
+        if self._preempt is not None and isinstance(outcome, Waits) and not unschedulable_alone(outcome):
+            outcome, victims = self._preempting(gang, outcome, self._preempt)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
             placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=0.0)
             view.assume(gang.key, placement)
         elif not self._independent:
             self._record_waiting(gang, outcome)
-        return planned(about, gang, outcome, view, microseconds=microseconds)
+        return planned(about, gang, outcome, view, microseconds=microseconds, victims=victims)
+
+    def _preempting(
+        self, gang: Gang, outcome: Waits, preemptible: PreemptScope
+    ) -> tuple[Placed | Waits, tuple[Victim, ...]]:
+        """Return the outcome without running gangs of lower priority, and these; as it was if that does not help."""
+        view = self._view
+        found = preemption_for(
+            view,
+            gang,
+            plan=partial(answer_in_view, view, gang, created=gang.workload.created),
+            others=preemptible == "all",
+            own_namespace=names.NAMESPACE,
+        )
+        if found is None:
+            return outcome, ()
+        for victim in () if self._independent else found.victims:
+            self._end(victim)
+        return found.placed, found.victims
+
+    def _end(self, victim: Victim) -> None:
+        """Take a preempted gang out of the cluster, as if it waited again."""
+        view = self._view
+        for pod in victim.pods:
+            view.stores.pods.apply("DELETED", pod)
+        view.refresh()
+        for key in filter(is_gang_key, victim.keys):
+            if view.gangs.holds(key):
+                view.retract(key)
+            if (known := view.gangs.placement_of(key)) is not None:
+                view.stores.placements.apply("MODIFIED", replace(known, assignment=None))
+        view.refresh()
 
     @staticmethod
     def _unpredicted(about: About, gang: Gang, offline: OfflineReader) -> About:

@@ -109,6 +109,10 @@ def _details(gang: Gang) -> Iterable[str]:
     for error in gang.errors:
         where = "".join(char if char.isprintable() else " " for char in error.field)
         yield f"* {where}: {error.message}" if where else f"* {error.message}"
+    for one in gang.preempts:
+        group = "" if one.group is None else f" group {sanitize(one.group)}"
+        who = f"{sanitize(one.kind)} {sanitize(one.namespace)}/{sanitize(one.name)}{group}"
+        yield f"preempts {who}: {plural(one.pods, 'pod')}, priority {one.priority}"
     for pod_set in gang.pod_sets:
         shown = [f"{sanitize(slots.node)}: {_pod_text(slots)}" for slots in pod_set.assignment[:_MAX_HOSTS]]
         more = len(pod_set.assignment) - _MAX_HOSTS

@@ -61,6 +61,8 @@ def check(document: dict[str, Any]) -> None:
         case {"kind": "ClusterRole", "rules": list(rules)}:
             known = {"apiGroups", "resources", "resourceNames", "verbs"}
             assert all(known >= rule.keys() >= known - {"resourceNames"} for rule in rules)
+        case {"kind": "PriorityClass", "metadata": {"name": str()}, "value": int()}:
+            assert document["apiVersion"] == "scheduling.k8s.io/v1"
         case {"kind": "Kustomization", "resources": list(resources)}:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()
