@@ -103,7 +103,7 @@ UNTIL: Final[Mapping[Until, str]] = {
     "another host": "another host accepts its pods",
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
-    "owners": "the quota has room, or the PriorityClass exists",
+    "owners": "the quota has room or is raised, or the PriorityClass exists",
     "namespace": "other gangs of its namespace start or end, or the policy allows more",
     "nearby pods": "pods near its hosts start or end, hosts are added, or the constraints of its pods change",
     "members": "its pods exist",
@@ -182,6 +182,11 @@ class Reason:
     def by_user(self) -> bool:
         """True when the user has suspended the gang."""
         return self.until == "resume"
+
+    @property
+    def of_creation(self) -> bool:
+        """True when pods cannot be created, whatever is free."""
+        return self.until == "owners"
 
     @property
     def by_mode(self) -> bool:

@@ -67,23 +67,28 @@ def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pe
     """Return why the namespace's quotas do not admit these numbers of further pods; None when they do.
 
     `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
+    A quota that could not take them if it were empty is told first: it never has room for them.
     """
+    full: str | None = None
     for quota in sorted(quotas, key=lambda quota: quota.name):
         under = [(spec, count) for spec, count in wanted if applies(quota, spec)]
+        pods = plural(sum(count for _, count in under), "pod")
         usage: Counter[str] = Counter()
         for spec, count in under:
             usage.update(usage_of(spec, count))
         for name in sorted(quota.hard):
             if usage[name] <= 0:
                 continue
-            left = quota.hard[name] - quota.used.get(name, 0) - pending.get(name, 0)
-            if usage[name] > left:
-                resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
-                return (
-                    f"quota {quota.name} leaves {format_units(resource, max(left, 0))} of {name}, "
-                    f"{plural(sum(count for _, count in under), 'pod')} need {format_units(resource, usage[name])}"
-                )
-    return None
+            resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
+            needed, hard = format_units(resource, usage[name]), quota.hard[name]
+            if usage[name] > hard:
+                most = format_units(resource, hard)
+                return f"quota {quota.name} allows {most} of {name} in all, {pods} need {needed}: it never has room"
+            left = hard - quota.used.get(name, 0) - pending.get(name, 0)
+            if usage[name] > left and full is None:
+                left_text = format_units(resource, max(left, 0))
+                full = f"quota {quota.name} leaves {left_text} of {name}, {pods} need {needed}"
+    return full
 
 
 @dataclass(frozen=True, slots=True)

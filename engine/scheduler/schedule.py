@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
+from engine.api.reasons import REASONS
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
@@ -45,13 +46,15 @@ def schedule_gang(
     excluded: frozenset[str] = frozenset(),
     nominated: frozenset[str] = frozenset(),
     emptied: frozenset[str] = frozenset(),
+    creatable: bool = False,
 ) -> Outcome:
     """Return the outcome for a gang: whether its pods can be created, then the plan. The caller holds the state's lock.
 
     `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `nominated` and
-    `emptied` as in `plan_placement`; no devices are allocated on emptied hosts.
+    `emptied` as in `plan_placement`; no devices are allocated on emptied hosts. `creatable`: as if all pods could be
+    created.
     """
-    if (problem := _creation_problem(view, gang)) is not None:
+    if not creatable and (problem := _creation_problem(view, gang)) is not None:
         return problem
     kept = kept_assignment(gang) if kept is None else kept
     outcome = _planned(
@@ -74,10 +77,11 @@ def schedule_gang(
 def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
     """Return the leader's outcome for a gang with this creation time, as far as the Placements show what precedes it.
 
-    A gang that never fits is told so while its namespace is on hold too. The caller holds the state's lock.
+    A gang that never fits is told so while its namespace is on hold or without quota too. The caller holds the state's
+    lock.
     """
     if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
-        outcome = schedule_gang(view, gang, settled_before=settled_before)
+        outcome = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
         return outcome if isinstance(outcome, Never) else held
     before = precedence_of(view, gang, created=created)
     if before.limited:
@@ -89,6 +93,9 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
         return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)
 
     outcome, first = in_turn(plan, before.nominations)
+    if isinstance(outcome, Waits) and REASONS[outcome.reason].of_creation:
+        ever = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
+        return ever if isinstance(ever, Never) else outcome
     return kept_for(first, gang) if first else outcome
 
 

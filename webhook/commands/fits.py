@@ -7,14 +7,34 @@ from functools import partial
 
 import click
 
+from engine.api.text import quote
 from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
-from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options, print_remarks
 
 _MOST_PODS = 100_000
 
 
+class PodCount(click.ParamType[int]):
+    """A number of pods; other commands take a namespace by the same letter."""
+
+    name = "pods"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value)
+        try:
+            count = int(text)
+        except ValueError:
+            self.fail(
+                f"{quote(text)} is no number: -n is the number of pods here; the namespace is --namespace", param, ctx
+            )
+        if not 1 <= count <= _MOST_PODS:
+            self.fail(f"{count:,} is not in the range 1 to {_MOST_PODS:,}", param, ctx)
+        return count
+
+
 @click.command(short_help="Tell whether a gang of some size would start now, and what would.")
-@click.option("-n", "--pods", required=True, type=click.IntRange(1, _MOST_PODS), metavar="N", help="Pods of the gang.")
+@click.option("-n", "--pods", required=True, type=PodCount(), metavar="N", help="Pods of the gang: 1 to 100,000.")
 @click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 4096), metavar="N", help="GPUs per pod.")
 @click.option("--require", metavar="LEVEL", help="All pods in one domain of this level.")
 @click.option("--prefer", metavar="LEVEL", help="As few domains of this level as possible.")
@@ -43,7 +63,7 @@ def fits(
     \b
     Example:
       topogate fits -n 16 --gpus 8 --require rack
-      topogate fits -n 16 --prefer rack -o json
+      topogate fits -n 16 --namespace alice --prefer rack -o json
     """  # noqa: D301 - click wants the backspace itself
     from webhook.queries.fits import fits as answer
     from webhook.snapshot.snapshot import AnswerProblem
@@ -55,5 +75,6 @@ def fits(
     try:
         found = answer_and_print(partial(reading, cluster, caller), ask, fits_text, Printed(output, watch, interval))
     except AnswerProblem as problem:
+        print_remarks(problem.causes)
         fail(str(problem))
     sys.exit(0 if found.fits else 1)

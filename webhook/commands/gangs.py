@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,16 +14,32 @@ from webhook.terminal.asking import Printed, answer_and_print, caller_of, readin
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, namespace_options, output_options
 
 if TYPE_CHECKING:
+    from engine.api.device import LabelSelector
     from webhook.queries.model import GangsAnswer
     from webhook.snapshot.snapshot import Snapshot
 
 
+SORTS: Final = ("queue", "name", "age", "gpus", "waiting")
+
+
 @click.command(short_help="Show where gangs are, or why they wait and how long.")
+@click.argument("words", metavar="[[KIND/]NAME]...", nargs=-1)
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only of workloads with these labels: team=a,stage!=test.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default=SORTS[0],
+    show_default=True,
+    help="Order; queue: those that wait in the order of the queue, then the others by name.",
+)
 @namespace_options
 @output_options
 @cluster_options
 def gangs(
     *,
+    words: tuple[str, ...],
+    selector: str | None,
+    sort: str,
     namespace: str | None,
     all_namespaces: bool,
     output: str,
@@ -32,30 +50,55 @@ def gangs(
     """Show gangs: those that wait in the order of the queue, with the planner's answer of this moment, then the others.
 
     START is when a gang fits if what runs takes all of its activeDeadlineSeconds and nothing new goes first; "unknown"
-    where too little of what runs has a deadline. Without rights in other namespaces
-    QUEUE is what the leader last wrote, and START is left out.
+    where too little of what runs has a deadline. WAITING counts, as the turn in the queue does, from the creation of
+    the workload or its last requeue. Without rights in other namespaces QUEUE is what the leader last wrote, and START
+    is left out. Exit status 1 if a name is given that no gang has.
 
     \b
     Example:
       topogate gangs
-      topogate gangs -A -o wide
-      topogate gangs -n alice -o json
+      topogate gangs -A -o wide --sort gpus
+      topogate gangs -n alice -l team=vision -o json
+      topogate gangs train job/tune
     """  # noqa: D301 - click wants the backspace itself
+    from engine.resources.selectors import SelectorError, parse_selector
+    from webhook.queries.subject import SubjectProblem
     from webhook.terminal.text import gangs_text
 
+    try:
+        labels = parse_selector(selector) if selector is not None else ()
+    except SelectorError as error:
+        fail(f"-l: {error}")
     caller = caller_of(cluster)
     wanted = None if all_namespaces else namespace or caller.namespace
-    answer_and_print(
-        partial(reading, cluster, caller, namespace=wanted),
-        partial(_asked, namespace=wanted),
-        partial(gangs_text, namespaces=wanted is None, wide=output == "wide"),
-        Printed(output, watch, interval),
-    )
+    try:
+        found = answer_and_print(
+            partial(reading, cluster, caller, namespace=wanted, labels=bool(labels)),
+            partial(_asked, namespace=wanted, words=words, labels=labels, sort=sort),
+            partial(
+                gangs_text,
+                namespaces=wanted is None,
+                wide=output == "wide",
+                looked_in=f"namespace {wanted}" if wanted is not None else "any namespace",
+                some=bool(words or labels),
+            ),
+            Printed(output, watch, interval),
+        )
+    except SubjectProblem as problem:
+        fail(str(problem))
+    sys.exit(1 if any(_lacks(found, word) for word in words) else 0)
 
 
-def _asked(snapshot: Snapshot, *, namespace: str | None) -> GangsAnswer:
+def _lacks(found: GangsAnswer, word: str) -> bool:
+    return all(one.name != word.rpartition("/")[2] for one in found.gangs)
+
+
+def _asked(
+    snapshot: Snapshot, *, namespace: str | None, words: Sequence[str], labels: LabelSelector, sort: str
+) -> GangsAnswer:
     """Return the gangs; ends the program where no Placement may be read: running gangs would be missing, or wait."""
     from webhook.queries.gangs import gangs as answer
+    from webhook.queries.subject import GangFilter
 
     hidden = any(
         one.collection == names.PLACEMENTS and one.except_in is None and not one.why for one in snapshot.unread
@@ -63,4 +106,4 @@ def _asked(snapshot: Snapshot, *, namespace: str | None) -> GangsAnswer:
     if hidden:
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         fail(f"the gangs of {where} are not known: no right to list {names.PLACEMENTS} there")
-    return answer(snapshot, namespace=namespace)
+    return answer(snapshot, namespace=namespace, only=GangFilter.of(snapshot, words, labels), sort=sort)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from engine.api.duration import timestamp
 from engine.api.names import AUTO, HOST_LEVEL
-from engine.scheduler.outcome import Placed
+from engine.api.reasons import REASONS
+from engine.scheduler.outcome import Never, Placed, Waits
 from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology
 from webhook.queries import model as output
+from webhook.queries.explanation import until_of
 from webhook.queries.forecast import forecasts
 from webhook.queries.gangs import queue_of, waiting_gangs
 from webhook.queries.hosts import holders_of, host_table
 from webhook.queries.probe import checked, probe
-from webhook.snapshot.snapshot import AnswerProblem, Snapshot, chosen_topologies
+from webhook.snapshot.snapshot import AnswerProblem, Snapshot, Unread, chosen_topologies
 
-_MOST_DOMAINS = 10
+_MOST_DOMAINS: Final = 10
+_NO_ANSWER: Final = (
+    "without that there is no answer; the service sees all: kubectl create -f FILE --dry-run=server tells where a gang "
+    "would start, or why it would wait"
+)
 
 
 def fits(
@@ -36,7 +43,7 @@ def fits(
     Raises AnswerProblem for a request that is wrong, and where free capacity is not known.
     """
     if not snapshot.capacity_known:
-        raise AnswerProblem("; ".join(snapshot.remarks))
+        raise AnswerProblem(_NO_ANSWER, Unread.texts(one for one in snapshot.unread if one.decides))
     view = snapshot.view
     chosen_topologies(snapshot, topology)
     ask = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
@@ -47,7 +54,8 @@ def fits(
     holders = holders_of(view)
     slots = host_table(snapshot, chosen, holders, gpus=gpus).slots
     start = None
-    if not isinstance(outcome, Placed) and not outcome.for_hosts:
+    lacks_room = not isinstance(outcome, Placed) and _lacks_room(outcome)
+    if not isinstance(outcome, Placed) and lacks_room and not outcome.for_hosts:
         ahead = [one.gang for one in queue_of(snapshot, waiting_gangs(snapshot))]
         later = forecasts(snapshot, [*ahead, gang]).get(gang.key)
         by = later.by if later is not None else None
@@ -67,7 +75,8 @@ def fits(
         message=outcome.message.replace("placed", "would place", 1) if isinstance(outcome, Placed) else outcome.message,
         assignment=placed,
         best=_best(chosen, slots, require or prefer),
-        levels=tuple(_levels(chosen, slots, pods)),
+        levels=tuple(_levels(chosen, slots, pods, only_room=lacks_room or isinstance(outcome, Placed))),
+        until=None if isinstance(outcome, Placed) else until_of(outcome.reason),
         start=start,
         remarks=snapshot.remarks,
     )
@@ -95,11 +104,22 @@ def _best(topology: Topology, slots: np.typing.NDArray[np.int64], level: str | N
     return tuple(output.FitDomain(path=tree.path(index, one), pods=int(sums[one])) for one in order if sums[one] > 0)
 
 
-def _levels(topology: Topology, slots: np.typing.NDArray[np.int64], pods: int) -> Sequence[output.FitLevel]:
+def _lacks_room(outcome: Waits | Never) -> bool:
+    """Return True if room is what is missing: not quota, the policy's mode, or a limit of its namespace."""
+    reason = REASONS[outcome.reason]
+    return reason.queued or not reason.waits
+
+
+def _levels(
+    topology: Topology, slots: np.typing.NDArray[np.int64], pods: int, *, only_room: bool
+) -> Sequence[output.FitLevel]:
+    """Return what fits at each level; `only_room`: nothing but room decides whether the gang would fit there."""
     tree = topology.tree
     found = []
     for index in reversed(range(len(topology.levels))):
         largest = int(tree.sums(index, slots).max(initial=0)) if tree.hosts else 0
-        found.append(output.FitLevel(level=topology.levels[index].name, largest_gang=largest, fits=largest >= pods))
+        found.append(
+            output.FitLevel(level=topology.levels[index].name, largest_gang=largest, fits=only_room and largest >= pods)
+        )
     whole = int(slots.sum())
-    return [*found, output.FitLevel(level=None, largest_gang=whole, fits=whole >= pods)]
+    return [*found, output.FitLevel(level=None, largest_gang=whole, fits=only_room and whole >= pods)]

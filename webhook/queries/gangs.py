@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,8 +26,16 @@ from engine.topology.topology import Topology
 from webhook.queries import model as output
 from webhook.queries.forecast import Forecast, forecasts
 from webhook.queries.names import group_of, label_of
+from webhook.queries.subject import GangFilter
 from webhook.snapshot.snapshot import Snapshot
 
+QUEUE: Final = "queue"
+SORTS: Final[Mapping[str, Callable[[output.GangAnswer], tuple[int | str, ...]]]] = {
+    "name": lambda one: (one.namespace, one.name, one.group or ""),
+    "age": lambda one: (one.created_at, one.namespace, one.name),
+    "gpus": lambda one: (-one.gpus, one.namespace, one.name),
+    "waiting": lambda one: (-1 if one.waiting_seconds is None else -one.waiting_seconds - 2, one.namespace, one.name),
+}
 _MOST_PLACE: Final = 200  # characters
 _NOW = "it fits now: the leader places it in its next pass"
 
@@ -76,13 +84,24 @@ class WaitingGang:
         return self.queues or self.on_hold
 
 
-def gangs(snapshot: Snapshot, *, namespace: str | None = None) -> output.GangsAnswer:
-    """Return the gangs of a namespace (None: of all), waiting ones in the order of the queue first."""
-    rows = gang_table(snapshot).rows.values()
+def gangs(
+    snapshot: Snapshot, *, namespace: str | None = None, only: GangFilter | None = None, sort: str = QUEUE
+) -> output.GangsAnswer:
+    """Return the gangs of a namespace (None: of all) that `only` takes, waiting ones in the order of the queue first.
+
+    `sort`: another order of all gangs, one of SORTS. A name that no gang has is told in a remark.
+    """
+    view, missing = snapshot.view, list[str]()
+    rows = [row for row in gang_table(snapshot).rows.items() if namespace in (None, row[1].namespace)]
+    if only is not None:
+        known = {key: gang for key, _ in rows if (gang := view.gangs.get(key)) is not None}
+        missing += only.missing(snapshot, known.values())
+        rows = [(key, row) for key, row in rows if key in known and only.takes(snapshot, known[key])]
+    found = [row for _, row in rows]
     return output.GangsAnswer(
         taken_at=timestamp(snapshot.taken),
-        gangs=tuple(row for row in rows if namespace in (None, row.namespace)),
-        remarks=snapshot.remarks,
+        gangs=tuple(found if sort == QUEUE else sorted(found, key=SORTS[sort])),
+        remarks=(*snapshot.remarks, *missing),
     )
 
 

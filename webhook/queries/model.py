@@ -197,7 +197,8 @@ class FitsAnswer(_Part):
     assignment: tuple[FitDomain, ...] = Field(description="Where it would start: the domains above the host.")
     best: tuple[FitDomain, ...] = Field(description="The domains of the asked level with most room, at most ten.")
     levels: tuple[FitLevel, ...] = Field(description="What fits at each level, fine to coarse.")
-    start: GangStart | None = Field(description="When it would fit later; null: now, or never on these hosts.")
+    until: str | None = Field(description="What ends the wait; null: it fits now, or never.")
+    start: GangStart | None = Field(description="When there is room later; null: now, never, or something else lacks.")
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 

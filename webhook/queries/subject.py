@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from engine.api.device import LabelSelector, selects
 from engine.api.field import FieldError
 from engine.api.names import PLACEMENT_KIND, PLACEMENTS
 from engine.api.placement import Placement
@@ -13,6 +14,7 @@ from engine.api.reasons import Code
 from engine.api.text import did_you_mean, quote
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
+from engine.gang.gang import Gang
 from engine.gang.key import keys_of, placed_key
 from engine.gang.ownership import PART_OF_GANG
 from engine.gang.plain_pods import is_plain, is_single, place_of
@@ -85,6 +87,50 @@ def subject_of(snapshot: Snapshot, text: str, *, namespace: str) -> Subject:
         raise SubjectProblem(f"a {what} is placed through the objects that it creates: name one of these, or a pod")
     here = [one.name for one in view.stores.workloads.values() if one.namespace == namespace and _of(one, entries)]
     raise SubjectProblem(_missing(snapshot, short, name, namespace, here, collection=entries[0].match.resource))
+
+
+@dataclass(frozen=True, slots=True)
+class GangFilter:
+    """Which gangs are asked for: those with one of the names (kind, or "", and name), and with labels (empty: all)."""
+
+    names: tuple[tuple[str, str], ...] = ()
+    selector: LabelSelector = ()
+
+    @staticmethod
+    def of(snapshot: Snapshot, words: Iterable[str], selector: LabelSelector = ()) -> GangFilter:
+        """Return the filter of `NAME` and `KIND/NAME`. Raises SubjectProblem for a word that is neither."""
+        found = []
+        for word in words:
+            kind, name = named(word) if "/" in word else ("", word)
+            if kind and kind.lower() not in _POD and not entries_called(snapshot, kind):
+                hint = did_you_mean(kind.lower(), {*kind_names(snapshot), "pod"})
+                raise SubjectProblem(f"no kind {quote(kind)} among those that are placed{hint}")
+            found.append((kind, name))
+        return GangFilter(tuple(found), selector)
+
+    def takes(self, snapshot: Snapshot, gang: Gang) -> bool:
+        """Return True if the gang is asked for."""
+        workload = gang.workload
+        if self.names and not any(_is(snapshot, workload, kind, name) for kind, name in self.names):
+            return False
+        uids = [pod.uid for pod in gang.pods] if workload.handling == "pods" else [workload.uid]
+        return not self.selector or any(
+            selects(self.selector, tuple(snapshot.labels.get(uid, {}).items())) for uid in uids
+        )
+
+    def missing(self, snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[str]:
+        """Yield a sentence for each name that none of the gangs has, with the closest name."""
+        workloads = [gang.workload for gang in gangs]
+        for kind, name in self.names:
+            if not any(_is(snapshot, one, kind, name) for one in workloads):
+                what = f"{kind}/{name}" if kind else name
+                yield f"no gang {quote(what)}{did_you_mean(name, {one.name for one in workloads})}"
+
+
+def _is(snapshot: Snapshot, workload: Workload, kind: str, name: str) -> bool:
+    if workload.name != name:
+        return False
+    return not kind or workload.kind.lower() == kind.lower() or _of(workload, entries_called(snapshot, kind))
 
 
 def of_workload(view: ClusterState, workload: Workload) -> Subject:

@@ -30,7 +30,11 @@ _NEEDED: Final = frozenset({"nodes", "pods", names.PLACEMENTS})  # for free capa
 
 
 class AnswerProblem(Exception):
-    """A question that a snapshot cannot answer; the text is one line."""
+    """A question that a snapshot cannot answer; the text is one line, and so is each of its `causes`."""
+
+    def __init__(self, text: str, causes: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.causes = tuple(causes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Unread:
     collection: str
     except_in: str | None = None
     why: str = ""
+
+    @property
+    def decides(self) -> bool:
+        """True if free capacity is not known without it."""
+        return self.collection in _NEEDED
 
     @property
     def text(self) -> str:

@@ -77,11 +77,16 @@ def caller_of(cluster: ClusterOptions) -> Caller:
 
 
 def reading(
-    cluster: ClusterOptions, caller: Caller, *, namespace: str | None = None, topologies_alone: bool = False
+    cluster: ClusterOptions,
+    caller: Caller,
+    *,
+    namespace: str | None = None,
+    topologies_alone: bool = False,
+    labels: bool = False,
 ) -> Snapshot:
     """Return a snapshot; `namespace`: where to look without rights in the whole cluster. Raises ConnectionProblem.
 
-    `topologies_alone`: of what gives levels, not of what runs.
+    `topologies_alone`: of what gives levels, not of what runs. `labels`: with those of workloads and pods.
     """
     from webhook.snapshot.live import read_cluster
 
@@ -91,6 +96,7 @@ def reading(
             namespace=namespace or caller.namespace,
             service_namespace=cluster.service_namespace,
             topologies_alone=topologies_alone,
+            labels=labels,
             progress=progress,
         )
 

@@ -183,10 +183,17 @@ def _summary(one: TopologyAnswer) -> list[str]:
     return [*found, f"fragmentation: {', '.join(scattered)}"] if scattered else found
 
 
-def gangs_text(answer: GangsAnswer, *, namespaces: bool, wide: bool = False) -> list[TextPart]:
-    """Return the gangs with a row each; `namespaces`: with theirs."""
+def gangs_text(
+    answer: GangsAnswer, *, namespaces: bool, wide: bool = False, looked_in: str = "", some: bool = False
+) -> list[TextPart]:
+    """Return the gangs with a row each; `namespaces`: with theirs.
+
+    `looked_in`: where they were looked for. `some`: not all of them were asked for.
+    """
     if not answer.gangs:
-        return [TextPart(after=("no gangs found",))]
+        none = "no such gangs found" if some else "no gangs found"
+        elsewhere = "; topogate gangs -A looks in all" if not namespaces else ""
+        return [TextPart(after=(f"{none} in {looked_in}{elsewhere}" if looked_in else none,))]
     columns = [TableColumn("NAMESPACE")] if namespaces else []
     columns += [
         TableColumn("GANG"),
@@ -275,6 +282,8 @@ def fits_text(answer: FitsAnswer) -> list[TextPart]:
     after.append(f"largest gang that fits now: {', '.join(largest)}")
     if answer.start is not None:
         after.append(_later(answer.start, _epoch(answer.taken_at)))
+    elif answer.until is not None:
+        after.append(f"later: when {answer.until}")
     shown = answer.assignment if answer.fits else answer.best
     rows = tuple(("/".join(one.path) or "-", number(one.pods)) for one in shown)
     heading = "PODS" if answer.fits else "PODS FIT"

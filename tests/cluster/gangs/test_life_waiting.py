@@ -93,7 +93,7 @@ def test_a_quota_too_small_for_the_gang_lets_nothing_start_until_it_is_raised(ga
     eventually(lambda: gangs.client.get(f"{quotas}/team").get("status", {}).get("hard"), message="the quota counts")
     gangs.submit("train", pods=4, annotations=require("rack"))
     message = gangs.waits("train", "QuotaExceeded")["status"]["message"]
-    assert "quota team leaves 16 of requests.nvidia.com/gpu, 4 pods need 32" in message
+    assert "quota team allows 16 of requests.nvidia.com/gpu in all, 4 pods need 32: it never has room" in message
     assert gangs.pods("train") == []
     gangs.client.patch(f"{quotas}/team", {"spec": {"hard": {"requests.nvidia.com/gpu": "32"}}})
     gangs.all_bound("train", 4)

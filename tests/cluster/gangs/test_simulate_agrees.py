@@ -138,7 +138,7 @@ def test_a_dry_run_tells_what_the_leader_will_say(gangs: Namespace, kubectl: Kub
         gangs.client.create(gangs.jobs_path, body)
         told[name] = gangs.waits(name, reason)["status"]["message"]
         assert f"topogate: would wait: {told[name]}" in answer.stderr
-    assert told["quota"].startswith("quota few leaves 1 of pods")
+    assert told["quota"].startswith("quota few allows 1 of pods in all")
     assert told["class"].startswith('PriorityClass "hihg" not found: no pod can be created')
 
 

@@ -27,7 +27,7 @@ def test_a_quota_with_room_takes_the_gang() -> None:
 
 def test_a_quota_that_is_too_small_says_what_is_missing() -> None:
     """The quota, what it leaves, what the gang needs."""
-    why = shortfall([quota({"requests.nvidia.com/gpu": 24}, {"requests.nvidia.com/gpu": 8})], [(GPUS, 4)], {})
+    why = shortfall([quota({"requests.nvidia.com/gpu": 32}, {"requests.nvidia.com/gpu": 16})], [(GPUS, 4)], {})
     assert why == "quota team leaves 16 of requests.nvidia.com/gpu, 4 pods need 32"
 
 
@@ -74,3 +74,11 @@ def test_a_scope_decides_whether_the_quota_applies(
     """As in Kubernetes' own evaluator."""
     assert applies(quota({}, scopes=(scope,)), matching)
     assert not applies(quota({}, scopes=(scope,)), other)
+
+
+def test_a_quota_that_can_never_take_the_gang_is_told_first() -> None:
+    """The one that is full now comes first by name, and ending gangs would not help."""
+    full = quota({"pods": 4}, {"pods": 4}, name="a")
+    small = quota({"requests.nvidia.com/gpu": 24}, name="b")
+    why = shortfall([full, small], [(GPUS, 4)], {})
+    assert why == "quota b allows 24 of requests.nvidia.com/gpu in all, 4 pods need 32: it never has room"

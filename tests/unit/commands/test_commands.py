@@ -72,7 +72,24 @@ def test_gangs_are_those_of_the_contexts_namespace(topogate: Topogate) -> None:
     every = topogate("gangs", "-A", "-n", "bob")
     assert every.stdout.splitlines()[0].startswith("NAMESPACE")
     assert len(every.stdout.splitlines()) == 6
-    assert topogate("gangs", "-n", "carol").stdout == "no gangs found\n"
+    none = topogate("gangs", "-n", "carol")
+    assert (none.exit_code, none.stdout) == (0, "no gangs found in namespace carol; topogate gangs -A looks in all\n")
+
+
+def test_gangs_are_chosen_by_names_and_labels(server: FakeApi, topogate: Topogate) -> None:
+    """The labels are those of the workload, as the API server has them; a name of nothing is a negative answer."""
+    labelled = job("sorted", 1, {"require": "rack"})
+    labelled["metadata"] |= {"namespace": "alice", "uid": "sorted", "labels": {"team": "a"}}
+    labelled["metadata"]["annotations"][names.HELD_BY] = names.HELD_BY_SUSPEND
+    labelled["spec"]["suspend"] = True
+    put(server, labelled)
+    assert [line.split()[0] for line in topogate("gangs", "-l", "team=a").stdout.splitlines()[1:]] == ["job/sorted"]
+    assert topogate("gangs", "-l", "team=b").stdout.startswith("no such gangs found in namespace alice")
+    assert [line.split()[0] for line in topogate("gangs", "train").stdout.splitlines()[1:]] == ["job/train"]
+    missed = topogate("gangs", "train", "job/trains")
+    assert (missed.exit_code, missed.stderr) == (1, 'topogate: no gang "job/trains"; did you mean "train"?\n')
+    ages = topogate("gangs", "--sort", "age").stdout.splitlines()
+    assert [line.split()[0] for line in ages[1:4]] == ["job/sorted", "job/train", "job/wide"]
 
 
 def test_fits_ends_with_a_status_for_scripts(topogate: Topogate) -> None:
@@ -184,7 +201,13 @@ def test_a_tenant_is_told_what_explain_does_not_know(server: FakeApi, topogate: 
         (("topology", "show", "--gpus", "-1"), "topogate: Invalid value for '--gpus': -1 is not in the range"),
         (("fits", "--gpus", "8"), "topogate: Missing option '-n' / '--pods'."),
         (("fits", "-n", "0"), "topogate: Invalid value for '-n' / '--pods': 0 is not in the range"),
-        (("fits", "-n", "many"), "topogate: Invalid value for '-n' / '--pods': 'many' is not a valid integer range"),
+        (
+            ("fits", "-n", "alice"),
+            "topogate: Invalid value for '-n' / '--pods': \"alice\" is no number: -n is the number of pods here; the "
+            "namespace is --namespace",
+        ),
+        (("gangs", "-l", "a b c"), "topogate: -l: must be * or a label selector"),
+        (("gangs", "jobb/train"), 'topogate: no kind "jobb" among those that are placed'),
         (("fits", "-n", "4", "--require", "rak"), 'topogate: --require: Unsupported value: "rak": allowed: block'),
         (("gangs", "-o", "xml"), "topogate: Invalid value for '-o' / '--output': 'xml' is not one of"),
         (("gangs", "--context", "mins"), 'topogate: no context "mins" in '),

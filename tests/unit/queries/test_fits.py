@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from tests.support.golden import golden
-from tests.support.simulation import answer, grid, job
+from tests.support.simulation import answer, grid, job, policy_map
 from tests.support.snapshots import busy_cluster, runs, snapshot, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.fits import fits
@@ -113,10 +113,52 @@ def test_a_wrong_request_is_refused_as_at_submit(options: dict[str, Any], text: 
 
 
 def test_without_the_pods_of_all_namespaces_there_is_no_answer() -> None:
-    partly = replace(snapshot(grid(1, 1, 1)), unread=(Unread("pods", except_in="alice"),))
+    """What could not be seen is a short list of what decides, and the service can be asked instead."""
+    unread = (Unread("pods", except_in="alice"), Unread("nodes"), Unread("resourcequotas"))
+    partly = replace(snapshot(grid(1, 1, 1)), unread=unread)
     with pytest.raises(AnswerProblem) as caught:
         fits(partly, pods=1, gpus=8)
-    assert str(caught.value) == ("pods of namespaces other than alice cannot be read: free capacity is not known")
+    assert caught.value.causes == (
+        "pods of namespaces other than alice cannot be read: free capacity is not known",
+        "nodes cannot be read: topologies and free capacity are not known",
+    )
+    assert "--dry-run=server" in str(caught.value)
+
+
+def quota(gpus: int, *, used: int = 0) -> dict[str, Any]:
+    hard = {"requests.nvidia.com/gpu": str(gpus)}
+    status = {"hard": hard, "used": {"requests.nvidia.com/gpu": str(used)}}
+    meta = {"name": "q", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "used", "message"),
+    [
+        (32, 24, "quota q leaves 8 of requests.nvidia.com/gpu, 2 pods need 16"),
+        (8, 0, "quota q allows 8 of requests.nvidia.com/gpu in all, 2 pods need 16: it never has room"),
+        (8, 8, "quota q allows 8 of requests.nvidia.com/gpu in all, 2 pods need 16: it never has room"),
+    ],
+)
+def test_a_full_quota_is_the_cause_and_not_the_room(gpus: int, used: int, message: str) -> None:
+    """No level would help, and no deadline of what runs; a quota that can never take the gang says so."""
+    found = ask([*busy_cluster(), quota(gpus, used=used)], pods=2, require="rack")
+    assert (found.fits, found.reason, found.message) == (False, "QuotaExceeded", message)
+    assert not any(level.fits for level in found.levels)
+    assert (found.start, found.until) == (None, "the quota has room or is raised, or the PriorityClass exists")
+    assert "activeDeadlineSeconds" not in printed(fits_text(found))
+
+
+@pytest.mark.parametrize("policy", ["{}", "mode: hold"])
+def test_a_gang_that_never_fits_is_told_so_before_its_quota(policy: str) -> None:
+    found = ask([*busy_cluster(), quota(8), policy_map(policy)], pods=40, require="rack")
+    assert (found.reason, found.until) == ("GangTooLarge", None)
+
+
+def test_on_hold_neither_a_level_nor_a_deadline_helps() -> None:
+    found = ask([*busy_cluster(), policy_map("mode: hold")], pods=2)
+    assert (found.reason, found.start, found.until) == ("PolicyHold", None, "the admin changes the policy's mode")
+    assert not any(level.fits for level in found.levels)
 
 
 def test_a_namespaces_quota_counts() -> None:

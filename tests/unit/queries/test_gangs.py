@@ -13,14 +13,17 @@ import pytest
 
 from engine.api import names
 from engine.gang.summary import place_text
+from engine.resources.selectors import parse_selector
 from tests.support.golden import golden
 from tests.support.simulation import Json, grid, job, pod, policy_map, priority_class
 from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
+from webhook.commands.gangs import SORTS as OPTION
 from webhook.queries.fits import fits
 from webhook.queries.forecast import endings, forecasts
-from webhook.queries.gangs import gangs, waiting_gangs
+from webhook.queries.gangs import QUEUE, SORTS, gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer
+from webhook.queries.subject import GangFilter, SubjectProblem
 from webhook.queries.topologies import topologies
 from webhook.snapshot.snapshot import Snapshot, Unread
 from webhook.terminal.text import gangs_text
@@ -298,6 +301,47 @@ def test_a_tenant_without_the_nodes_sees_the_racks_of_the_placement() -> None:
     assert by_name(gangs(replace(snapshot(placed("train", slots, bound=2)))))["train"].place == "b0 (2 domains)"
     stale = placed("train", slots, bound=2, columns={"place": "2 hosts"})
     assert by_name(gangs(snapshot([*grid(1, 2, 1), *stale])))["train"].place == "b0 (2 racks)"
+
+
+def chosen(found: Snapshot, *words: str, selector: str = "*", **options: Any) -> list[str]:
+    only = GangFilter.of(found, words, parse_selector(selector))
+    return [one.name for one in gangs(found, only=only, **options).gangs]
+
+
+def test_gangs_are_chosen_by_name_and_kind() -> None:
+    found = snapshot(busy_cluster())
+    assert chosen(found, "wide", "job/train") == ["wide", "train"]
+    assert chosen(found, "jobs.batch/wide", "deploy/train") == ["wide"]
+    assert chosen(found, "later", namespace="alice") == []
+    answer = gangs(found, only=GangFilter.of(found, ["wid", "train"]))
+    assert (answer.gangs[0].name, answer.remarks[-1]) == ("train", 'no gang "wid"; did you mean "wide"?')
+    with pytest.raises(SubjectProblem, match='no kind "jobb"'):
+        GangFilter.of(found, ["jobb/train"])
+
+
+def test_gangs_are_chosen_by_all_labels_of_their_workload() -> None:
+    """Also by those that Topogate does not read, and by those of plain pods."""
+    team = {"wide": {"team": "a", "stage": "test"}, "train": {"team": "a"}}
+    found = replace(snapshot(busy_cluster()), labels=team)
+    assert chosen(found, selector="team=a") == ["wide", "train"]
+    assert chosen(found, selector="team=a,stage!=test") == ["train"]
+    assert chosen(found, selector="!team") == ["later", "small", "huge"]
+    assert chosen(found, "train", selector="stage") == []
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("queue", ["wide", "later", "small", "huge", "train"]),
+        ("name", ["huge", "small", "train", "wide", "later"]),
+        ("age", ["train", "wide", "later", "small", "huge"]),
+        ("gpus", ["huge", "wide", "later", "train", "small"]),
+        ("waiting", ["wide", "later", "small", "huge", "train"]),
+    ],
+)
+def test_gangs_are_sorted(sort: str, expected: list[str]) -> None:
+    assert {QUEUE, *SORTS} == set(OPTION)
+    assert [one.name for one in gangs(snapshot(busy_cluster()), sort=sort).gangs] == expected
 
 
 def test_the_output_fits_its_schema() -> None:
