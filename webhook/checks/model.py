@@ -170,6 +170,36 @@ class ChangedGang(_Part):
     message: str = Field(description="The reason in words.")
 
 
+class ChangedSetting(_Part):
+    """A setting of the queue that differs."""
+
+    field: str = Field(description="Path in the policy.")
+    before: str = Field(description="Its value in the policy in force.")
+    after: str = Field(description="Its value in the new policy.")
+    effect: str = Field(description="What it does to the gangs that wait now, in numbers.")
+
+
+class ChangedTurn(_Part):
+    """A gang that waits, with another place in the queue or another claim on kept room."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    group: str | None = Field(description="Replica group of the workload; null where it is one gang.")
+    topology: str = Field(description="Name of the topology whose queue it is in.")
+    position_before: int = Field(description="Its place in the queue under the policy in force, from 1.")
+    position_after: int = Field(description="Its place under the new policy.")
+    room_kept_before: bool = Field(description="Whether hosts are kept free for it under the policy in force.")
+    room_kept_after: bool = Field(description="Whether hosts would be kept free for it under the new policy.")
+
+
+class QueueChange(_Part):
+    """What the new policy changes for the order of the gangs that wait now."""
+
+    settings: tuple[ChangedSetting, ...] = Field(description="The settings of `queue` that differ.")
+    gangs: tuple[ChangedTurn, ...] = Field(description="The gangs that are affected, in the new order.")
+
+
 class PolicyChange(_Part):
     """What a policy would change for what exists."""
 
@@ -177,6 +207,7 @@ class PolicyChange(_Part):
     topologies: tuple[ChangedTopology, ...] = Field(description="The topologies that differ or have no nodes.")
     namespaces: tuple[ChangedNamespace, ...] = Field(description="The namespaces with gangs that are affected.")
     gangs: tuple[ChangedGang, ...] = Field(description="The gangs that are affected.")
+    queue: QueueChange
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 

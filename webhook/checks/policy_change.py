@@ -26,6 +26,7 @@ from webhook.checks.model import (
     PolicyChange,
     TopologyNodes,
 )
+from webhook.checks.queue_change import queue_change, queue_state
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_TEXT: Final = 300  # characters of a reason
@@ -84,8 +85,10 @@ def policy_change(snapshot: Snapshot, policy: Policy) -> PolicyChange:
     """Return what the policy would change, compared with the one under which the snapshot was read."""
     view, in_force = snapshot.view, snapshot.view.policy
     before = _state(view)
+    queues = [queue_state(view, _in_line(before), taken=snapshot.taken)]
     with under(view, policy):
         after = _state(view)
+        queues.append(queue_state(view, _in_line(after), taken=snapshot.taken))
     kinds = {entry.name for entry in policy.registry.own} - {entry.name for entry in in_force.registry.own}
     unknown = (f"objects of the new kinds ({join_comma(sorted(kinds))}) are not compared",) if kinds else ()
     return PolicyChange(
@@ -93,8 +96,15 @@ def policy_change(snapshot: Snapshot, policy: Policy) -> PolicyChange:
         topologies=tuple(_changed_topologies(before, after)) if snapshot.nodes_known else (),
         namespaces=tuple(_changed_namespaces(view, before, after)),
         gangs=tuple(sorted(_changed_gangs(before, after), key=_order)),
+        queue=queue_change(queues[0], queues[1], taken=snapshot.taken),
         remarks=(*snapshot.remarks, *unknown),
     )
+
+
+def _in_line(state: _State) -> list[Gang]:
+    """Return the gangs that wait for room."""
+    seen = state.gangs.values()
+    return [one.gang for one in seen if one.managed and not one.placed and not one.on_hold and one.error is None]
 
 
 def _state(view: ClusterState) -> _State:

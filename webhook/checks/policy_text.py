@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from engine.api.text import join_comma, plural, sanitize
-from webhook.checks.model import ChangedGang, ChangedNamespace, ChangedTopology, GangFate, PolicyChange
+from webhook.checks.model import ChangedGang, ChangedNamespace, ChangedTopology, GangFate, PolicyChange, QueueChange
 
 MOST: Final = 20  # gangs of one kind of change
 _SAYS: Final[dict[GangFate, tuple[str, str]]] = {
@@ -33,6 +33,7 @@ def change_lines(change: PolicyChange) -> list[str]:
         if found:
             lines.append(f"{len(found):,} {one if len(found) == 1 else many}:")
             lines += _gangs(found)
+    lines += _queue(change.queue)
     head = f"compared with the policy in force (hash {change.in_force.hash}, mode {change.in_force.mode}):"
     return [head, *(f"  {line}" for line in lines or ["nothing changes for what exists"])]
 
@@ -65,6 +66,25 @@ def _namespace(one: ChangedNamespace) -> str:
     parts += one.over
     what = "; ".join(parts or ["another rule"])
     return f"namespace {sanitize(one.namespace)} ({one.waiting:,} waiting, {one.placed:,} with slots): {what}"
+
+
+def _queue(change: QueueChange) -> Iterator[str]:
+    for one in change.settings:
+        yield f"{one.field}: {sanitize(one.before)} -> {sanitize(one.after)}: {one.effect}"
+    if not change.gangs:
+        return
+    yield f"{plural(len(change.gangs), 'waiting gang')} with another turn or kept room:"
+    for gang in change.gangs[:MOST]:
+        group = f" group {sanitize(gang.group)}" if gang.group is not None else ""
+        who = f"{sanitize(gang.namespace)}/{sanitize(gang.kind.lower())}/{sanitize(gang.name)}{group}"
+        same = gang.position_before == gang.position_after
+        place = f"{gang.position_after:,}" if same else f"{gang.position_before:,} -> {gang.position_after:,}"
+        kept = ""
+        if gang.room_kept_before != gang.room_kept_after:
+            kept = "; room is kept for it" if gang.room_kept_after else "; loses the room that is kept for it"
+        yield f"  {who}: place {place} in the queue of {sanitize(gang.topology)}{kept}"
+    if len(change.gangs) > MOST:
+        yield f"  and {len(change.gangs) - MOST:,} more (-o json)"
 
 
 def _gangs(found: Iterable[ChangedGang]) -> Iterator[str]:

@@ -61,8 +61,9 @@ def check(
     """Check a policy with the webhook's own code, and tell what it changes for what exists.
 
     FILE is policy.yaml or the ConfigMap that holds it; - reads standard input. Every error is printed with its path.
-    With --cluster: the nodes of each topology before and after, the namespaces whose mode or rule changes, and every
-    gang that is let go, stays held with an error, or is not managed any more. Nothing is changed.
+    With --cluster: the nodes of each topology before and after, the namespaces whose mode or rule changes, every gang
+    that is let go, stays held with an error, or is not managed any more, and for a change of the queue every waiting
+    gang with another turn, or that gains or loses kept room. Nothing is changed.
 
     Exit status 1 if the policy would be refused, one of its topologies matches no node, or an entry of its kinds does
     not fit an object. Levels in namespaces.defaults are checked in full only with nodes, paths of kinds only with

@@ -12,9 +12,10 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from engine.api import names
 from engine.policy.model import parse_policy
 from tests.support.golden import golden
-from tests.support.simulation import BLOCK, RACK, Json
+from tests.support.simulation import BLOCK, RACK, Json, grid
 from tests.support.snapshots import busy_cluster, placed, snapshot, waiting_placement, waits
 from webhook.checks.model import PolicyChange
 from webhook.checks.policy_change import policy_change
@@ -61,6 +62,48 @@ def lines(found: PolicyChange) -> str:
     return "\n".join(change_lines(found.model_copy(update={"in_force": same})))
 
 
+def queued(patience: str = "10m") -> list[Json]:
+    """Three gangs that wait since 00:10, 00:15 and 00:29; room is kept for the second one; bob uses less than alice."""
+    found = [*grid(1, 2, 2), *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=1)]
+    for name, minute, namespace in (("first", 10, "alice"), ("second", 15, "alice"), ("third", 29, "bob")):
+        asks = {"require": "rack"}
+        since = f"2026-01-01T00:{minute}:00Z"
+        kept = ["b0-r1-h0"] if name == "second" and patience == "10m" else []
+        found.append(waits(name, 3, asks, minute=minute, namespace=namespace))
+        found[-1]["metadata"]["annotations"][names.SCHEDULE_TIMEOUT] = "2h"
+        found.append(waiting_placement(name, namespace=namespace, kept=kept, waitingSince=since))
+    return [*found, policy_map(f"{LEVELS}queue: {{patience: {patience}}}\n")]
+
+
+def turns(found: PolicyChange) -> dict[str, tuple[int, int, bool, bool]]:
+    return {
+        one.name: (one.position_before, one.position_after, one.room_kept_before, one.room_kept_after)
+        for one in found.queue.gangs
+    }
+
+
+def test_another_order_gives_other_turns() -> None:
+    """Fair: the namespace that uses less goes first."""
+    found = change(LEVELS + "queue: {fairness: {mode: namespaces}}\n", queued())
+    assert {name: one[:2] for name, one in turns(found).items()} == {"third": (3, 1), "first": (1, 2), "second": (2, 3)}
+    assert [one.field for one in found.queue.settings] == ["queue.fairness"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "patience", "expected"),
+    [
+        ("order: strict", "10m", {"second": (2, 2, True, False)}),
+        ("patience: 1h", "10m", {"second": (2, 2, True, False)}),
+        ("patience: 2m", "1h", {"first": (1, 1, False, True)}),
+        ("patience: 12m", "10m", {}),  # the one that has it keeps it
+        ("patience: 18m", "10m", {"first": (1, 1, False, True), "second": (2, 2, True, False)}),
+    ],
+)
+def test_who_gains_or_loses_kept_room(queue: str, patience: str, expected: dict[str, Any]) -> None:
+    """It is kept for one gang of a topology that has waited longer than the patience, and never in strict order."""
+    assert turns(change(f"{LEVELS}queue: {{{queue}}}\n", queued(patience))) == expected
+
+
 def test_what_people_read() -> None:
     rule = "namespaces: {rules: [{namespaces: [alice], %s}]}\n"
     golden(
@@ -80,6 +123,13 @@ def test_what_people_read() -> None:
             "an exempt namespace": lines(change(LEVELS + "namespaces: {exempt: [alice]}\n")),
             "a namespace without requests": lines(change(LEVELS + rule % "allow: false")),
             "limits that are exceeded": lines(change(LEVELS + rule % "maxWaitingGangs: 1, maxReservedHosts: 2")),
+            "a strict queue": lines(change(LEVELS + "queue: {order: strict}\n", queued())),
+            "less patience": lines(change(LEVELS + "queue: {patience: 2m}\n", queued(patience="1h"))),
+            "more patience": lines(change(LEVELS + "queue: {patience: 1h}\n", queued())),
+            "a fair queue": lines(change(LEVELS + "queue: {fairness: {mode: namespaces}}\n", queued())),
+            "other limits of the queue": lines(
+                change(LEVELS + "queue: {onTimeout: giveUp, maxStartAttempts: 1, maxGangPods: 9}\n", queued())
+            ),
             "smaller gangs": lines(change(LEVELS + rule % "maxGangPods: 1")),
         },
     )
