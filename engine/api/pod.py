@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.api.device import DeviceRequest
+from engine.api.names import GATE
 from engine.api.resources import Requests
 
 
@@ -214,6 +215,16 @@ class Pod:
     def finished(self) -> bool:
         """True when the pod uses no capacity any more."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def live(self) -> bool:
+        """True until it ends or is being deleted."""
+        return not (self.finished or self.deleting)
+
+    @property
+    def held(self) -> bool:
+        """True for a live pod that carries our gate."""
+        return GATE in self.spec.gates and self.live
 
     @property
     def key(self) -> tuple[str, str]:

@@ -84,7 +84,7 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
     evicts the pods, or removes those without a node, and there is only a status to report; a NoAction decision may then
     be followed by others. `wake` is also set for nodes that are not lost yet.
     """
-    bound = [pod for pod in gang.pods if pod.spec.node_name and not (pod.finished or pod.deleting)]
+    bound = [pod for pod in gang.pods if pod.spec.node_name and pod.live]
     down = {host: since for host in {pod.spec.node_name for pod in bound} if (since := hosts.down(host)) is not None}
     for host in [host for host in timers.gone_since if down.get(host) != GONE]:
         del timers.gone_since[host]
@@ -126,7 +126,7 @@ def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
         return []
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, gang.pods):
-        live = [pod for pod in pods if not (pod.finished or pod.deleting)]
+        live = [pod for pod in pods if pod.live]
         ranks = {rank_of(pod, pod_set) for pod in live}
         found += [
             pod
@@ -147,10 +147,7 @@ def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
 
     The node may be registered again with the pod on it, and until then its place in the topology is unknown.
     """
-    return any(
-        pod.spec.node_name and not (pod.finished or pod.deleting) and hosts.down(pod.spec.node_name) == GONE
-        for pod in gang.pods
-    )
+    return any(pod.spec.node_name and pod.live and hosts.down(pod.spec.node_name) == GONE for pod in gang.pods)
 
 
 def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:

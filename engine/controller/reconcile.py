@@ -77,7 +77,7 @@ def reconcile(
 ) -> Decision:
     """Return the next step of a gang. `now` is the leader's own clock, `wall` the time of day."""
     workload, placement = gang.workload, gang.placement
-    gated = tuple(pod for pod in gang.pods if names.GATE in pod.spec.gates and not pod.finished and not pod.deleting)
+    gated = tuple(pod for pod in gang.pods if pod.held)
     if workload.finished or workload.deleting:
         return Decision(
             NoAction(),
@@ -186,7 +186,7 @@ def _left_behind(gang: Gang) -> bool:
     group = gang.pod_group
     if group is None or group.placed or group.started or group.problem:
         return False
-    on_the_way = any(names.GATE not in pod.spec.gates and not (pod.finished or pod.deleting) for pod in gang.pods)
+    on_the_way = any(names.GATE not in pod.spec.gates and pod.live for pod in gang.pods)
     return not on_the_way or can_suspend(gang.workload)
 
 

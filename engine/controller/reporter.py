@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from engine import metrics
-from engine.api import names
 from engine.api.reasons import Code, reason_of
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
@@ -78,9 +77,7 @@ class StatusReporter:
         if not waits or not status.reason or (plain and not gang.request.errors):
             gang_state.reported_pods = {}
             return
-        held = [
-            pod for pod in in_order(gang.pods) if names.GATE in pod.spec.gates and not (pod.finished or pod.deleting)
-        ]
+        held = [pod for pod in in_order(gang.pods) if pod.held]
         known = {pod.uid: gang_state.reported_pods[pod.uid] for pod in held if pod.uid in gang_state.reported_pods}
         why = status.message
         reason: Code = status.reason

@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from engine.api import names
 from engine.api.duration import format_duration
 from engine.api.placement import FailedStarts, Placement, failed_starts, incomplete_since, ready_since, was_ready
 from engine.api.pod import Pod
@@ -86,7 +85,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     assert placement is not None and placement.assignment is not None
     if (smaller := scaled_down(workload, placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
-    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    live = [pod for pod in gang.pods if pod.live]
     unready = not_ready(live, wall)
     started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
     if timers.empty_since is None or live or started:
@@ -399,8 +398,7 @@ def _unseen(gang: Gang) -> bool:
 
     Those with a host are pinned to it.
     """
-    held = (names.GATE in pod.spec.gates and not (pod.finished or pod.deleting) for pod in gang.pods)
-    return gang.workload.handling == "pods" and not any(held)
+    return gang.workload.handling == "pods" and not any(pod.held for pod in gang.pods)
 
 
 def _with_coming(status: Status, coming: int) -> Status:

@@ -194,9 +194,7 @@ def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
         for pod_set, members in by_pod_set(workload, pods)
         if names.GATE in pod_set.template.gates
         for pod in members
-        if not (pod.finished or pod.deleting)
-        and names.GATE not in pod.spec.gates
-        and pinned_host(pod.spec.shape) is None
+        if pod.live and names.GATE not in pod.spec.gates and pinned_host(pod.spec.shape) is None
     ]
 
 
@@ -206,7 +204,7 @@ def not_ready(pods: Iterable[Pod], wall: float) -> list[Pod]:
         pod
         for pod in pods
         if (one := pod.readiness) is not None
-        and not (pod.finished or pod.deleting)
+        and pod.live
         and pod.spec.node_name
         and not (one.ready and wall - one.since >= STEADY_AFTER)
     ]

@@ -129,11 +129,6 @@ def eligible(pod: Pod) -> tuple[object, ...]:
     return (shape.node_selector, shape.affinity, shape.tolerations, shape.devices)
 
 
-def is_live(pod: Pod) -> bool:
-    """True for a pod that has not ended and is not being deleted."""
-    return not (pod.finished or pod.deleting)
-
-
 def in_order(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods, oldest first."""
     return sorted(pods, key=lambda pod: (pod.created, pod.name))
@@ -173,7 +168,7 @@ def plain_workload(key: GangKey, pods: Sequence[Pod], *, dialects: Collection[st
     pods = in_order(pods)
     first = next((pod for pod in pods if names.GATE in pod.spec.gates), pods[0])
     size = size_of(first, dialects=dialects) or 1
-    left = [pod for pod in pods if is_live(pod)]
+    left = [pod for pod in pods if pod.live]
     if in_pod_group(first, dialects=dialects):
         size = max(1, len(left), size if coming else 0)
     done = [pod for pod in pods if pod.finished]
@@ -196,7 +191,7 @@ def faults(
     workload: Workload, pods: Sequence[Pod], *, placed: bool, dialects: Collection[str]
 ) -> tuple[FieldError, ...]:
     """Return why a gang without slots cannot be placed: its pods contradict each other, or some do not exist yet."""
-    pods = [pod for pod in in_order(pods) if is_live(pod)]
+    pods = [pod for pod in in_order(pods) if pod.live]
     if placed or not pods:
         return ()
     grouped = in_pod_group(pods[0], dialects=dialects)
@@ -336,7 +331,7 @@ def in_turn(pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     Slots are planned in one go for pods that are alike. Of held pods with the same mark that differ all the same
     (changed after their admission) only those are planned that may go where the oldest may.
     """
-    held = [pod for pod in in_order(pods) if names.GATE in pod.spec.gates and is_live(pod)]
+    held = [pod for pod in in_order(pods) if pod.held]
     first = _host_constraints(held[0]) if held else ()
     later = {pod.key for pod in held if _host_constraints(pod) != first}
     here = [pod for pod in pods if not pod.finished]
@@ -352,7 +347,7 @@ def single_workload(owner: OwnerRef | None, pods: Sequence[Pod], *, dialects: Co
     There are as many slots as live pods: one that ends or is deleted gives its slot back.
     """
     pods = in_order(pods)
-    live = [pod for pod in pods if is_live(pod)]
+    live = [pod for pod in pods if pod.live]
     held = [pod for pod in live if names.GATE in pod.spec.gates]
     first = next(iter(held or live or pods))
     template = _with_common_volume_claims(_single_template(first, dialects), live)

@@ -185,7 +185,7 @@ def _with_minimum(
 def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, Pod]:
     """Map the rank, or the number of a slot, to its live pod with a host: bound, or released to it."""
     with_hosts = sorted(
-        (pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None),
+        (pod for pod in pods if pod.live and host_of(pod) is not None),
         key=lambda pod: (pod.created, pod.uid),
     )
     found: dict[int, Pod] = {}
@@ -281,7 +281,7 @@ def _slots(plan: PodSetPlan) -> int:
 
 def _full(plan: PodSetPlan, pods: Iterable[Pod]) -> bool:
     """True when all slots have a pod."""
-    return sum(1 for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) is not None) >= _slots(plan)
+    return sum(1 for pod in pods if pod.live and host_of(pod) is not None) >= _slots(plan)
 
 
 def _size(plan: PodSetPlan) -> int:

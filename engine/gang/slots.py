@@ -103,7 +103,7 @@ def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) 
     """
     if placement.assignment is None:
         return SlotAssignments()
-    pods = [pod for pod in pods if not (pod.finished or pod.deleting)]
+    pods = [pod for pod in pods if pod.live]
     found = [
         _assign_pod_set(pod_set, placement.assignment.plan_of(pod_set.name), members)
         for pod_set, members in by_pod_set(workload, pods)
@@ -209,7 +209,7 @@ def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> in
     """
     if workload.unit != "pod":
         return pod_set.slots
-    return max(pod_set.slots, sum(1 for pod in pods if not (pod.finished or pod.deleting)))
+    return max(pod_set.slots, sum(1 for pod in pods if pod.live))
 
 
 def _scaled_plan(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int) -> PodSetPlan:

@@ -98,7 +98,7 @@ def _with_fresh_devices(
     slot: Slot, request: DeviceRequest, capacity: Capacity, *, gang: GangKey, pod_set: PodSet, pods: list[Pod]
 ) -> Slot:
     """Return the slot with fresh devices for its future pods; its live pods keep theirs."""
-    live = [pod for pod in pods if not (pod.finished or pod.deleting) and host_of(pod) == slot.host]
+    live = [pod for pod in pods if pod.live and host_of(pod) == slot.host]
     old = slot.devices or ()
     if slot.ranks is not None and rank_is_slot(pod_set):
         there = {rank_of(pod, pod_set) for pod in live}

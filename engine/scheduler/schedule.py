@@ -246,7 +246,7 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
 
     Where ranks come and go the numbers are arbitrary: only the count per host matters.
     """
-    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    live = [pod for pod in gang.pods if pod.live]
     every: dict[str, dict[int, KeptSlot]] = {}
     for pod_set, pods in by_pod_set(gang.workload, live):
         found: dict[int, KeptSlot] = {}
@@ -274,7 +274,7 @@ def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
 def _pods_to_create(gang: Gang) -> list[tuple[PodSet, int]]:
     """Return how many pods of each pod set have to be created before the gang can start."""
     # A quota already counts pods that exist and stay; a terminating pod uses quota beside its replacement.
-    live = [pod for pod in gang.pods if not pod.finished and not pod.deleting]
+    live = [pod for pod in gang.pods if pod.live]
     least = {ask.name: ask.min_available for ask in gang.request.pod_sets}
     found = [
         (pod_set, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods))

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from engine.api import names
 from engine.api.field import FieldError, render
 from engine.api.reasons import REASONS, Why, asks_nothing
 from engine.api.text import join_comma, plural, sanitize
@@ -118,8 +117,7 @@ def _seen(view: ClusterState, key: GangKey) -> _Seen | None:
     gang = view.gangs.get(key)
     if gang is None or gang.workload.finished or gang.workload.deleting or gang.workload.handling == "through":
         return None
-    gated = any(names.GATE in pod.spec.gates and not pod.finished for pod in gang.pods)
-    if gang.placement is None and not gated and not ours(gang.workload):
+    if gang.placement is None and not ours(gang.workload) and not any(pod.held for pod in gang.pods):
         return None
     mode = mode_of(gang.workload.namespace, view.policy)
     error = next((one for one in gang.request.errors if not REASONS[one.reason].waits), None)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.field import FieldError, render
 from engine.api.placement import kept_hosts
@@ -170,7 +169,7 @@ def let_go(view: ClusterState, gang: Gang) -> bool:
         return False
     if not mode_of(gang.workload.namespace, view.policy).manages:
         return True
-    held = _gated(gang) or ours(gang.workload) or suspended_by_user(gang.workload)
+    held = any(pod.held for pod in gang.pods) or ours(gang.workload) or suspended_by_user(gang.workload)
     return gang.placement is None and not held
 
 
@@ -183,14 +182,12 @@ def standstill(gang: Gang) -> tuple[Code, str] | None:
     if not code:
         return None
     # After a HoldExpired a workload that cannot be suspended is planned when one of its pods is created.
-    no_pods = REASONS[code].until == "pods" and not can_suspend(gang.workload) and not _gated(gang)
+    no_pods = (
+        REASONS[code].until == "pods" and not can_suspend(gang.workload) and not any(pod.held for pod in gang.pods)
+    )
     if not (REASONS[code].gives_up or no_pods):
         return None
     return code, str(status.get("message") or REASONS[code].description)
-
-
-def _gated(gang: Gang) -> bool:
-    return any(names.GATE in pod.spec.gates and not pod.finished for pod in gang.pods)
 
 
 def _managed(snapshot: Snapshot) -> Iterator[Gang]:
