@@ -86,6 +86,7 @@ class Service:
     port: int
     directory: Path
     replicas: dict[int, Replica] = field(default_factory=dict)
+    log_format: str = "text"
 
     @classmethod
     def install(cls, control_plane: ControlPlane) -> Service:
@@ -160,7 +161,7 @@ class Service:
             *("-m", "webhook.cli", "serve"),
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--ops-host", "127.0.0.1", "--ops-port", str(ops_port)),
-            *("--address", "127.0.0.1", "--kubeconfig", str(kubeconfig), "--log-format", "text"),
+            *("--address", "127.0.0.1", "--kubeconfig", str(kubeconfig), "--log-format", self.log_format),
         ]
         environment = {
             "PATH": os.environ.get("PATH", ""),

@@ -16,6 +16,7 @@ from webhook.commands.completion import VARIABLE, completion
 from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
+from webhook.commands.history import history
 from webhook.commands.map import map_command
 from webhook.commands.policy import MAX_POLICY_FILE, policy
 from webhook.commands.release import release
@@ -94,6 +95,7 @@ for _command in (
     gangs,
     fits,
     explain_command(_submit),
+    history,
     map_command,
     suspend,
     resume,

@@ -33,7 +33,7 @@ from engine.controller.actions import (
     Unmanage,
     Unplace,
 )
-from engine.controller.executor import ActionExecutor
+from engine.controller.executor import ActionExecutor, gang_name
 from engine.controller.extension_scheduler import ExtensionScheduler
 from engine.controller.gang_scheduler import GangScheduler
 from engine.controller.gang_state import GangState
@@ -249,10 +249,12 @@ class Controller:
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None:
-                self._term.forget(key)
+                self._forget(key)
                 return
             gang_state = self._term.of(key)
             gang_state.namespace = gang.workload.namespace
+            if gang_state.name is None and gang.request.asked is not None:
+                gang_state.name = gang_name(gang)
             gang_state.wake = None
             wall = self._wall()
             hosts = HostHealth(gang, view.capacity, view.topologies, now=wall)
@@ -262,6 +264,14 @@ class Controller:
         self._act(key, gang, decision, gang_state, now)
         ended = self._monotonic()
         gang_state.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
+
+    def _forget(self, key: GangKey) -> None:
+        """Forget a gang that is gone; record that, if it had not ended."""
+        known = self._term.gang_state.get(key)
+        self._term.forget(key)
+        if known is None or known.name is None or known.current is None or known.current.phase == "Finished":
+            return
+        self._executor.deleted(known.name, placed=known.current.phase != "Waiting")
 
     def _below_limit(self, key: GangKey, gang: Gang) -> bool:
         """Return False if the gang's namespace already has as many gangs as the policy allows."""
@@ -310,6 +320,8 @@ class Controller:
                 self._executor.pod_event(
                     pod, "GateRemoved", "someone else removed its scheduling gate; it counts on the node where it runs"
                 )
+        if fresh := sum(1 for pod in ungated if pod.uid not in known):
+            self._executor.gates_removed(gang, fresh)
         if decision.status is not None:
             self._reporter.report(key, gang, decision.status, now)
         executor = self._executor
@@ -348,5 +360,5 @@ class Controller:
             case Release(assignments=assignments):
                 self._term.send(key, lambda: executor.release(gang, assignments))
             case Unmanage() as let:
-                log.info("no longer managing %s: %s", gang.workload.key, let.reason)
+                gang_state.name = None
                 self._term.send(key, lambda: executor.unmanage(gang, let))

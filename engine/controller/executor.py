@@ -7,18 +7,18 @@ never free while a pod may still be bound to it. Responses to writes go into the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from engine.api import names
 from engine.api.event_reasons import EventReason, is_warning
-from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
+from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body, requeues
 from engine.api.pod import Pod
-from engine.api.reasons import Code, known_code
-from engine.api.text import quote
-from engine.api.workload import Workload
+from engine.api.reasons import Code, Why, known_code
+from engine.api.text import plural, quote
+from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
@@ -31,12 +31,15 @@ from engine.controller.status import details_body, event_text, requeued_body, st
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
+from engine.gang.key import name_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
-from engine.gang.summary import summary_of
+from engine.gang.summary import domains_of, hosts_of, place_text, summary_of
+from engine.history.decision_log import DecisionLog
+from engine.history.record import GangEvent, GangName, event_of
 from engine.policy.namespaces import mode_of
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, rewritten
@@ -65,6 +68,7 @@ class ActionExecutor:
         *,
         fence: Callable[[], None],
         wall: Callable[[], float],
+        decisions: DecisionLog | None = None,
         patchers: int = 16,
     ) -> None:
         self._view = view
@@ -72,6 +76,7 @@ class ActionExecutor:
         self._recorder = recorder
         self._fence = fence
         self._wall = wall
+        self._decisions = decisions or DecisionLog()
         self._writer = Writer(view, api, fence=fence)
         # A pool of its own: an action waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
@@ -82,8 +87,11 @@ class ActionExecutor:
 
     # -- writes ------------------------------------------------------------------------------------------------------
 
-    def place(self, gang: Gang, placement: Placement) -> None:
-        """Write the Placement; then, if the workload is held by suspension, resume it."""
+    def place(self, gang: Gang, placement: Placement, *, waited: float | None = None) -> None:
+        """Write the Placement; then, if the workload is held by suspension, resume it.
+
+        `waited`: the seconds that the gang was queued, for the record.
+        """
         try:
             written = self._writer.write(placement, gang)
         except writes.WriteRefused:
@@ -91,10 +99,13 @@ class ActionExecutor:
         except ApiFault:
             self._writer.read_back(placement)
             raise
+        self._record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
-    def place_group(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+    def place_group(
+        self, plans: Sequence[tuple[Gang, Placement]], *, waited: Mapping[GangKey, float] | None = None
+    ) -> None:
         """Write the Placements of all workloads of a pod group; only then resume the first of them.
 
         If one cannot be written none is resumed, and those that were give their slots back. If one cannot be resumed
@@ -109,6 +120,7 @@ class ActionExecutor:
             except ApiFault:
                 self._writer.read_back(placement)
                 raise
+            self._record_placed(gang, placement, (waited or {}).get(gang.key))
         faults: list[Exception] = []
         for gang in written:
             try:
@@ -131,7 +143,7 @@ class ActionExecutor:
             )
 
         if isinstance(result := self._writer.on_newest(gang.workload, attempt), Refused):
-            self._event(gang, "ResumeRefused", f"cannot be resumed: {result.message}")
+            self._event(gang, "ResumeRefused", "ResumeRefused", f"cannot be resumed: {result.message}")
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
@@ -152,12 +164,21 @@ class ActionExecutor:
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
-                self._event(gang, "SuspendRefused", f"cannot be suspended: {result.message}")
+                self._event(gang, "SuspendRefused", "SuspendRefused", f"cannot be suspended: {result.message}")
                 raise writes.WriteRefused(result.message)
             was_done(result, gang.workload.name)
         assert gang.placement is not None
+        lost = gang.placement.assignment
         written = self._writer.write(replace(gang.placement, assignment=None), gang)
-        self._write_status(replace(gang, placement=written), written, status, None, event=event)
+        happened = event_of(status.phase, status.reason)
+        happened = "Unplaced" if happened == "Waiting" else happened
+        if event:
+            self._write_status(replace(gang, placement=written), written, status, None, happened=happened)
+            return
+        # Not news for its user, but its slots are gone all the same.
+        self._write_status(replace(gang, placement=written), written, status, None)
+        if lost is not None:
+            self._record(gang, happened, status.message, reason=status.reason)
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         """Write the new slots of a part of the gang with the kept ones; then delete the pods to be replaced."""
@@ -168,18 +189,29 @@ class ActionExecutor:
         except ApiFault:
             self._writer.read_back(placement)
             raise
-        self._event(gang, "Grown" if extension.more else "Repaired", message)
+        known = gang.placement.assignment if gang.placement is not None else None
+        left = extension.lost_hosts(known) if known is not None else frozenset[str]()
+        happened: Literal["Grown", "Repaired"] = "Grown" if extension.more else "Repaired"
+        details = {"pods": extension.missing, "hosts": len(left) or None, **self._place_of(placement)}
+        self._event(gang, happened, happened, message, **details)
         self._in_parallel(self._delete_pod, extension.replaced)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
         """Evict or delete pods. A refusal by a disruption budget is reported, and retried later."""
-        self._event(gang, reason, message)
+        self._event(gang, reason, "Evicted", message, code=reason, pods=len(pods))
         self._in_parallel(self._evict_pod if evict else self._delete_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         """Write another assignment of the same gang: for a scaled-down workload, or with other devices."""
         assert gang.placement is not None
         self._writer.write(rewritten(gang, assignment), gang)
+        fewer = _size(gang.placement.assignment) - _size(assignment)
+        if fewer > 0:
+            freed = f"scaled down: {plural(fewer, 'slot')} fewer"
+            self._record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
+        else:
+            text = "its future pods get other devices on the same hosts"
+            self._record(gang, "DevicesChanged", text, revision=assignment.revision)
 
     def release(self, gang: Gang, assignments: tuple[SlotAssignment, ...]) -> None:
         """Bind and release held pods, in parallel, one PATCH each."""
@@ -224,7 +256,7 @@ class ActionExecutor:
         if forget and gang.placement is not None:
             self.forget(gang.placement)
             gang = replace(gang, placement=None)
-        self._event(gang, let.reason, let.message, warning=let.loses)
+        self._event(gang, let.reason, "Unmanaged", let.message, code=let.reason, warning=let.loses)
 
     def free_pod(self, pod: Pod) -> None:
         """Remove our gate from a pod without placing it."""
@@ -250,7 +282,8 @@ class ActionExecutor:
         priority = self._view.pod_shapes.priority_of(gang.workload)
         if asks and (placement is None or not request_written(gang, priority=priority)):
             placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
-        self._write_status(gang, placement, status, placed, event=event, since=since)
+        happened = event_of(status.phase, status.reason) if event else None
+        self._write_status(gang, placement, status, placed, happened=happened, since=since)
 
     def relax(self, gang: Gang) -> None:
         """Write a Placement in which the required level is preferred from now on, and report it."""
@@ -264,17 +297,32 @@ class ActionExecutor:
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
-        self._event(gang, "LevelRelaxed", text)
+        self._event(gang, "LevelRelaxed", "LevelRelaxed", text)
 
-    def requeue(self, gang: Gang, message: str | None) -> None:
-        """Record that a waiting gang is requeued at the end of its priority, and report it (None: it was lately)."""
+    def requeue(self, gang: Gang, message: str, *, event: bool) -> None:
+        """Write that a waiting gang is requeued at the end of its priority, with `event` also one Event."""
         assert gang.placement is not None
         body = requeued_body(gang.placement.status, self._wall())
         result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
-        if message is not None:
-            self._event(gang, "ScheduleTimeout", message)
+        if event:
+            self._record_events(gang, "ScheduleTimeout", message)
+        self._record(gang, "Requeued", message, reason="ScheduleTimeout", requeues=requeues(gang.placement.status) + 1)
+
+    def requeued_by_command(self, gang: Gang, times: int) -> None:
+        """Record that somebody else has moved a waiting gang to the end of its priority."""
+        self._record(gang, "Requeued", "moved to the end of its priority by a command", requeues=times)
+
+    def deleted(self, name: GangName, *, placed: bool) -> None:
+        """Record that a gang was deleted before it had ended."""
+        text = "its workload was deleted; its slots are free" if placed else "its workload was deleted while it waited"
+        self._decisions.gang(name, "Deleted", message=text)
+
+    def gates_removed(self, gang: Gang, count: int) -> None:
+        """Record that somebody else has released pods of a gang."""
+        text = f"someone else removed the scheduling gate of {plural(count, 'pod')}; each counts where it runs"
+        self._record(gang, "GateRemoved", text, pods=count)
 
     def orphan_reason(self, pod: Pod) -> str | None:
         """Return why an orphaned pod stays held; None if nothing requires it."""
@@ -301,7 +349,7 @@ class ActionExecutor:
             f"the namespace has reached its limit of {limit:,} gangs (policy queue.maxNamespaceGangs): the others "
             "are held until some have ended; delete waiting gangs, or scale down"
         )
-        self._event(gang, "GangLimitExceeded", message)
+        self._event(gang, "GangLimitExceeded", "Waiting", message, code="GangLimitExceeded")
 
     def status_of(
         self, gang: Gang, placement: Placement, status: Status, placed: Placed | None, *, since: str | None = None
@@ -326,9 +374,10 @@ class ActionExecutor:
         status: Status,
         placed: Placed | None,
         *,
-        event: bool,
+        happened: GangEvent | None = None,
         since: str | None = None,
     ) -> None:
+        """Write the status of a gang; `happened`: it deserves an Event, and a record of this name."""
         if placement is not None:
             if not placement.labelled:
                 result = writes.label_placement(self._api, placement, fence=self._fence)
@@ -337,9 +386,13 @@ class ActionExecutor:
             result = writes.patch_placement_status(self._api, placement, body, fence=self._fence)
             if not isinstance(result, Gone):
                 self._writer.took_placement(result)
-        if event:
-            note = event_text(status, placed, before=gang.placement)
-            self._event(gang, status.reason or status.phase, note, placement=placement)
+        if happened is None:
+            return
+        note, reason = event_text(status, placed, before=gang.placement), status.reason or status.phase
+        self._record_events(gang, reason, note, placement=placement)
+        if status.phase != "Placed" or status.reason:
+            # Where its slots are is in the record of the placement; this one is about its pods.
+            self._record(gang, happened, status.message, reason=status.reason)
 
     def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
         regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)
@@ -380,6 +433,41 @@ class ActionExecutor:
         self,
         gang: Gang,
         reason: EventReason,
+        happened: GangEvent,
+        message: str,
+        *,
+        code: Why = "",
+        warning: bool | None = None,
+        placement: Placement | None = None,
+        **details: Any,
+    ) -> None:
+        """Record what happened to a gang, with a reason code if there is one, as Events and in the log."""
+        self._record_events(gang, reason, message, warning=warning, placement=placement)
+        self._record(gang, happened, message, reason=code, **details)
+
+    def _record(self, gang: Gang, happened: GangEvent, message: str, *, reason: Why = "", **details: Any) -> None:
+        self._decisions.gang(gang_name(gang), happened, reason=reason, message=message, **details)
+
+    def _record_placed(self, gang: Gang, placement: Placement, waited: float | None) -> None:
+        pods, hosts = _size(placement.assignment), len(hosts_of(placement.assignment))
+        details = self._place_of(placement)
+        domain = f" in {details['domain']}" if details["domain"] else ""
+        text = f"{plural(pods, 'pod')}{domain} ({plural(hosts, 'host')})"
+        seconds = None if waited is None else round(max(0.0, waited), 3)
+        gang = replace(gang, placement=placement)
+        self._record(gang, "Placed", text, pods=pods, hosts=hosts, waitedSeconds=seconds, **details)
+
+    def _place_of(self, placement: Placement) -> dict[str, Any]:
+        """Return where the slots of a Placement are, in short, and their revision."""
+        topology, assignment = self._view.topologies.get(placement.topology), placement.assignment
+        above = tuple(level.name for level in topology.levels[:-1]) if topology is not None else ()
+        where = place_text(domains_of(assignment), hosts_of(assignment), above)
+        return {"domain": where, "revision": assignment.revision if assignment is not None else None}
+
+    def _record_events(
+        self,
+        gang: Gang,
+        reason: EventReason,
         message: str,
         *,
         warning: bool | None = None,
@@ -402,6 +490,17 @@ class ActionExecutor:
                 names.API_VERSION, names.PLACEMENT_KIND, placement.namespace, placement.name, placement.uid
             )
             self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning, spare=True)
+
+
+def gang_name(gang: Gang) -> GangName:
+    """Return a gang as records name it."""
+    workload = gang.workload
+    placement = gang.placement.name if gang.placement is not None else name_of(workload, gang.group)
+    return GangName(workload.namespace, f"{workload.kind}/{workload.name}", placement, gang.group or "")
+
+
+def _size(assignment: Assignment | None) -> int:
+    return sum(slot.count for plan in assignment.pod_sets for slot in plan.slots) if assignment is not None else 0
 
 
 def _retry_priority(fault: Exception) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from engine import metrics
 from engine.api.duration import format_duration
-from engine.api.placement import waiting_since
+from engine.api.placement import requeues, waiting_since
 from engine.api.reasons import REASONS, Code, Why, reason_of
 from engine.api.text import plural
 from engine.api.workload import GangKey
@@ -76,6 +76,7 @@ class GangScheduler:
             known = gang.placement.status
             gang_state.waiting_since = None if starts_anew(known) else known.get("waitingSince")
         before = gang.placement.status if gang.placement is not None else {}
+        self._note_requeues(gang, requeues(before))
         ends = times_out_at(gang.request, {**before, "waitingSince": gang_state.waiting_since})
         if ends is not None and ends + clock <= now and gang.placement is not None:
             self._term.queue.drop(key)
@@ -121,7 +122,8 @@ class GangScheduler:
             gang_state = self._term.gang_state[key]
             tell = now >= gang_state.requeue_told_at + REQUEUE_EVENT_EVERY
             gang_state.requeue_told_at = now if tell else gang_state.requeue_told_at
-            self._term.send(key, lambda: self._executor.requeue(gang, message if tell else None))
+            gang_state.requeues = requeues(gang.placement.status) + 1
+            self._term.send(key, lambda: self._executor.requeue(gang, message, event=tell))
             return
         status = Status("Waiting", "ScheduleTimeout", message)
         self._term.gang_state[key].end_wait("timed_out", now)
@@ -131,6 +133,13 @@ class GangScheduler:
         # Its user had resumed it while it waited: its pods exist and are gated.
         event = self._reporter.reported(key, gang, status, now)
         self._term.send(key, lambda: self._executor.unplace(gang, status, suspend=True, event=event))
+
+    def _note_requeues(self, gang: Gang, times: int) -> None:
+        """Record a requeue that was not ours: there is a command for it."""
+        gang_state = self._term.gang_state[gang.key]
+        if gang_state.requeues is not None and times > gang_state.requeues:
+            self._executor.requeued_by_command(gang, times)
+        gang_state.requeues = times
 
     def plan(self, now: float) -> None:
         """Plan the gangs that are due, in the order of the queue."""
@@ -286,10 +295,11 @@ class GangScheduler:
             self._term.bursts.placed(now)
             gang_state.last_plan = outcome
             gang_state.pending_status = None
+            waited = self._waited([key]).get(key)
             ended = self._end_waits([key])
 
             def place() -> None:
-                self._executor.place(gang, placement)
+                self._executor.place(gang, placement, waited=waited)
                 ended()
 
             self._term.send(key, place)
@@ -342,13 +352,19 @@ class GangScheduler:
                 queue.usage.charge(entries[key].namespace, view.reserved_usage(key))
         first, *others = outcome.plans
         plans = [(gang, placement) for gang, _, placement in outcome.plans.values()]
+        waited = self._waited(outcome.plans)
         ended = self._end_waits(outcome.plans)
 
         def place() -> None:
-            self._executor.place_group(plans)
+            self._executor.place_group(plans, waited=waited)
             ended()
 
         self._term.send(first, place, also=others)
+
+    def _waited(self, keys: Collection[GangKey]) -> dict[GangKey, float]:
+        """Return for how many seconds gangs have been queued."""
+        now = self._monotonic()
+        return {key: now - wait.since for key in keys if (wait := self._term.of(key).wait) is not None}
 
     def _end_waits(self, keys: Collection[GangKey]) -> Callable[[], None]:
         """End the waits of planned gangs; return what counts them, to be called when their placement is written."""

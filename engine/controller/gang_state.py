@@ -12,6 +12,7 @@ from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
 from engine.controller.actions import Status
 from engine.gang.request import PlacementRequest
+from engine.history.record import GangName
 from engine.scheduler.outcome import Placed
 from engine.scheduler.queue import QueuePlace
 
@@ -192,6 +193,7 @@ class GangState:
     """The leader's memory of one gang; lost with the term."""
 
     namespace: str = ""  # of its workload; "" if it has none
+    name: GangName | None = None  # while it is managed
     counts: bool = False  # towards the limit of its namespace
     timers: Timers = field(default_factory=Timers)
     last_plan: Placed | None = None
@@ -204,6 +206,7 @@ class GangState:
     planned_on: tuple[int, int] | None = None  # version of the capacity that its last plan has seen
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
     wait: QueuedWait | None = None  # while it is queued
+    requeues: int | None = None  # counted in its status, as far as is known here
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
     pending_status: tuple[float, Status] | None = None  # when due, status
     reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason for holding it in its Event

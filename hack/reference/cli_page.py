@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from engine.api.schema import fields_of, section_of
 from webhook.checks.model import DoctorAnswer, PolicyCheckAnswer, VerifyAnswer
 from webhook.cli import main as topogate
+from webhook.history.model import HistoryAnswer
 from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
 from webhook.simulate.model import Simulation, Verdict
 
@@ -21,6 +22,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "gangs": GangsAnswer,
     "fits": FitsAnswer,
     "explain": ExplainAnswer,
+    "history": HistoryAnswer,
     "verify": VerifyAnswer,
     "policy check": PolicyCheckAnswer,
 }

@@ -6,6 +6,7 @@ from typing import Final
 
 from engine.api.event_reasons import ON_PHASES, ON_PODS, ON_POLICY, ON_WORKLOADS
 from engine.api.reasons import REASONS, UNTIL, Kind
+from engine.history.record import ON_GANGS, ON_SERVICE
 
 _KINDS: Final[dict[Kind, str]] = {
     "user": "Faults of a request",
@@ -29,6 +30,17 @@ _WHEN: Final[dict[Kind, str]] = {
 _EVENTS: Final = (
     "The reason of an Event is one of the codes above while a gang waits or something is wrong with it (type Warning), "
     "else one of these. A gang of plain pods has no workload: its first pods get the Events."
+)
+_RECORDS: Final = (
+    "The leader writes one JSON line per decision to the service's log, with the logger `topogate.decisions`. "
+    "`topogate history` reads them: "
+    "[what it did last night](../tasks/admin/see-the-cluster.md#what-it-did-last-night). "
+    "Beside `time`, `level`, `logger` and `message` a line has `event`, one of the names below, and `reason`, a code "
+    'above or "". About a gang: `namespace`, `workload` (`Job/train`), `placement`, and `group` where each replica is '
+    "a gang. Further fields only where they apply: `pods`, `hosts`, `domain`, `revision`, `waitedSeconds`, `requeues`, "
+    "`policy`, `replica`, and `omitted`, the number of lines about the gang that were left out before this one (it has "
+    "fifty at once, then one a minute). Texts have at most 1,024 bytes; no line names more than a few hosts. Events "
+    "of single pods are not in it."
 )
 
 
@@ -56,6 +68,10 @@ def messages_page() -> str:
             for registry in every
             for reason, one in registry.items()
         ]
+    lines += ["", "## Records in the log", "", _RECORDS]
+    for title, records in (("Of gangs", ON_GANGS), ("Of the service", ON_SERVICE)):
+        lines += ["", f"### {title}", "", "| event | meaning |", "|---|---|"]
+        lines += [f"| `{event}` | {text} |" for event, text in records.items()]
     return "\n".join(lines) + "\n"
 
 

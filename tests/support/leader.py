@@ -5,7 +5,7 @@ Actions wait in `pool` until `work` runs them, so that a test decides what happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -16,7 +16,7 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
 from engine.api.pod import Pod
-from engine.api.workload import Owned, Workload
+from engine.api.workload import GangKey, Owned, Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiUnavailable, KubeClient
@@ -103,13 +103,16 @@ class Hands(ActionExecutor):
         self._view.stores.placements.apply_own_write(written)
         return written
 
-    def place(self, gang: Gang, placement: Placement) -> None:
+    def place(self, gang: Gang, placement: Placement, *, waited: float | None = None) -> None:
         self._called("place", gang.workload.name)
         written = self.put(placement)
+        self._record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
-    def place_group(self, plans: Sequence[tuple[Gang, Placement]]) -> None:
+    def place_group(
+        self, plans: Sequence[tuple[Gang, Placement]], *, waited: Mapping[GangKey, float] | None = None
+    ) -> None:
         written = []
         for gang, placement in plans:
             self._called("place", gang.workload.name)
@@ -199,9 +202,9 @@ class Hands(ActionExecutor):
         softer = replace(gang, request=relaxed(gang.request))
         self.put(new_placement(softer, None, priority=0, now=self._wall()))
 
-    def requeue(self, gang: Gang, message: str | None) -> None:
+    def requeue(self, gang: Gang, message: str, *, event: bool) -> None:
         self._called("requeue", gang.workload.name)
-        if message is not None:
+        if event:
             self.notes.append((gang.workload.name, message))
         assert gang.placement is not None
         status = {**gang.placement.status, **requeued_body(gang.placement.status, self._wall())}

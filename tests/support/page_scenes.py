@@ -317,6 +317,7 @@ SCENES: Final = {
             "topologies: [{name: default, levels: [{name: rack, keys: [example.com/rack]}, {name: rack}]}]\n"
         }
     ),
+    "a saved log": Scene(files={"topogate.log": (ROOT / "tests/data/history/topogate.log").read_text()}),
     "new cluster": Scene(new=True),
     "free hosts": Scene(free),
     "train runs": Scene(train_runs),

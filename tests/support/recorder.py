@@ -33,7 +33,7 @@ class Recorder:
         self.down = False
         self.answer: Callable[[str, dict[str, Any]], Patch] = lambda path, request: []
         self.review: Callable[[str, bytes], bytes] | None = None
-        certificate, key = _self_signed(directory)
+        certificate, key = self_signed(directory)
         self.ca_bundle = base64.b64encode(certificate.read_bytes()).decode()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -93,7 +93,8 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _self_signed(directory: Path) -> tuple[Path, Path]:
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """Write a certificate for 127.0.0.1 and its key; return their files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "recorder")])
     now = datetime.datetime.now(datetime.UTC)

@@ -13,7 +13,7 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
-from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, SERVICE_PODS, ops_page
+from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, SERVICE_PODS, ops_page, service_container
 from webhook.snapshot.side_by_side import side_by_side
 
 PAGE: Final = 500
@@ -130,9 +130,11 @@ def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
     for item in body.get("items") or ():
         name = str(item.get("metadata", {}).get("name", ""))
         logs = object_path("v1", "pods", namespace=namespace, name=name, subresource="log")
+        own = service_container(item)
+        log = {**limits, **({"container": own} if own is not None else {})}
         folder = f"service/{sanitize(name, 253)}"
-        yield Source(f"{folder}/log.txt", logs, query=limits)
-        yield Source(f"{folder}/log-previous.txt", logs, query={**limits, "previous": "true"}, may_fail=True)
+        yield Source(f"{folder}/log.txt", logs, query=log)
+        yield Source(f"{folder}/log-previous.txt", logs, query={**log, "previous": "true"}, may_fail=True)
         yield Source(f"{folder}/metrics.txt", ops_page(namespace, name, "metrics"))
         yield Source(f"{folder}/readyz.txt", ops_page(namespace, name, "readyz"))
 

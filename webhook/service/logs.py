@@ -22,9 +22,13 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if isinstance(decision := getattr(record, "decision", None), dict):
+            fields |= decision  # with a message of its own: what the record is about has fields
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        line = json.dumps(fields, ensure_ascii=False, default=str)
+        # Terminals obey some characters that JSON need not escape.
+        return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 class TextFormatter(logging.Formatter):

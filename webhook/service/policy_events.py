@@ -1,13 +1,14 @@
-"""Reports the acceptance or rejection of the policy with Events on its ConfigMap."""
+"""Reports the acceptance or rejection of the policy: Events on its ConfigMap, and records in the log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
-from engine.api.event_reasons import EventReason, is_warning
+from engine.api.event_reasons import is_warning
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder, Regarding
+from engine.history.decision_log import DecisionLog
 from engine.policy.namespaces import modes_text
 from engine.policy.source import PolicySource
 
@@ -21,8 +22,15 @@ class PolicyEvents:
     term.
     """
 
-    def __init__(self, recorder: Recorder, policy: PolicySource, find: Callable[[], ConfigMap | None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        policy: PolicySource,
+        find: Callable[[], ConfigMap | None],
+        decisions: DecisionLog | None = None,
+    ) -> None:
         """Take `find`, which returns the policy's ConfigMap as the watch shows it."""
+        self._decisions = decisions or DecisionLog()
         self._recorder = recorder
         self._policy = policy
         self._find = find
@@ -42,7 +50,12 @@ class PolicyEvents:
         elif before is not None and now != before and not refused:
             self._record("PolicyTaken", f"policy {policy.hash} is in force, mode {modes_text(policy)}")
 
-    def _record(self, reason: EventReason, note: str) -> None:
+    def _record(self, reason: Literal["PolicyTaken", "PolicyInvalid"], note: str) -> None:
+        in_force = self._policy.policy.hash
+        if reason == "PolicyTaken":
+            self._decisions.service("PolicyTaken", message=note, policy=in_force)
+        else:
+            self._decisions.service("PolicyRefused", reason=reason, message=note, policy=in_force)
         if (source := self._find()) is None:
             return  # deleted: the defaults are in force, and there is no object for an Event
         regarding = Regarding("v1", "ConfigMap", source.namespace, source.name, source.uid)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import Literal
 
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
@@ -29,6 +30,7 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate, get_lease
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
+from engine.history.decision_log import DecisionLog
 from engine.policy.model import Policy
 from engine.policy.source import PolicySource
 from webhook.admission.concurrency import ReviewSlots
@@ -78,6 +80,7 @@ class Runtime:
         self._changed = threading.Event()  # wakes housekeeping
         self._started = False
         self._ops: PlainServer | None = None
+        self._decisions = DecisionLog()
 
     def service(self) -> Service:
         """Return the hooks that the server calls, in their order."""
@@ -119,13 +122,20 @@ class Runtime:
             names.LEASE_NAME,
             settings.identity,
             on_started=self._lead,
-            on_stopped=self._changed.set,
+            on_stopped=self._follow,
         )
         self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
         self._authority = CurrentAuthority(self._api, self._objects, namespace=settings.namespace)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
-        self._executor = ActionExecutor(self._view, self._api, self._recorder, fence=self._check_fence, wall=time.time)
+        self._executor = ActionExecutor(
+            self._view,
+            self._api,
+            self._recorder,
+            fence=self._check_fence,
+            wall=time.time,
+            decisions=self._decisions,
+        )
         self._controller = Controller(
             self._view,
             self._executor,
@@ -240,7 +250,12 @@ class Runtime:
             authority=self._authority,
             certificate=self._certificate,
             wake=self._changed,
-            events=PolicyEvents(self._recorder, self._policy, lambda: self._caches.policy.get(names.POLICY_NAME)),
+            events=PolicyEvents(
+                self._recorder,
+                self._policy,
+                lambda: self._caches.policy.get(names.POLICY_NAME),
+                decisions=self._decisions,
+            ),
         )
         threading.Thread(target=house.keep, args=(self._stop,), name="housekeeping", daemon=True).start()
 
@@ -248,8 +263,17 @@ class Runtime:
 
     def _lead(self) -> None:
         """Wake the threads that start work with a new term."""
+        self._record_leadership("LeadershipGained", "leads from now on")
         self._changed.set()
         self._view.changed.set()
+
+    def _follow(self) -> None:
+        self._record_leadership("LeadershipLost", "does not lead any more")
+        self._changed.set()
+
+    def _record_leadership(self, event: Literal["LeadershipGained", "LeadershipLost"], text: str) -> None:
+        replica, policy = self._settings.identity, self._policy.policy.hash
+        self._decisions.service(event, message=f"{replica} {text}, policy {policy}", replica=replica, policy=policy)
 
     def _begin_term(self) -> bool:
         """Refresh the caches and bind writes to this term, before its first write."""

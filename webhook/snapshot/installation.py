@@ -129,6 +129,14 @@ def _data(found: ReadObject) -> Mapping[str, object]:
     return data if isinstance(data, Mapping) else {}
 
 
+def service_container(pod: Mapping[str, Any]) -> str | None:
+    """Return the container of a pod in which the service runs, beside sidecars of others; None if it has none."""
+    spec = pod.get("spec")
+    listed = spec.get("containers") if isinstance(spec, Mapping) else None
+    found = [str(one.get("name")) for one in listed or () if isinstance(one, Mapping)]
+    return names.SERVICE_NAME if names.SERVICE_NAME in found else next(iter(found), None)
+
+
 def ops_page(namespace: str, pod: str, page: str) -> str:
     """Return the path of a page of a replica (`readyz`, `metrics`) through the API server's proxy."""
     return f"{object_path('v1', 'pods', namespace=namespace, name=pod)}:{_OPS_PORT}/proxy/{page}"

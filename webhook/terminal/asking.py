@@ -29,9 +29,13 @@ NOT_INSTALLED: Final = (
 
 
 class ReadingProgress:
-    """Tells people that a reading goes on: once after two seconds, on a terminal with a growing count."""
+    """Tells people that a reading goes on: once after two seconds, on a terminal with a growing count.
 
-    def __init__(self) -> None:
+    `text` has a place for the count.
+    """
+
+    def __init__(self, text: str = "reading the cluster, {:,} objects so far") -> None:
+        self._text = text
         self._count = 0
         self._shown = False
         self._timer = threading.Timer(SILENT_FOR, self._begin)
@@ -50,17 +54,21 @@ class ReadingProgress:
             click.echo("\r\x1b[K", err=True, nl=False)
 
     def __call__(self, count: int) -> None:
-        """Record the number of objects read so far."""
+        """Record the number of things read so far."""
         self._count = count
         if self._shown and self._live:
             self._show()
+
+    def add(self, more: int) -> None:
+        """Record that more were read; of several threads a count may get lost."""
+        self(self._count + more)
 
     def _begin(self) -> None:
         self._shown = True
         self._show()
 
     def _show(self) -> None:
-        text = f"topogate: reading the cluster, {self._count:,} objects so far"
+        text = f"topogate: {self._text.format(self._count)}"
         click.echo(f"\r{text}" if self._live else text, err=True, nl=not self._live)
 
 

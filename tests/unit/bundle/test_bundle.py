@@ -52,7 +52,7 @@ def contents(file: Path) -> dict[str, str]:
 
 def replica(server: FakeApi) -> None:  # noqa: F811
     """A pod of the service, with its log and its pages."""
-    labels = {"app.kubernetes.io/name": "topogate"}
+    labels = {"app.kubernetes.io/name": "topogate", "app.kubernetes.io/component": "service"}
     container = {"name": "topogate", "image": "example.com/topogate:1", "env": [{"name": "A", "value": SECRET}]}
     server.put(
         f"{PODS}/topogate-0",

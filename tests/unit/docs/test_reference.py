@@ -12,6 +12,7 @@ from pydantic import Field, create_model
 
 from engine.api.event_reasons import ON_PHASES, ON_PODS, ON_POLICY, ON_WORKLOADS
 from engine.api.reasons import REASONS
+from engine.history.record import ON_GANGS, ON_SERVICE
 from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.model import PolicyError, default_policy, parse_policy
 from hack.reference import pages
@@ -35,9 +36,15 @@ def test_every_reason_has_a_line() -> None:
         assert page.count(f"| `{code}` | {reason.description} |") == 1
 
 
+def test_every_record_of_the_log_has_a_line() -> None:
+    page = pages()["docs/reference/messages.md"].partition("## Records in the log")[2]
+    for event, meaning in [*ON_GANGS.items(), *ON_SERVICE.items()]:
+        assert page.count(f"| `{event}` | {meaning} |\n") == 1
+
+
 def test_every_reason_of_an_event_has_a_line() -> None:
     """What mypy lets through as an Event's reason is a code, or documented on the page."""
-    page = pages()["docs/reference/messages.md"]
+    page = pages()["docs/reference/messages.md"].partition("## Records in the log")[0]
     described = {**ON_PHASES, **ON_WORKLOADS, **ON_PODS, **ON_POLICY}
     for reason, told in described.items():
         assert len(re.findall(rf"^\| `{reason}` \|.* {re.escape(told.description)} \|$", page, re.M)) == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
+
+import pytest
 
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.cluster.events import Recorder, Regarding
+from engine.history.record import LOGGER
 from engine.policy.source import PolicySource
 from webhook.server.ops import policy_check
 from webhook.service.policy_events import PolicyEvents
@@ -54,6 +58,31 @@ def test_a_refused_policy_is_told_on_its_configmap_and_what_is_in_force_too() ->
     assert event["regarding"] == Regarding("v1", "ConfigMap", "topogate-system", names.POLICY_NAME, "uid")
     assert event["note"].startswith(f"policy {in_force} stays in force; refused: mode: ")
     assert desk.told() == []
+
+
+def test_the_log_has_a_record_of_each_policy_also_where_no_object_can_have_an_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the hash of the one that is in force then."""
+    caplog.set_level(logging.INFO, LOGGER)
+    desk = Desk()
+    before = desk.policy.policy.hash
+    desk.told()
+    desk.applied(BAD)
+    desk.told()
+    desk.applied(OTHER)
+    desk.told()
+    after = desk.policy.policy.hash
+    desk.applied(None)
+    desk.told()
+    found = [vars(one)["decision"] for one in caplog.records if one.name == LOGGER]
+    assert [(one["event"], one["reason"], one["policy"]) for one in found[:2]] == [
+        ("PolicyRefused", "PolicyInvalid", before),
+        ("PolicyTaken", "", after),
+    ]
+    assert found[0]["message"].startswith(f"policy {before} stays in force; refused: mode: ")
+    assert [one["event"] for one in found[2:]] == ["PolicyTaken"]
+    assert desk.events == []
 
 
 def test_a_policy_that_is_taken_is_told_with_its_hash_and_mode() -> None:
