@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from engine.api.names import POLICY_NAME
+from engine.api.names import PLACEMENTS, POLICY_NAME
 from engine.api.objects import Node
 from engine.api.text import join_and, join_comma, join_phrases, plural, sanitize
 from engine.resources.names import is_gpu
@@ -28,6 +28,7 @@ from webhook.checks.model import (
     warning,
 )
 from webhook.checks.presets import fitting, policy_advice, preset_labels, selector_advice
+from webhook.checks.requested_levels import requested_levels
 from webhook.rules.defaults import policy_errors
 from webhook.snapshot.snapshot import Snapshot, chosen_topologies
 
@@ -48,6 +49,7 @@ def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     findings: list[Finding] = []
     advice: str | None = None
     told = {f"topology {one.name}: {left_out(one)}" for one in chosen}  # the note about it of a cluster from files
+    told |= {one.text for one in snapshot.unread if one.collection == PLACEMENTS}  # a finding tells it
     for one in chosen:
         checked, advised = _topology(one, specs.get(one.name), nodes, found)
         findings += checked
@@ -55,6 +57,7 @@ def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     if nodes:
         findings.append(_presets(found, chosen, specs))
         findings += _policy(snapshot)
+        findings += requested_levels(snapshot, name=name)
     return DoctorAnswer(
         good=counted(findings, "warn", "fail") == 0,
         findings=tuple(findings),

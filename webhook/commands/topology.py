@@ -99,7 +99,7 @@ def show(
 @cluster_options
 def doctor(*, name: str | None, files: tuple[str, ...], output: str, cluster: ClusterOptions) -> None:
     """Check the topologies: nodes that are left out and why, labels that contradict each other, levels that decide
-    nothing, levels in the policy that do not exist, and which preset fits.
+    nothing, levels in the policy or in requests of gangs that do not exist, and which preset fits.
 
     Topogate need not be installed. Without a policy the answer is about the levels that the nodes' labels give. Exit
     status 1 if something is wrong or missing: a line begins with fail or warn.

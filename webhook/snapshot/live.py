@@ -66,10 +66,11 @@ class _Listed:
 
 
 _NODES: Final = _Listed("v1", "nodes", "Node", namespaced=False)
+_PLACEMENTS: Final = _Listed(names.API_VERSION, names.PLACEMENTS, names.PLACEMENT_KIND)
 _BASE: Final = (
     _NODES,
     _Listed("v1", "pods", "Pod", query={"fieldSelector": UNFINISHED}),
-    _Listed(names.API_VERSION, names.PLACEMENTS, names.PLACEMENT_KIND),
+    _PLACEMENTS,
     _Listed(devices.API_VERSION, devices.PLURAL, "Device", namespaced=False),
     _Listed("apps/v1", "daemonsets", "DaemonSet"),
     _Listed("v1", "resourcequotas", "ResourceQuota"),
@@ -115,11 +116,11 @@ def read_cluster(
 ) -> Snapshot:
     """Return a snapshot of the cluster; `namespace` is the one to fall back to without rights in the whole cluster.
 
-    `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the nodes
-    and what else gives levels. `only`: read these collections, by their plural, and the workloads of all kinds; None:
-    everything that the planner looks at. `consistent`: nothing older than the moment of the call, which costs the
-    server more. `labels`: keep those of workloads and pods. Raises ConnectionProblem if the server does not answer, or
-    does not know the caller.
+    `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the
+    nodes, what else gives levels, and the Placements, which name them. `only`: read these collections, by their plural,
+    and the workloads of all kinds; None: everything that the planner looks at. `consistent`: nothing older than the
+    moment of the call, which costs the server more. `labels`: keep those of workloads and pods. Raises
+    ConnectionProblem if the server does not answer, or does not know the caller.
     """
     taken = wall()
     unread: list[Unread] = []
@@ -129,7 +130,7 @@ def read_cluster(
     except ApiFault as fault:
         raise ConnectionProblem(no_answer(fault)) from None
     if topologies_alone:
-        wanted = [_NODES, *_discovered(api, (), unread)]
+        wanted = [_NODES, _PLACEMENTS, *_discovered(api, (), unread)]
     else:
         base = [one for one in _BASE if only is None or one.plural in only]
         wanted = [*base, *_discovered(api, wanted_kinds(policy.registry), unread)]

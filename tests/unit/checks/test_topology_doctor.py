@@ -232,3 +232,29 @@ def test_a_label_of_each_node_alone_is_no_level() -> None:
         for one in range(6)
     ]
     assert [level.name for level in likely_levels(list(snapshot(nodes).view.stores.nodes.values()))] == ["rack"]
+
+
+def test_levels_that_gangs_request_and_that_have_gone() -> None:
+    """After the policy has dropped one: how many wait for it or have slots, by name, and what to do."""
+    blocks = f"topologies: [{{name: default, levels: [{{name: block, keys: [{BLOCK}]}}]}}]\n"
+    cluster = [*busy_cluster(), policy(blocks)]
+    (found,) = [one for one in check(cluster).findings if one.check == "requests"]
+    assert (found.result, found.found) == (
+        "fail",
+        'level "rack" of topology default does not exist, but is requested by 1 gang that wait and 1 with slots: '
+        "alice/train, alice/wide",
+    )
+    assert found.remedy is not None and "put it back" in found.remedy
+    other = [*busy_cluster(), policy(blocks.replace("default", "other"))]
+    (found,) = [one for one in check(other).findings if one.check == "requests"]
+    assert found.found.startswith('topology "default" does not exist')
+    assert [one.result for one in check(busy_cluster()).findings if one.check == "requests"] == ["ok"]
+    running = [one for one in cluster if one["metadata"]["name"] not in ("wide", "job-wide")]
+    assert [one.result for one in check(running).findings if one.check == "requests"] == ["warn"]
+
+
+def test_without_the_placements_requests_are_not_compared() -> None:
+    hidden = replace(snapshot(busy_cluster()), unread=(Unread("placements"),))
+    answer = doctor(hidden)
+    assert [one.result for one in answer.findings if one.check == "requests"] == ["skip"]
+    assert answer.remarks == ()

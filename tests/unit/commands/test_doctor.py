@@ -26,7 +26,7 @@ def test_a_cluster_is_checked_without_topogate_and_without_reading_what_runs(
     assert lines[1] == "warn  topology default: leaves out 1 node with no label block: stray"
     assert lines[2].startswith("        -> label them with cloud.provider.com/topology-block, or ")
     assert "1 warning" in lines
-    assert not [one.path for one in server.requests if one.path.endswith(("/pods", "/jobs", "/placements"))]
+    assert not [one.path for one in server.requests if one.path.endswith(("/pods", "/jobs"))]
 
 
 def test_what_is_printed_as_data_has_the_same(topogate: Topogate) -> None:
