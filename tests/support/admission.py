@@ -246,6 +246,9 @@ class FakeView:
     def placement_of(self, key: str) -> Placement | None:
         return next((one for one in self.placements if placed_key(one) == key), None)
 
+    def all_placements(self) -> Sequence[Placement]:
+        return tuple(self.placements)
+
     def await_revision(self, namespace: str, key: str, revision: int, deadline: float) -> Placement | None:
         for one in self.late:
             if placed_key(one) == key and one.assignment is not None and one.assignment.revision >= revision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
@@ -163,6 +163,9 @@ class LiveReader:
 
     def node(self, name: str) -> Node | None:
         return self._stores.nodes.get(name)
+
+    def all_placements(self) -> Sequence[Placement]:
+        return tuple(self._stores.placements.values())
 
     def gangs_in(self, namespace: str) -> int:
         return self._view.gangs.in_namespace(namespace)

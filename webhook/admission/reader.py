@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from engine.api.objects import Node
@@ -61,6 +61,9 @@ class Reader(Protocol):
 
     def placement_of(self, key: GangKey) -> Placement | None:
         """Return the Placement of a gang."""
+
+    def all_placements(self) -> Sequence[Placement]:
+        """Return all Placements."""
 
     def await_revision(self, namespace: str, key: GangKey, revision: int, deadline: float) -> Placement | None:
         """Return the gang's Placement once its assignment has that revision or a newer one; waits 200 ms at most.

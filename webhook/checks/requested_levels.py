@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from engine.api.names import AUTO, HOST_LEVEL, PLACEMENTS
+from engine.api.names import PLACEMENTS
 from engine.api.placement import Placement
-from engine.api.text import join_comma, plural, quote, sanitize
-from engine.topology.topology import Topology
+from engine.api.text import join_comma, plural, sanitize
 from webhook.checks.model import Finding, failure, ok, skipped, warning
+from webhook.rules.policy_effect import lost_levels
 from webhook.snapshot.snapshot import Snapshot
 
 _CHECK: Final = "requests"
 _REMEDY: Final = (
-    "the policy or the nodes had it when they were submitted: put it back (topogate policy check --cluster tells before "
-    "what a change does), or let their users change the request"
+    "the policy or the nodes had it when they were submitted: put it back (topogate policy check --cluster tells "
+    "before what a change does), or let their users change the request"
 )
 
 
@@ -36,7 +36,7 @@ def requested_levels(snapshot: Snapshot, *, name: str | None = None) -> Iterator
     gangs = [one for one in found if name in (None, one.topology)]
     lost: defaultdict[str, list[Placement]] = defaultdict(list)
     for one in gangs:
-        for what in _lost(one, topologies):
+        for what in lost_levels(one, topologies):
             lost[what].append(one)
     for what, of_gangs in sorted(lost.items()):
         waiting = sum(one.assignment is None for one in of_gangs)
@@ -46,27 +46,3 @@ def requested_levels(snapshot: Snapshot, *, name: str | None = None) -> Iterator
         yield failure(_CHECK, text, _REMEDY) if waiting else warning(_CHECK, text, _REMEDY)
     if gangs and not lost:
         yield ok(_CHECK, f"every level that {plural(len(gangs), 'gang')} request exists")
-
-
-def _lost(placement: Placement, topologies: Mapping[str, Topology]) -> Iterator[str]:
-    topology = topologies.get(placement.topology)
-    if topology is None:
-        if placement.topology:
-            yield f"topology {quote(placement.topology)}"
-        return
-    if topology.waits:
-        return
-    known = {*(level.name for level in topology.levels), AUTO, HOST_LEVEL}
-    for level in dict.fromkeys(_named(placement)):
-        if level not in known:
-            yield f"level {quote(level)} of topology {sanitize(topology.name)}"
-
-
-def _named(placement: Placement) -> Iterator[str]:
-    """Yield the levels that a Placement's request names."""
-    gang, separation = placement.gang, placement.separation
-    levels = [level for ask in placement.pod_sets for level in (ask.require, ask.prefer)]
-    levels += [gang.require, gang.prefer] if gang is not None else []
-    levels += [level for ask in placement.pod_sets for level, _ in ask.slices]
-    levels += [separation.exclusive, separation.spread] if separation is not None else []
-    yield from (level for level in levels if level is not None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import FieldError
 from engine.cluster import objects
-from engine.policy.model import PolicyError, parse_policy
+from engine.policy.model import Policy, PolicyError, parse_policy
 from engine.policy.namespaces import mode_of, policy_warnings
-from engine.topology.topology import uncovered
+from engine.topology.topology import Topology, uncovered
 from webhook.admission.budget import BudgetExceeded
 from webhook.admission.objects import POD, Unreadable, entry_of, projected
 from webhook.admission.reader import Reader
@@ -18,6 +19,7 @@ from webhook.handlers.unreadable import too_costly, unreadable
 from webhook.handlers.validate_pod import validate_binding, validate_pod
 from webhook.handlers.validate_workload import validate_workload
 from webhook.rules.defaults import policy_errors
+from webhook.rules.policy_effect import policy_effects
 
 BINDING = ("", "Binding")
 CONFIG_MAP = ("", "ConfigMap")
@@ -81,10 +83,23 @@ def _validate_policy(review: Review, view: Reader) -> Response:
     if errors := policy_errors(policy, topologies):
         return denied([replace(one, field=_policy_field(one.field)) for one in errors], review)
     warnings = [
+        *_effects(view, policy, topologies),
         *policy_warnings(policy),
         *(f"topology {name} matches no node: {why}" for name, one in topologies.items() if (why := uncovered(one))),
     ]
     return allowed(warnings)
+
+
+def _effects(view: Reader, policy: Policy, topologies: Mapping[str, Topology]) -> Iterator[str]:
+    """Yield warnings about what the policy does to the gangs that exist; none while no policy is in force."""
+    if view.policy is not None and view.policy.hash != policy.hash:
+        yield from policy_effects(
+            view.all_placements(),
+            before=view.policy,
+            after=policy,
+            topologies=(view.topologies, topologies),
+            own_namespace=view.own_namespace,
+        )
 
 
 def _policy_field(field: str) -> str:

@@ -241,7 +241,7 @@ def test_levels_that_gangs_request_and_that_have_gone() -> None:
     (found,) = [one for one in check(cluster).findings if one.check == "requests"]
     assert (found.result, found.found) == (
         "fail",
-        'level "rack" of topology default does not exist, but is requested by 1 gang that wait and 1 with slots: '
+        'level "rack" of topology default does not exist, but is requested by 2 gangs, 1 of them waiting: '
         "alice/train, alice/wide",
     )
     assert found.remedy is not None and "put it back" in found.remedy

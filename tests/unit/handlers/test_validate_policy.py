@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.api import names
+from engine.api.placement import Placement
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, Json, review
+from tests.support.cluster_records import job, placement
+from tests.support.simulation import BLOCK
 from webhook.admission.review import BadReview, Response
 from webhook.handlers.validate import validate
 
@@ -170,3 +175,65 @@ def test_weights_without_an_effect_are_warned_about() -> None:
     assert check(config("queue: {fairness: {weights: [{namespaces: [a], weight: 2}]}}")).warnings == (
         "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces",
     )
+
+
+def gangs(require: str = "rack") -> list[Placement]:
+    """Two gangs that wait and one with slots in alice, one that waits in bob, and one that has ended."""
+    found = []
+    for name, namespace, hosts in (
+        ("a", "alice", None),
+        ("b", "alice", None),
+        ("c", "alice", {"h0": 1}),
+        ("d", "bob", None),
+        ("e", "alice", {"h0": 1}),
+    ):
+        one = placement(replace(job(name), namespace=namespace), hosts)
+        asks = tuple(replace(ask, require=require) for ask in one.pod_sets)
+        status = {"phase": "Finished"} if name == "e" else {}
+        found.append(replace(one, pod_sets=asks, status=status))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (
+            "mode: off",
+            ["it lets 3 waiting gangs go and takes the slots of 1, in 2 namespaces"],
+        ),
+        (
+            "namespaces: {modes: [{namespaces: [bob], mode: observe}]}",
+            ["it lets 1 waiting gang go and takes the slots of 0, in 1 namespace"],
+        ),
+        (
+            "namespaces: {exempt: [ali*]}",
+            ["it lets 2 waiting gangs go and takes the slots of 1, in 1 namespace"],
+        ),
+        ("mode: hold", ["mode hold: 3 waiting gangs in 2 namespaces will not be placed"]),
+        (
+            f"topologies: [{{name: default, levels: [{{name: block, keys: [{BLOCK}]}}]}}]",
+            [
+                'level "rack" of topology default is gone: 3 waiting gangs stay held, 1 with slots cannot be '
+                "submitted again"
+            ],
+        ),
+        ("timeouts: {bind: 45s}", []),
+    ],
+)
+def test_a_policy_that_lets_gangs_go_is_taken_with_a_warning(text: str, warnings: list[str]) -> None:
+    """In numbers: who may write the policy need not be allowed to see the gangs of all namespaces."""
+    answer = check(config(text), FakeView(placements=gangs()))
+    listed = ["topogate policy check --cluster lists the gangs"] if warnings else []
+    assert (answer.allowed, list(answer.warnings)) == (True, [*warnings, *listed])
+
+
+def test_what_was_so_before_is_not_warned_about() -> None:
+    before = FakeView(policy=parse_policy("mode: off"), placements=gangs())
+    assert check(config("{mode: off, timeouts: {bind: 45s}}"), before).warnings == ()
+    assert check(config("mode: enforce"), FakeView(placements=gangs(require="gone"))).warnings == ()
+    assert check(config("mode: off"), FakeView(policy=None, placements=gangs())).warnings == ()
+
+
+def test_a_topology_that_is_gone_is_warned_about() -> None:
+    answer = check(config("topologies: [{name: other, preset: demo}]"), FakeView(placements=gangs()))
+    assert answer.warnings[0].startswith('topology "default" is gone: 3 waiting gangs stay held')
