@@ -96,11 +96,12 @@ class DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A PriorityClass."""
+    """A PriorityClass; `preempts`: its pods may preempt those of a lower priority."""
 
     name: str
     value: int
     default: bool
+    preempts: bool = True
     uid: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 

@@ -102,6 +102,13 @@ class PodShapes:
         """Return the priority that the pods will have; the highest, where those of the pod sets differ."""
         return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
 
+    def may_preempt(self, workload: Workload) -> bool:
+        """Return True if the priority classes of all pod sets let their pods preempt others."""
+        default = self._default_priority_class()[0]
+        named = {pod_set.template.priority_class or default for pod_set in workload.pod_sets}
+        classes = (self._stores.priority_classes.get(name) for name in named)
+        return all(one is None or one.preempts for one in classes)
+
     def priority_of_pod(self, spec: PodSpec) -> int:
         """Return the priority of a pod, or the one that its class will give it."""
         return self._priority(spec)

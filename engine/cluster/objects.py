@@ -179,6 +179,7 @@ def priority_class(source: Source) -> PriorityClass:
         name=_name(meta),
         value=raw.value or 0,
         default=bool(raw.global_default),
+        preempts=raw.preemption_policy != "Never",
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
     )

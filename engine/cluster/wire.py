@@ -534,6 +534,7 @@ class PriorityClass(Struct):
     metadata: ObjectMeta | None = None
     value: Int32 | None = None
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class Overhead(Struct):

@@ -35,7 +35,7 @@ def preemption_for(
     end too. The caller holds the state's lock.
     """
     topology = view.topologies.get(gang.request.topology or "")
-    if topology is None or topology.waits or not gang.request.count:
+    if topology is None or topology.waits or not gang.request.count or not view.pod_shapes.may_preempt(gang.workload):
         return None
     priority = view.pod_shapes.priority_of(gang.workload)
     found = [one for one in managed(view) if one.priority < priority and gang.key not in one.keys]

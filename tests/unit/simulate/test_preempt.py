@@ -52,6 +52,13 @@ def test_gangs_of_the_same_or_a_higher_priority_never_end(name: str) -> None:
     assert urgent(GRID, workloads, preempt="all")["verdict"] == "waits"
 
 
+def test_a_class_that_preempts_never_preempts_nothing() -> None:
+    """As in Kubernetes: its priority counts in the queue alone."""
+    patient = {**priority_class("patient", 1000), "preemptionPolicy": "Never"}
+    workloads = [job("all", 4, {"unconstrained": "true"}), of_class("patient", job("late", 2, RACK))]
+    assert urgent([*GRID, patient], workloads, preempt="all")["verdict"] == "waits"
+
+
 def test_room_of_a_preempted_gang_is_free_for_later_ones() -> None:
     """All of it: a gang ends as a whole, also where a part would be enough."""
     workloads = [
