@@ -341,6 +341,10 @@ class Capacity:
         row = self._rows.get(host)
         return {} if row is None else self._amounts.all_left(row)
 
+    def hosts_expecting(self) -> Iterable[str]:
+        """Return the hosts on which pods of DaemonSets are expected."""
+        return self._expected.keys()
+
     def fits_but_for_expected(self, shape: Shape, host: str) -> bool:
         """Return whether a pod would fit on a host now if no pods of DaemonSets were expected there."""
         of_host, row = self._expected.get(host), self._rows.get(host)

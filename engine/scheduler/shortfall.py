@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from engine.api.resources import is_claim
 from engine.capacity.capacity import Capacity, SlotCounts
 from engine.planner.plan import NoFit, domain_slots, most_slots
 from engine.planner.slices import Slices
-from engine.planner.tree import Ints64
+from engine.planner.tree import Bools, Ints64
 from engine.resources.names import KOORDINATOR, RDMA, WHOLE, whole_names
 from engine.resources.request import asked_in_words
 from engine.resources.shape import TAINT, repairable
@@ -33,6 +33,7 @@ UNSUITABLE: Final = "with too few free GPUs of these labels"
 NO_FUNCTIONS: Final = "with too few free virtual functions"
 NO_CARDS: Final = "with too few free RDMA devices of this kind"
 TOO_SMALL: Final = "too small"
+DEVICES_SHORT: Final = "with too few free GPUs or devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,23 +153,37 @@ def without_devices(shape: Shape, topology: Topology, capacity: Capacity, counte
     return capacity.count(replace(shape, devices=None), topology)
 
 
-def full(
+def full_hosts(
     shape: Shape,
-    host: str,
-    place: int,
+    topology: Topology,
     capacity: Capacity,
     *,
+    eligible: Bools,
     counted: SlotCounts,
     by_numbers: SlotCounts,
-    devices_short: str,
-) -> str:
-    """Return why an eligible host without a free slot has none; `devices_short`: the words if its devices are why."""
-    if counted.empty[place] > 0:
-        if by_numbers.free[place] > 0:
-            return devices_short
-        return EXPECTED if capacity.fits_but_for_expected(shape, host) else IN_USE
-    problem = capacity.device_problem(host) if by_numbers.empty[place] > 0 else ""
-    return problem or TOO_SMALL
+) -> Iterator[tuple[str, Ints64]]:
+    """Yield why eligible hosts without a free slot have none, each reason with the places of its hosts.
+
+    `by_numbers`: the slots by the resources of nodes alone. DEVICES_SHORT: these have room, the devices have not.
+    """
+    no_slot = eligible & (counted.free == 0)
+    used = no_slot & (counted.empty > 0)
+    yield DEVICES_SHORT, np.flatnonzero(used & (by_numbers.free > 0))
+    used &= by_numbers.free <= 0
+    # Few hosts wait for pods of DaemonSets, and fewer have faulty devices: these alone are looked at one by one.
+    hosts = topology.tree.hosts
+    late = (topology.tree.index.get(host) for host in capacity.hosts_expecting())
+    expecting = [place for place in late if place is not None and used[place]]
+    kept = [place for place in expecting if capacity.fits_but_for_expected(shape, hosts[place])]
+    used[kept] = False
+    yield EXPECTED, np.array(sorted(kept), dtype=np.int64)
+    yield IN_USE, np.flatnonzero(used)
+    small = no_slot & (counted.empty <= 0)
+    for place in np.flatnonzero(small & (by_numbers.empty > 0)).tolist():
+        if problem := capacity.device_problem(hosts[place]):
+            small[place] = False
+            yield problem, np.array([place], dtype=np.int64)
+    yield TOO_SMALL, np.flatnonzero(small)
 
 
 def device_name(shape: Shape) -> str | None:
@@ -290,26 +305,23 @@ def shortfall_of(
     by_numbers = without_devices(shape, topology, capacity, counted)
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
-    exclusions = Counter[str]()
     request = shape.devices
     gpus_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
     cards_short = NO_FUNCTIONS if request and request.vf_selector is not None else NO_CARDS
     any_cards = with_any_cards(shape, topology, capacity, counted)
-    for index, reason in enumerate(reasons):
-        if reason:
-            exclusions[reason] += 1
-        elif counted.free[index] == 0:
-            devices_short = cards_short if any_cards.free[index] > 0 else gpus_short
-            why = full(
-                shape,
-                tree.hosts[index],
-                index,
-                capacity,
-                counted=counted,
-                by_numbers=by_numbers,
-                devices_short=devices_short,
-            )
-            exclusions[why] += 1
+    first = {why: reasons.index(why) for why in dict.fromkeys(reasons) if why}
+    counts = Counter(filter(None, reasons))
+    for why, places in full_hosts(shape, topology, capacity, eligible=usable, counted=counted, by_numbers=by_numbers):
+        cards = any_cards.free[places] > 0
+        parts = [(why, places)]
+        if why == DEVICES_SHORT:
+            parts = [(cards_short, places[cards]), (gpus_short, places[~cards])]
+        for words, among in parts:
+            if len(among):
+                first[words] = min(int(among[0]), first.get(words, len(reasons)))
+                counts[words] += len(among)
+    # In the order of the first host of each, by which messages decide between equal numbers.
+    exclusions = Counter({why: counts[why] for why in sorted(counts, key=lambda one: first[one])})
     for reason in topology.outside.values():
         exclusions[reason] += 1
     per_host = int(empty.max()) if len(empty) else 0
@@ -386,10 +398,11 @@ def _blocking_taint(
     answer: NoFit, ask: PodSetRequest, shape: Shape, topology: Topology, *, capacity: Capacity, reasons: list[str]
 ) -> str | None:
     """Return the taint that excludes most hosts, if the gang would fit now with the tainted hosts."""
-    taints = Counter(reason.removeprefix(TAINT) for reason in reasons if reason.startswith(TAINT))
-    for key, _ in taints.most_common(1):
+    taints = Counter({why: hosts for why, hosts in Counter(reasons).items() if why.startswith(TAINT)})
+    for taint, _ in taints.most_common(1):
+        key = taint.removeprefix(TAINT)
         tolerant = replace(shape, tolerations=(*shape.tolerations, Toleration(key, "Exists", "", "")))
-        usable = np.array([reason in ("", TAINT + key) for reason in reasons], dtype=np.bool_)
+        usable = np.array([reason in ("", taint) for reason in reasons], dtype=np.bool_)
         free = np.where(usable, capacity.count(tolerant, topology).free, 0)
         most = int(domain_slots(topology.tree, free, answer.level, topology.slices(ask.slices)).max(initial=0))
         if most >= min(ask.count, ask.min_available):

@@ -9,7 +9,7 @@ from engine.gang.gang import Gang
 from webhook.map.model import MapFrame, PodSize
 from webhook.queries.explain import explain
 from webhook.queries.gangs import GangTable, gang_table
-from webhook.queries.hosts import holders_of
+from webhook.queries.hosts import Holders, holders_of
 from webhook.queries.model import ExplainedGang, TopologyAnswer
 from webhook.queries.subject import Subject
 from webhook.queries.topologies import topologies, topology_answer
@@ -17,28 +17,29 @@ from webhook.snapshot.snapshot import Snapshot
 
 SIZES: Final = (1, 2, 4, 8)
 MOST_WAITING: Final = 20  # gangs explained, the first of the queue: each costs several plans
+MOST_PLANS: Final = 150  # of the forecast, which a live page needs every few seconds
 MOST_PODS: Final = 5_000  # listed one by one, those of small gangs first
 
 
 def map_frame(snapshot: Snapshot) -> MapFrame:
     """Return what the map shows of a snapshot. Raises AnswerProblem where the nodes cannot be read."""
-    shown = topologies(snapshot, level="host")
-    table = gang_table(snapshot)
+    holders = holders_of(snapshot.view)
+    shown = topologies(snapshot, level="host", holders=holders)
+    table = gang_table(snapshot, plans=MOST_PLANS)
     return MapFrame(
         taken_at=shown.taken_at,
         mode=shown.mode,
         policy=shown.policy,
         topologies=shown.topologies,
         gangs=tuple(table.rows.values()),
-        sizes=tuple(_sizes(snapshot, shown.topologies)),
+        sizes=tuple(_sizes(snapshot, holders, shown.topologies)),
         explained=tuple(_explained(snapshot, table)),
         remarks=snapshot.remarks,
     )
 
 
-def _sizes(snapshot: Snapshot, shown: tuple[TopologyAnswer, ...]) -> Iterator[PodSize]:
+def _sizes(snapshot: Snapshot, holders: Holders, shown: tuple[TopologyAnswer, ...]) -> Iterator[PodSize]:
     """Yield what fits for pods of each size that some host of a topology can have."""
-    holders = holders_of(snapshot.view)
     for one in shown:
         topology = snapshot.view.topologies[one.name]
         largest = max((host.gpus.total for host in one.nodes), default=0)

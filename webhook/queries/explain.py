@@ -27,6 +27,7 @@ from webhook.queries.explain_waiting import explain_waiting
 from webhook.queries.explanation import Asking, Events, about, asks, history, name_of
 from webhook.queries.gangs import GangTable, gang_table, let_go
 from webhook.queries.names import group_of
+from webhook.queries.room import Running
 from webhook.queries.subject import Subject
 from webhook.snapshot.snapshot import Snapshot
 
@@ -43,7 +44,7 @@ def explain(
 
     `table`: the gangs of the snapshot, where they are known already.
     """
-    asking = Asking(snapshot, table if table is not None else gang_table(snapshot), events)
+    asking = Asking(snapshot, table if table is not None else gang_table(snapshot), events, Running(snapshot))
     gangs = tuple(one for subject in subjects for one in _explained(asking, subject))
     return output.ExplainAnswer(
         taken_at=timestamp(snapshot.taken),

@@ -17,7 +17,7 @@ from webhook.queries.explanation import Asking, about, asks, dropped_by_policy, 
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import WaitingGang, gang_name, standstill
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
-from webhook.queries.ways_out import placed_now, ways_out
+from webhook.queries.ways_out import more_urgent, placed_now, ways_out
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_AHEAD: Final = 10
@@ -49,9 +49,11 @@ def explain_waiting(
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, **common)
     with placed_first(snapshot.view, placed_now(ahead)):
         rooms = rooms_of(snapshot, gang)
-        near, found = _in_the_way(snapshot, gang, rooms) if verdict == "waits" else (None, ())
+        near, found = _in_the_way(asking, gang, rooms) if verdict == "waits" else (None, ())
         levels = tuple(level for room in rooms for level in levels_of(gang, room))
-    others = list(ways_out(snapshot, mine, ahead, rooms, exists=exists)) if verdict != "fits" else []
+        others = list(ways_out(snapshot, mine, rooms, exists=exists)) if verdict != "fits" else []
+    if verdict != "fits":
+        others += more_urgent(snapshot, mine, ahead)
     if verdict == "waits" and row.start is not None:
         others.append(_wait(row.start))
     strict = snapshot.view.policy.queue.order
@@ -141,11 +143,11 @@ def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tup
 
 
 def _in_the_way(
-    snapshot: Snapshot, gang: Gang, rooms: Sequence[PodRoom]
+    asking: Asking, gang: Gang, rooms: Sequence[PodRoom]
 ) -> tuple[tuple[str, ...] | None, tuple[output.Obstacle, ...]]:
     """Return what is in the way of the first pod set for which it is too narrow."""
     tight = next((room for room in rooms if _short(gang, room)), None)
-    return obstacles(snapshot, gang, tight) if tight is not None else (None, ())
+    return obstacles(asking.snapshot, gang, tight, asking.running) if tight is not None else (None, ())
 
 
 def _short(gang: Gang, room: PodRoom) -> bool:

@@ -17,6 +17,7 @@ from engine.gang.summary import gpus_of
 from engine.policy.model import Policy
 from webhook.queries import model as output
 from webhook.queries.gangs import GangTable
+from webhook.queries.room import Running
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_HISTORY: Final = 12
@@ -31,6 +32,7 @@ class Asking:
     snapshot: Snapshot
     table: GangTable
     events: Events | None
+    running: Running
     remarks: list[str] = field(default_factory=list)
 
 

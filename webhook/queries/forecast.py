@@ -25,7 +25,8 @@ from engine.scheduler.schedule import answer_in_view, new_placement
 from webhook.queries.names import group_of, label_of, workload_label
 from webhook.snapshot.snapshot import Snapshot
 
-MAX_PLANS: Final = 2_000  # of one forecast: some two seconds on 10,000 hosts
+MAX_PLANS: Final = 2_000  # of one forecast: some six seconds on 10,000 hosts
+_PODS_A_PLAN: Final = 50  # that end and are put back: this takes as long as a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,8 @@ def endings(snapshot: Snapshot) -> list[Ending]:
             found.append(Ending(max(at, snapshot.taken), name, live, key, whole=own == at))
     others: dict[tuple[float, str], list[Pod]] = {}
     for pod in view.stores.pods.values():
-        if pod.finished or not pod.spec.node_name or pod.key in of_gangs:
-            continue
-        if (end := _end_of(pod, ends)) is not None:
+        end = _end_of(pod, ends)  # first: few pods of no gang have one
+        if end is not None and not pod.finished and pod.spec.node_name and pod.key not in of_gangs:
             others.setdefault((max(end, snapshot.taken), owner_label(pod)), []).append(pod)
     found += [Ending(at, name, tuple(pods)) for (at, name), pods in others.items()]
     return sorted(found, key=lambda one: (one.at, one.name))
@@ -85,6 +85,7 @@ def endings(snapshot: Snapshot) -> list[Ending]:
 def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_PLANS) -> dict[GangKey, Forecast]:
     """Return the forecast of waiting gangs, given in the order of the queue; `plans` bounds the work.
 
+    They are planned as things are before anything ends: what is left of `plans` is for later.
     The state of the snapshot is changed meanwhile, and afterwards as it was before.
     """
     view = snapshot.view
@@ -121,6 +122,7 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
             while events and events[0][0] <= at:
                 ended.append(heapq.heappop(events)[2])
                 trial.end(ended[-1])
+                plans -= len(ended[-1].pods) // _PODS_A_PLAN
             view.refresh()
     return found
 

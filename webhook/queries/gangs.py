@@ -23,7 +23,7 @@ from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import QueuePlace, written_place
 from engine.topology.topology import Topology
 from webhook.queries import model as output
-from webhook.queries.forecast import Forecast, forecasts
+from webhook.queries.forecast import MAX_PLANS, Forecast, forecasts
 from webhook.queries.names import group_of, label_of
 from webhook.queries.subject import GangFilter
 from webhook.snapshot.snapshot import Snapshot
@@ -112,10 +112,10 @@ class GangTable:
     rows: Mapping[GangKey, output.GangAnswer]
 
 
-def gang_table(snapshot: Snapshot) -> GangTable:
-    """Return all gangs, waiting ones in the order of the queue first."""
+def gang_table(snapshot: Snapshot, *, plans: int = MAX_PLANS) -> GangTable:
+    """Return all gangs, waiting ones in the order of the queue first; `plans` bounds the work of their forecasts."""
     found = list(_managed(snapshot))
-    waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)])
+    waiting = queue_of(snapshot, [gang for gang in found if _waits(gang)], plans=plans)
     positions = _positions(waiting)
     queued = Counter(one.gang.request.topology for one in waiting if one.in_line)
     rows = {
@@ -126,7 +126,7 @@ def gang_table(snapshot: Snapshot) -> GangTable:
     return GangTable(waiting, rows | {gang.key: _answer(snapshot, gang) for gang in placed})
 
 
-def queue_of(snapshot: Snapshot, waiting: list[Gang]) -> list[WaitingGang]:
+def queue_of(snapshot: Snapshot, waiting: list[Gang], *, plans: int = MAX_PLANS) -> list[WaitingGang]:
     """Return waiting gangs in the order of the queue, with what the planner says about each of them.
 
     Gangs of a pod group are planned together, and in a cluster that is only partly known none is planned: these have no
@@ -143,7 +143,7 @@ def queue_of(snapshot: Snapshot, waiting: list[Gang]) -> list[WaitingGang]:
 
     ordered = sorted(((turn(gang), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
     asked = [gang for _, gang in ordered if _planned_alone(gang)] if snapshot.capacity_known else []
-    found = forecasts(snapshot, asked)
+    found = forecasts(snapshot, asked, plans=plans)
     return [
         WaitingGang(
             gang,

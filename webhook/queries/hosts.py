@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -87,13 +88,14 @@ def holders_of(view: ClusterState) -> Holders:
     others: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
     of_gang: Counter[tuple[str, GangKey]] = Counter()
+    of_one = cache(gpus_of)  # many pods request the same
     for pod in view.stores.pods.values():
         if pod.finished or not pod.spec.node_name:
             continue
         key = view.gangs.gang_of(pod)
         if key is not None and view.gangs.placed(key):
             pods[pod.spec.node_name][key] += 1
-            of_gang[pod.spec.node_name, key] += gpus_of(pod.spec.shape.requests)
+            of_gang[pod.spec.node_name, key] += of_one(pod.spec.shape.requests)
         else:
             others[pod.spec.node_name] += 1
     for of, host, found in view.capacity.reservations():

@@ -7,8 +7,9 @@ have no room, whatever is free on them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,8 +17,7 @@ import numpy as np
 from engine.api.duration import timestamp
 from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest, kept_hosts
-from engine.api.pod import Shape
-from engine.capacity.capacity import SlotCounts
+from engine.api.pod import Pod, Shape
 from engine.gang.gang import Gang
 from engine.gang.key import is_gang_key
 from engine.planner.plan import domain_slots
@@ -26,7 +26,7 @@ from engine.resources.shape import JUST_JOINED, KEPT_FOR_OTHERS
 from engine.scheduler.precedence import precedence_of, queued_at
 from engine.scheduler.schedule import kept_assignment
 from engine.scheduler.separation import barred_hosts, rules_for
-from engine.scheduler.shortfall import IN_USE, full, without_devices
+from engine.scheduler.shortfall import DEVICES_SHORT, IN_USE, full_hosts, without_devices
 from engine.topology.topology import Topology
 from webhook.queries import model as output
 from webhook.queries.forecast import endings, owner_label
@@ -34,7 +34,6 @@ from webhook.queries.names import gang_label
 from webhook.snapshot.snapshot import Snapshot
 
 WITH_ROOM: Final = "with room"
-_DEVICES_SHORT: Final = "with too few free GPUs or devices"
 _MOST_BEST: Final = 3
 _MOST_OBSTACLES: Final = 10
 
@@ -98,24 +97,17 @@ def _room(snapshot: Snapshot, ask: PodSetRequest, shape: Shape, topology: Topolo
     counted = capacity.count(shape, topology)
     free = counted.free.copy()
     free[list(closed)] = 0
-    reasons = capacity.reasons(shape, topology)
     by_numbers = without_devices(shape, topology, capacity, counted)
-    states = [
-        reason or closed.get(place) or _used(snapshot, shape, topology, place, (counted, by_numbers))
-        for place, reason in enumerate(reasons)
-    ]
+    states = capacity.reasons(shape, topology)
+    for place, why in closed.items():
+        states[place] = states[place] or why
+    open_hosts = np.fromiter((not why for why in states), dtype=np.bool_, count=len(states))
+    for why, places in full_hosts(
+        shape, topology, capacity, eligible=open_hosts, counted=counted, by_numbers=by_numbers
+    ):
+        for place in places.tolist():
+            states[place] = why
     return PodRoom(ask, topology, free, counted.empty, states)
-
-
-def _used(
-    snapshot: Snapshot, shape: Shape, topology: Topology, place: int, slots: tuple[SlotCounts, SlotCounts]
-) -> str:
-    """Return why an eligible host has no room, "" where it has; `slots`: with and without regard to devices."""
-    counted, by_numbers = slots
-    if counted.free[place] > 0:
-        return ""
-    host, capacity = topology.tree.hosts[place], snapshot.view.capacity
-    return full(shape, host, place, capacity, counted=counted, by_numbers=by_numbers, devices_short=_DEVICES_SHORT)
 
 
 def required_level(gang: Gang, room: PodRoom) -> int | None:
@@ -150,8 +142,29 @@ def levels_of(gang: Gang, room: PodRoom) -> Iterator[output.LevelRoom]:
         )
 
 
+class Running:
+    """The pods that run, by node, and the known ends of what runs, by its name; each looked up when it is asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def pods(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods of each node that are not finished."""
+        found: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in self._snapshot.view.stores.pods.values():
+            if pod.spec.node_name and not pod.finished:
+                found[pod.spec.node_name].append(pod)
+        return found
+
+    @cached_property
+    def ends(self) -> Mapping[str, float]:
+        """When something ends at the latest, in seconds since the epoch."""
+        return {one.name: one.at for one in endings(self._snapshot)}
+
+
 def obstacles(
-    snapshot: Snapshot, gang: Gang, room: PodRoom
+    snapshot: Snapshot, gang: Gang, room: PodRoom, running: Running
 ) -> tuple[tuple[str, ...] | None, tuple[output.Obstacle, ...]]:
     """Return the domain of the required level that is nearest to having room, and what takes room there.
 
@@ -173,7 +186,7 @@ def obstacles(
         if why and host not in in_use:
             states[_kept_for(snapshot, host) if why == KEPT_FOR_OTHERS else why].append(host)
     found = [output.Obstacle(kind="host", name=why, hosts=tuple(hosts), ends=None) for why, hosts in states.items()]
-    found += _running(snapshot, gang, in_use)
+    found += _running(snapshot, gang, in_use, running)
     found.sort(key=lambda one: (-len(one.hosts), one.name))
     return path, tuple(found[:_MOST_OBSTACLES])
 
@@ -185,7 +198,7 @@ def _is_used(room: PodRoom, place: int) -> bool:
     return bool(room.free[place] < room.empty[place])
 
 
-_USED: Final = frozenset({IN_USE, _DEVICES_SHORT})
+_USED: Final = frozenset({IN_USE, DEVICES_SHORT})
 
 
 def _kept_for(snapshot: Snapshot, host: str) -> str:
@@ -195,14 +208,12 @@ def _kept_for(snapshot: Snapshot, host: str) -> str:
     return KEPT_FOR_OTHERS
 
 
-def _running(snapshot: Snapshot, gang: Gang, hosts: set[str]) -> Iterator[output.Obstacle]:
+def _running(snapshot: Snapshot, gang: Gang, hosts: set[str], running: Running) -> Iterator[output.Obstacle]:
     """Yield the gangs and the pods of no gang on some hosts, with their known ends."""
     view = snapshot.view
     of_gangs: defaultdict[str, set[str]] = defaultdict(set)
     others: defaultdict[str, set[str]] = defaultdict(set)
-    for pod in view.stores.pods.values():
-        if pod.finished or pod.spec.node_name not in hosts:
-            continue
+    for pod in (pod for host in hosts for pod in running.pods.get(host, ())):
         key = view.gangs.gang_of(pod)
         if key is not None and view.gangs.placed(key):
             if key != gang.key:
@@ -212,10 +223,9 @@ def _running(snapshot: Snapshot, gang: Gang, hosts: set[str]) -> Iterator[output
     for of, host, _ in view.capacity.reservations():
         if host in hosts and is_gang_key(of) and of != gang.key:
             of_gangs[gang_label(view, of)].add(host)
-    ends = {one.name: one.at for one in endings(snapshot)}
     for kind, held in (("gang", of_gangs), ("pods", others)):
         for name, on in held.items():
-            at = ends.get(name)
+            at = running.ends.get(name)
             yield output.Obstacle(
                 kind="gang" if kind == "gang" else "pods",
                 name=name,

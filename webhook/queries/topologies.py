@@ -20,19 +20,25 @@ from webhook.snapshot.snapshot import AnswerProblem, Snapshot, chosen_topologies
 
 
 def topologies(
-    snapshot: Snapshot, *, name: str | None = None, level: str | None = None, gpus: int | None = None
+    snapshot: Snapshot,
+    *,
+    name: str | None = None,
+    level: str | None = None,
+    gpus: int | None = None,
+    holders: Holders | None = None,
 ) -> output.TopologiesAnswer:
     """Return the topologies (or the one of that name) with the domains of a level (None: all above the host).
 
-    With the host level the hosts too. `gpus`: of each pod of the gangs that are tried. Raises AnswerProblem for an
-    unknown topology or level, and where the nodes cannot be read.
+    With the host level the hosts too. `gpus`: of each pod of the gangs that are tried. `holders`: those of the whole
+    cluster, where they are known already. Raises AnswerProblem for an unknown topology or level, and where the nodes
+    cannot be read.
     """
     view = snapshot.view
     chosen = chosen_topologies(snapshot, name)
     if level is not None and all(one.level_index(level) is None for one in chosen):
         known = dict.fromkeys(found.name for one in chosen for found in one.levels)
         raise AnswerProblem(f"no level {quote(level)}; there are: {', '.join(known)}")
-    holders = holders_of(view)
+    holders = holders_of(view) if holders is None else holders
     return output.TopologiesAnswer(
         taken_at=timestamp(snapshot.taken),
         mode=modes_text(view.policy),

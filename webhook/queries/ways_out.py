@@ -33,22 +33,19 @@ _CORE_GROUPS: Final = ("", "batch", "apps")
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A waiting gang, its place in the queue, the gangs ahead of it, and the room for its pods.
+    """A waiting gang and the room for its pods.
 
     `exists`: its workload is in the cluster, so that a command can change it.
     """
 
     snapshot: Snapshot
     gang: Gang
-    turn: Turn
-    ahead: Sequence[WaitingGang]
     rooms: Sequence[PodRoom]
     exists: bool
 
-    def plan(self, gang: Gang, ahead: Sequence[WaitingGang] | None = None) -> Outcome:
-        """Return the outcome for the changed gang, after those ahead that are placed now."""
-        with placed_first(self.snapshot.view, placed_now(self.ahead if ahead is None else ahead)):
-            return plan_now(self.snapshot, gang)
+    def plan(self, gang: Gang) -> Outcome:
+        """Return the outcome for the changed gang."""
+        return plan_now(self.snapshot, gang)
 
     def changed(self, workload: Workload) -> Gang | None:
         """Return the gang with a changed workload; None where that would be no valid request."""
@@ -64,20 +61,16 @@ def placed_now(waiting: Iterable[WaitingGang]) -> list[tuple[Gang, Placed]]:
 
 
 def ways_out(
-    snapshot: Snapshot,
-    mine: WaitingGang,
-    ahead: Sequence[WaitingGang],
-    rooms: Sequence[PodRoom],
-    *,
-    exists: bool = True,
+    snapshot: Snapshot, mine: WaitingGang, rooms: Sequence[PodRoom], *, exists: bool = True
 ) -> Iterator[output.WayOut]:
-    """Yield the changes with which a gang that does not start now would start, those that cost least first."""
+    """Yield the changes with which a gang that does not start now would start, those that cost least first.
+
+    Its place in the queue stays, and the caller has placed those ahead (`placed_first`).
+    """
     gang = mine.gang
-    if not snapshot.capacity_known or not gang.request.pod_sets:
+    if not _can_change(snapshot, gang):
         return
-    if gang.pod_group is not None and not gang.pod_group.placed:
-        return
-    asked = _Question(snapshot, gang, mine.turn, ahead, rooms, exists)
+    asked = _Question(snapshot, gang, rooms, exists)
     if suspended_by_user(gang.workload):
         yield _resume(asked)
         return
@@ -85,7 +78,11 @@ def ways_out(
         yield from _levels(asked)
         yield from _fewer_pods(asked)
     yield from _hosts(asked)
-    yield from _priority(asked)
+
+
+def _can_change(snapshot: Snapshot, gang: Gang) -> bool:
+    in_parts = gang.pod_group is not None and not gang.pod_group.placed
+    return snapshot.capacity_known and bool(gang.request.pod_sets) and not in_parts
 
 
 def _resume(asked: _Question) -> output.WayOut:
@@ -147,16 +144,24 @@ def _fewer_pods(asked: _Question) -> Iterator[output.WayOut]:
         outcome = asked.plan(changed) if changed is not None else None
         return outcome if isinstance(outcome, Placed) else None
 
-    low, high, best = 1, (ask.count - 1) // step, None
+    # No more than there is room for at the required level; mostly as many, so that one plan is enough.
+    low, high, best = 1, min(ask.count - 1, *(_most(gang, room) for room in asked.rooms)) // step, None
+    middle = high
     while low <= high:
-        middle = (low + high) // 2
         if (outcome := planned(middle * step)) is not None:
             best, low = (middle * step, outcome), middle + 1
         else:
             high = middle - 1
+        middle = (low + high) // 2
     if best is not None:
         pods, outcome = best
         yield _way("pods", f"submit it with {plural(pods, 'pod')} instead of {ask.count:,}", outcome, to=str(pods))
+
+
+def _most(gang: Gang, room: PodRoom) -> int:
+    """Return for how many pods one domain of the required level has room."""
+    level = required_level(gang, room)
+    return int(room.sums(room.free, -1 if level is None else level).max(initial=0))
 
 
 def _hosts(asked: _Question) -> Iterator[output.WayOut]:
@@ -175,12 +180,14 @@ def _hosts(asked: _Question) -> Iterator[output.WayOut]:
             yield _way("selector", "leave out the nodeSelector and node affinity of its pods", outcome)
 
 
-def _priority(asked: _Question) -> Iterator[output.WayOut]:
-    """Yield the lowest PriorityClass with which it would go first and start."""
-    view, workload = asked.snapshot.view, asked.gang.workload
+def more_urgent(snapshot: Snapshot, mine: WaitingGang, ahead: Sequence[WaitingGang]) -> Iterator[output.WayOut]:
+    """Yield the lowest PriorityClass with which a gang would go first and start; `ahead`: those before it."""
+    view, workload = snapshot.view, mine.gang.workload
+    if not _can_change(snapshot, mine.gang) or suspended_by_user(workload):
+        return
     own = view.pod_shapes.priority_of(workload)
     higher = sorted((one.value, one.name) for one in view.stores.priority_classes.values() if one.value > own)
-    waiting = [one for one in asked.ahead if one.queues]
+    waiting = [one for one in ahead if one.queues]
     for value, name in higher[:_MOST_CLASSES] if waiting else ():
         if name.startswith("system-"):
             continue
@@ -188,10 +195,11 @@ def _priority(asked: _Question) -> Iterator[output.WayOut]:
             replace(one, template=replace(one.template, priority_class=name, priority=None))
             for one in workload.pod_sets
         )
-        changed = replace(asked.gang, workload=replace(workload, pod_sets=sets))
-        turn: Turn = (-value, *asked.turn[1:])
-        still = [one for one in waiting if one.turn < turn]
-        if isinstance(outcome := asked.plan(changed, still), Placed):
+        changed = replace(mine.gang, workload=replace(workload, pod_sets=sets))
+        turn: Turn = (-value, *mine.turn[1:])
+        with placed_first(view, placed_now(one for one in waiting if one.turn < turn)):
+            outcome = plan_now(snapshot, changed)
+        if isinstance(outcome, Placed):
             text = f"submit it with priorityClassName {sanitize(name)} ({value:,})"
             yield _way("priority", text, outcome, to=name)
             return

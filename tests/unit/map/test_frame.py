@@ -45,6 +45,17 @@ def test_explanations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in found.explained] == ["w0", "w1", "small"]
 
 
+def test_the_forecast_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every gang is planned as things are now; what is left of the work is for what ends later."""
+    (before,) = [one for one in map_frame(snapshot(busy_cluster())).gangs if one.name == "wide"]
+    monkeypatch.setattr(frames, "MOST_PLANS", 4)
+    (after,) = [one for one in map_frame(snapshot(busy_cluster())).gangs if one.name == "wide"]
+    assert before.start is not None
+    assert after.start is not None
+    assert (before.start.by, after.start.by) == ("2026-01-01T01:00:00Z", None)
+    assert (before.reason, before.message) == (after.reason, after.message)
+
+
 def test_hosts_without_gpus() -> None:
     nodes = grid(1, 1, 2)
     for one in nodes:

@@ -139,6 +139,25 @@ def test_what_is_placed_meanwhile_takes_its_room_from_those_behind() -> None:
     assert starts == ["2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", None]
 
 
+def test_pods_that_end_count_as_work_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pods end, and two more an hour later: each needs as much of the bound as a plan here."""
+    monkeypatch.setattr("webhook.queries.forecast._PODS_A_PLAN", 1)
+    objects = [
+        *grid(1, 2, 2),
+        *runs("first", ["b0-r0-h0", "b0-r0-h1"], deadline=3600),
+        *runs("second", ["b0-r1-h0", "b0-r1-h1"], deadline=7200),
+        *(waits(f"w{number}", 2, {"require": "rack"}, minute=number) for number in range(2)),
+    ]
+    found = snapshot(objects)
+    waiting = sorted(waiting_gangs(found), key=lambda one: one.workload.name)
+
+    def known(plans: int) -> list[bool]:
+        planned = forecasts(found, waiting, plans=plans)
+        return [planned[one.key].by is not None for one in waiting]
+
+    assert (known(4), known(6), known(9)) == ([False, False], [True, False], [True, True])
+
+
 def test_pods_without_an_owner_end_by_their_own_deadline() -> None:
     bare = pod("bare", "b0-r0-h0", uid="bare")
     bare["spec"]["activeDeadlineSeconds"] = 3600
