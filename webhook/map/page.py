@@ -12,7 +12,19 @@ from typing import Final
 from webhook.map.model import MapFrame
 
 # In this order they make one script: each imports only from those before it, and no name of a file is used by another.
-MODULES: Final = ("model", "looks", "layout", "canvas", "dom", "details", "panels", "table", "timeline", "main")
+MODULES: Final = (
+    "model",
+    "looks",
+    "layout",
+    "overview",
+    "canvas",
+    "dom",
+    "details",
+    "panels",
+    "table",
+    "timeline",
+    "main",
+)
 
 _IMPORT: Final = re.compile(r"^import \{[^}]*\} from \"\./(\w+)\.js\";\n", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?function |const |class )", re.MULTILINE)

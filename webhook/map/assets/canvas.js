@@ -1,26 +1,36 @@
-// Draws the map on two canvases: below everything that changes with the frame, above what changes with the pointer.
+// Draws the map on a canvas. How much of a host is drawn depends on how many are in view: a picture of all their GPUs
+// (Overview), stripes of its gangs, or its GPUs one by one with its name.
 import { Fills, themeNow } from "./looks.js";
-import { cellAt } from "./layout.js";
+import { cellAt, cellsIn } from "./layout.js";
+import { Overview } from "./overview.js";
 
-const SQUARES_FROM = 22; // pixels of a cell's width: from here on its GPUs are squares, below they are stripes
+const STRIPES_TO = 2000; // hosts in view that are drawn one by one: a frame stays below 16 ms
+const SQUARES_TO = 400; // of these, drawn with their GPUs
+const SQUARES_FROM = 22; // pixels of a cell's width
 const NAMES_FROM = 74;
 const MARGIN = 14;
 const SCALES = { least: 0.01, most: 8 };
 const LARGEST_FIT = 3.2;
+const PALE = 0.22;
+const MOST_WIDTHS = 20000;
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
 
 export class MapCanvas {
   #base;
-  #overlay;
+  #area;
   #fills;
+  #overview = new Overview();
+  #drawn = { layout: null, scene: null, theme: null }; // what the overview shows
   #layout = null;
   #camera = { x: 0, y: 0, scale: 1 };
   #fitted = true;
   #size = { width: 800, height: 600 };
+  #widths = new Map(); // of texts, for a font of one pixel
 
-  constructor(base, overlay) {
+  // `base` is painted; `area`, as large, gets what the pointer and the keys do.
+  constructor(base, area) {
     this.#base = base.getContext("2d", { alpha: false });
-    this.#overlay = overlay.getContext("2d");
+    this.#area = area;
     this.#fills = new Fills(this.#base);
   }
 
@@ -39,13 +49,11 @@ export class MapCanvas {
   }
 
   resize() {
-    const { clientWidth: width, clientHeight: height } = this.#overlay.canvas;
+    const { clientWidth: width, clientHeight: height } = this.#area;
     if (!width || !height) return;
     this.#size = { width, height };
-    for (const { canvas } of [this.#base, this.#overlay]) {
-      canvas.width = Math.round(width * devicePixelRatio);
-      canvas.height = Math.round(height * devicePixelRatio);
-    }
+    this.#base.canvas.width = Math.round(width * devicePixelRatio);
+    this.#base.canvas.height = Math.round(height * devicePixelRatio);
     if (this.#fitted && this.#layout) this.fit();
   }
 
@@ -69,21 +77,19 @@ export class MapCanvas {
     this.#fitted = false;
   }
 
-  // Moves the map so that a cell can be seen.
+  // Moves the map so that a cell can be seen; returns whether it had to.
   reveal(cell) {
     const { left, top, width, height } = this.#onPage(cell);
     const size = this.size;
+    const before = { ...this.#camera };
     if (left < 0 || left + width > size.width) this.pan(size.width / 2 - left, 0);
     if (top < 0 || top + height > size.height) this.pan(0, size.height / 2 - top);
+    return before.x !== this.#camera.x || before.y !== this.#camera.y;
   }
 
   cellAt(point) {
     const { x, y } = this.#toMap(point);
     return this.#layout ? cellAt(this.#layout, x, y) : null;
-  }
-
-  onPage(cell) {
-    return this.#onPage(cell);
   }
 
   #toMap({ x, y }) {
@@ -100,7 +106,7 @@ export class MapCanvas {
     return left < this.size.width && top < this.size.height && left + width > 0 && top + height > 0;
   }
 
-  // `scene`: {looks, shown(host): 0 to 1, marked: host name -> kind, near: path or null}
+  // `scene`: {looks, bright(host), marked: host name -> kind, near: path or null}; another object when it has changed.
   paint(scene) {
     const started = performance.now();
     const theme = themeNow();
@@ -110,61 +116,107 @@ export class MapCanvas {
     ink.fillRect(0, 0, this.size.width, this.size.height);
     if (!this.#layout) return;
     for (const box of this.#layout.boxes) if (this.#seen(box)) this.#paintBox(box, theme, scene);
-    let drawn = 0;
-    for (const cell of this.#layout.cells) {
-      if (!this.#seen(cell)) continue;
-      this.#paintCell(cell, theme, scene);
-      drawn += 1;
-    }
-    Object.assign(ink.canvas.dataset, { drawn, milliseconds: (performance.now() - started).toFixed(1) });
+    const groups = this.#layout.groups.filter((group) => this.#seen(group)).map((group) => ({ group, cells: this.#cellsSeen(group) }));
+    const hosts = groups.reduce((sum, { cells }) => sum + cells.length, 0);
+    const detail = hosts > STRIPES_TO ? "racks" : hosts > SQUARES_TO ? "hosts" : "gpus";
+    if (detail === "racks") this.#paintAfar(groups, theme, scene);
+    else for (const { cells } of groups) for (const cell of cells) this.#paintCell(cell, detail, theme, scene);
+    Object.assign(ink.canvas.dataset, { detail, drawn: hosts, milliseconds: (performance.now() - started).toFixed(1) });
+  }
+
+  #cellsSeen(group) {
+    const { x, y } = this.#toMap({ x: 0, y: 0 });
+    const { columns, rows } = cellsIn(group, { x, y, width: this.size.width / this.#camera.scale, height: this.size.height / this.#camera.scale });
+    if (columns[1] - columns[0] === group.columns) return group.cells.slice(rows[0] * group.columns, rows[1] * group.columns);
+    const found = [];
+    for (let row = rows[0]; row < rows[1]; row += 1) found.push(...group.cells.slice(row * group.columns + columns[0], Math.min(row * group.columns + columns[1], group.cells.length)));
+    return found;
+  }
+
+  #paintAfar(groups, theme, scene) {
+    const drawn = { layout: this.#layout, scene, theme };
+    if (drawn.layout !== this.#drawn.layout) this.#overview.lay(this.#layout);
+    if (Object.keys(drawn).some((key) => drawn[key] !== this.#drawn[key])) this.#overview.draw(scene, theme);
+    this.#drawn = drawn;
+    for (const { group } of groups) this.#overview.paint(this.#base, group, this.#onPage(group));
+    if (scene.marked.size) for (const { cells } of groups) for (const cell of cells) this.#mark(cell, this.#onPage(cell), theme, scene);
   }
 
   #paintBox(box, theme, scene) {
     const ink = this.#base;
     const { left, top, width, height } = this.#onPage(box);
     const near = scene.near?.length === box.path.length && scene.near.every((name, at) => name === box.path[at]);
-    ink.beginPath();
-    ink.roundRect(left, top, width, height, Math.min(8, 6 * this.#camera.scale));
+    const round = Math.min(8, 6 * this.#camera.scale);
     ink.fillStyle = box.lowest ? theme.box : theme.inner;
-    ink.fill();
     ink.strokeStyle = near ? theme.accent : theme.line;
     ink.lineWidth = near ? 2.5 : 1;
-    ink.stroke();
+    if (round < 1.5) {
+      ink.fillRect(left, top, width, height);
+      ink.strokeRect(left, top, width, height);
+    } else {
+      ink.beginPath();
+      ink.roundRect(left, top, width, height, round);
+      ink.fill();
+      ink.stroke();
+    }
     const size = Math.min(15, box.title * 0.74 * this.#camera.scale);
     if (size < 7) return;
-    ink.font = `${box.lowest ? 500 : 650} ${size}px ${FONT}`;
     ink.fillStyle = near ? theme.accent : box.lowest ? theme.quiet : theme.text;
     const inset = Math.max(4, 9 * this.#camera.scale);
-    this.#text(box.path.at(-1), left + inset, top + (box.title * 0.5 + 4) * this.#camera.scale, width - 2 * inset, { middle: true });
+    this.#text(box.path.at(-1), left + inset, top + (box.title * 0.5 + 4) * this.#camera.scale, width - 2 * inset, size, box.lowest ? 500 : 650);
   }
 
   // Writes a text that is cut where it would not fit.
-  #text(text, x, y, width, { middle = false } = {}) {
+  #text(text, x, y, width, size, weight = 400) {
     const ink = this.#base;
-    ink.textBaseline = middle ? "middle" : "top";
+    ink.font = `${weight} ${size}px ${FONT}`;
+    ink.textBaseline = "middle";
     let shown = text.length > 80 ? `${text.slice(0, 79)}…` : text;
-    while (shown.length > 1 && ink.measureText(shown).width > width) shown = `${shown.slice(0, shown.endsWith("…") ? -2 : -1)}…`;
-    if (ink.measureText(shown).width <= width) ink.fillText(shown, x, y);
+    while (shown.length > 1 && this.#widthOf(shown, weight) * size > width) shown = `${shown.slice(0, shown.endsWith("…") ? -2 : -1)}…`;
+    if (this.#widthOf(shown, weight) * size <= width) ink.fillText(shown, x, y);
   }
 
-  #paintCell(cell, theme, scene) {
+  // Measured once: texts are drawn again in every frame. A font is near enough as wide as its size.
+  #widthOf(text, weight) {
+    const key = `${weight} ${text}`;
+    if (!this.#widths.has(key)) {
+      const ink = this.#base;
+      const font = ink.font;
+      ink.font = `${weight} 20px ${FONT}`;
+      if (this.#widths.size > MOST_WIDTHS) this.#widths.clear();
+      this.#widths.set(key, ink.measureText(text).width / 20);
+      ink.font = font;
+    }
+    return this.#widths.get(key);
+  }
+
+  #paintCell(cell, detail, theme, scene) {
     const ink = this.#base;
     const at = this.#onPage(cell);
-    ink.globalAlpha = scene.shown(cell.host);
-    if (at.width < SQUARES_FROM) this.#stripes(cell.host, at, theme, scene);
-    else this.#squares(cell.host, at, theme, scene);
+    ink.globalAlpha = scene.bright(cell.host) ? 1 : PALE;
+    if (detail === "gpus" && at.width >= SQUARES_FROM) this.#squares(cell.host, at, theme, scene);
+    else this.#stripes(cell.host, at, theme, scene);
     if (cell.host.out !== null && cell.host.parts.every((part) => part.state !== "out")) this.#cross(at, theme);
     ink.globalAlpha = 1;
-    const mark = scene.marked.get(cell.host.name);
-    if (mark) this.#outline(at, mark === "room" ? theme.good : mark === "way" ? theme.bad : theme.accent, mark === "way" ? [3, 2] : []);
+    this.#mark(cell, at, theme, scene);
+  }
+
+  #mark(cell, { left, top, width, height }, theme, scene) {
+    const kind = scene.marked.get(cell.host.name);
+    if (!kind) return;
+    const ink = this.#base;
+    ink.strokeStyle = kind === "room" ? theme.good : kind === "way" ? theme.bad : theme.accent;
+    ink.lineWidth = width < 16 ? 1.5 : 2.5;
+    ink.setLineDash(kind === "way" ? [3, 2] : []);
+    ink.strokeRect(left - 1, top - 1, width + 2, height + 2);
+    ink.setLineDash([]);
   }
 
   #stripes(host, { left, top, width, height }, theme, scene) {
     const ink = this.#base;
-    const total = host.parts.reduce((sum, part) => sum + part.count, 0);
     let x = left;
     for (const part of host.parts) {
-      const wide = (width * part.count) / total;
+      const wide = (width * part.count) / host.total;
       ink.fillStyle = theme.small[part.state] ?? this.#fill(part, theme, scene);
       ink.fillRect(x, top, wide, height);
       x += wide;
@@ -183,11 +235,10 @@ export class MapCanvas {
     ink.lineWidth = 1;
     ink.stroke();
     if (named) {
-      ink.font = `${title * 0.72}px ${FONT}`;
       ink.fillStyle = theme.quiet;
-      this.#text(host.name, left + 5, top + title * 0.6, width - 10, { middle: true });
+      this.#text(host.name, left + 5, top + title * 0.6, width - 10, title * 0.72);
     }
-    const total = host.parts.reduce((sum, part) => sum + part.count, 0);
+    const { total } = host;
     const columns = total <= 3 ? total : Math.ceil(total / Math.max(1, Math.round(Math.sqrt(total / 2))));
     const rows = Math.ceil(total / columns);
     const gap = width > 50 ? 2 : 1;
@@ -213,7 +264,7 @@ export class MapCanvas {
     const size = Math.min(11, high - 2, wide / (0.62 * String(number).length + 0.4));
     if (size < 6) return;
     ink.font = `650 ${size}px ${FONT}`;
-    const width = ink.measureText(String(number)).width + 4;
+    const width = this.#widthOf(String(number), 650) * size + 4;
     ink.fillStyle = "#10151dcc";
     ink.fillRect(x + 1, y + 1, width, size + 2);
     ink.fillStyle = theme.ink;
@@ -238,22 +289,12 @@ export class MapCanvas {
     return this.#fills.gang(scene.looks.number(part.gang), theme, { coming: part.state === "reserved" });
   }
 
-  #outline({ left, top, width, height }, colour, dashes, ink = this.#base) {
-    ink.strokeStyle = colour;
-    ink.lineWidth = width < 16 ? 1.5 : 2.5;
-    ink.setLineDash(dashes);
-    ink.strokeRect(left - 1, top - 1, width + 2, height + 2);
-    ink.setLineDash([]);
-  }
-
-  // Outlines the host under the pointer, and the one that the arrow keys have reached.
-  paintPointer({ hovered, focused }) {
-    const ink = this.#overlay;
-    const theme = themeNow();
-    ink.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-    ink.clearRect(0, 0, this.size.width, this.size.height);
-    if (hovered) this.#outline(this.#onPage(hovered), theme.text, [], ink);
-    if (focused) this.#outline(this.#onPage(focused), theme.accent, [5, 3], ink);
+  // Puts an element around a cell; hides it without one.
+  surround(element, cell) {
+    element.hidden = cell === null;
+    if (cell === null) return;
+    const { left, top, width, height } = this.#onPage(cell);
+    Object.assign(element.style, { transform: `translate(${left - 3}px, ${top - 3}px)`, width: `${width + 6}px`, height: `${height + 6}px` });
   }
 
   // A small picture of one fill, for lists and the legend.

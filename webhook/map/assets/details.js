@@ -1,8 +1,8 @@
 // The selected gang: where its pods are, or why it waits and what is in the way.
 import { moment, plural, span } from "./model.js";
-import { element, facts, tableOf } from "./dom.js";
+import { element, facts, paged, tableOf } from "./dom.js";
 
-const MOST_ROWS = 500;
+const PODS_AT_ONCE = 100; // rows
 const place = (path) => (path.length ? path.join("/") : "the whole topology");
 
 export function detailsOf(view, id) {
@@ -54,7 +54,7 @@ function waits(told) {
 
 function podTable(pods) {
   const several = new Set(pods.map((pod) => pod.podSet)).size > 1;
-  const rows = pods.slice(0, MOST_ROWS).map((pod) => [
+  const rows = pods.map((pod) => [
     ...(several ? [pod.podSet] : []),
     pod.rank ?? "",
     pod.pod ?? "to come",
@@ -62,17 +62,15 @@ function podTable(pods) {
     element("span", { text: pod.why ? `${pod.state}: ${pod.why}` : pod.state, className: pod.state === "ready" ? "enough" : "short" }),
   ]);
   const columns = [...(several ? [["Pod set"]] : []), ["Rank", true], ["Pod"], ["Place"], ["State"]];
-  const parts = [element("h3", { text: plural(pods.length, "pod") }), element("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": "Pods" }, [tableOf(columns, rows)])];
-  if (pods.length > rows.length) parts.push(element("p", { className: "quiet", text: `and ${pods.length - rows.length} more` }));
-  return parts;
+  return [element("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": "Pods" }, paged("Pods", columns, rows, PODS_AT_ONCE))];
 }
 
 function hostTable(view, id, gang) {
   const byName = new Map(view.topologies.flatMap((topology) => topology.hosts.map((host) => [host.name, host])));
-  const rows = gang.hosts.slice(0, MOST_ROWS).map((name) => {
+  const rows = gang.hosts.map((name) => {
     const host = byName.get(name);
     const mine = host?.gangs.get(id);
     return [[...(host?.domain ?? []), name].join("/"), mine?.pods ?? 0, mine?.reserved ?? 0];
   });
-  return [element("h3", { text: plural(gang.hosts.length, "host") }), element("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": "Hosts" }, [tableOf([["Host"], ["Pods", true], ["To come", true]], rows)])];
+  return [element("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": "Hosts" }, paged("Hosts", [["Host"], ["Pods", true], ["To come", true]], rows, PODS_AT_ONCE))];
 }

@@ -30,6 +30,21 @@ export function tableOf(columns, rows, { caption } = {}) {
   return element("table", {}, [...(caption ? [element("caption", { text: caption })] : []), head, body]);
 }
 
+// A table of the first rows, and a button below it that shows as many more.
+export function paged(caption, columns, rows, atOnce) {
+  const table = tableOf(columns, rows.slice(0, atOnce), { caption: `${caption} (${rows.length.toLocaleString("en")})` });
+  if (rows.length <= atOnce) return [table];
+  let shown = atOnce;
+  const more = element("button", { type: "button", text: `${atOnce} more ${caption.toLowerCase()}` });
+  more.addEventListener("click", () => {
+    const next = tableOf(columns, rows.slice(shown, shown + atOnce));
+    table.tBodies[0].append(...next.tBodies[0].rows);
+    shown += atOnce;
+    more.hidden = shown >= rows.length;
+  });
+  return [table, more];
+}
+
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return element("dl", { className: "facts" }, shown.flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));

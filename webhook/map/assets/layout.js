@@ -1,4 +1,5 @@
-// Where everything lies: a box for each domain, a cell for each host; hosts in their racks, racks in their blocks.
+// Where everything lies: a box for each domain, a cell for each host; hosts in their racks, racks in their blocks. The
+// hosts of a rack are a group: cells of one size in rows, so that the one at a point is found by its row and column.
 
 const CELL = { width: 56, height: 36, gap: 5 };
 const PAD = 8;
@@ -6,7 +7,7 @@ const TITLES = 13;
 
 const SHAPES = [0.7, 1, 1.4, 2, 2.8]; // width to height of inner boxes: the one with which the whole is seen largest
 
-// Returns {width, height, boxes, cells} in units of the map; cells in the order of the hosts.
+// Returns {aspect, width, height, boxes, groups, cells} in units of the map; cells in the order of the hosts.
 export function layOut(hosts, aspect) {
   const root = { path: [], children: new Map(), hosts: [] };
   for (const host of hosts) {
@@ -22,10 +23,17 @@ export function layOut(hosts, aspect) {
     const tried = measure(root, aspect, shape);
     if (!sized || windowHeight(tried, aspect) < windowHeight(sized, aspect)) sized = tried;
   }
-  const boxes = [];
-  const cells = new Array(hosts.length);
-  put(sized, 0, 0, boxes, cells);
-  return { width: sized.width, height: sized.height, boxes, cells };
+  const layout = { aspect, width: sized.width, height: sized.height, boxes: [], groups: [], cells: new Array(hosts.length) };
+  put(sized, 0, 0, layout);
+  return layout;
+}
+
+// Puts the hosts of another moment into the cells; returns whether they are the same ones, so that all of it fits.
+export function refilled(layout, hosts, aspect) {
+  const same = (host, at) => host.name === layout.cells[at].host.name && host.domain.every((name, level) => name === layout.cells[at].host.domain[level]);
+  if (!layout || layout.aspect !== aspect || layout.cells.length !== hosts.length || !hosts.every(same)) return false;
+  hosts.forEach((host, at) => { layout.cells[at].host = host; });
+  return true;
 }
 
 // The height of a window of that aspect into which all of it goes.
@@ -72,26 +80,47 @@ function gridOf(items, gap, columns) {
   return { columns, widths, heights, width: sum(widths), height: sum(heights) };
 }
 
-function put(sized, x, y, boxes, cells) {
+function put(sized, x, y, layout) {
   const { box, items, grid, gap, title } = sized;
-  const lowest = box.children.size === 0;
-  if (box.path.length) boxes.push({ x, y, width: sized.width, height: sized.height, title, path: box.path, lowest });
+  if (box.path.length) layout.boxes.push({ x, y, width: sized.width, height: sized.height, title, path: box.path, lowest: box.children.size === 0 });
+  if (box.hosts.length) layout.groups.push(groupOf(box.hosts, x + PAD, y + PAD + title, grid.columns, layout.cells));
   let top = y + PAD + title;
   for (let row = 0; row < grid.heights.length; row += 1) {
     let left = x + PAD;
     for (let column = 0; column < grid.columns; column += 1) {
       const item = items[row * grid.columns + column];
-      if (item?.host) cells[item.host.index] = { host: item.host, x: left, y: top, width: CELL.width, height: CELL.height };
-      else if (item) put(item, left, top, boxes, cells);
+      if (item && !item.host) put(item, left, top, layout);
       left += grid.widths[column] + gap;
     }
     top += grid.heights[row] + gap;
   }
 }
 
+// The hosts of one box, which has nothing else in it. Its bounds reach half a gap beyond its cells.
+function groupOf(hosts, x, y, columns, all) {
+  const [wide, high] = [CELL.width + CELL.gap, CELL.height + CELL.gap];
+  const cells = hosts.map((host, at) => {
+    const [row, column] = [Math.floor(at / columns), at % columns];
+    return (all[host.index] = { host, x: x + column * wide, y: y + row * high, width: CELL.width, height: CELL.height });
+  });
+  const rows = Math.ceil(cells.length / columns);
+  return { x: x - CELL.gap / 2, y: y - CELL.gap / 2, width: columns * wide, height: rows * high, columns, rows, cells };
+}
+
+// The rows and columns of a group's cells that lie in an area, as [first, end) each.
+export function cellsIn(group, { x, y, width, height }) {
+  const between = (from, size, count, start, length) =>
+    [Math.max(0, Math.floor(((start - from) / size) * count)), Math.min(count, Math.ceil(((start + length - from) / size) * count))];
+  return { columns: between(group.x, group.width, group.columns, x, width), rows: between(group.y, group.height, group.rows, y, height) };
+}
+
 // The cell at a point of the map, or null.
 export function cellAt(layout, x, y) {
-  return layout.cells.find((cell) => x >= cell.x && x <= cell.x + cell.width && y >= cell.y && y <= cell.y + cell.height) ?? null;
+  const group = layout.groups.find((one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height);
+  if (!group) return null;
+  const [row, column] = [Math.floor(((y - group.y) / group.height) * group.rows), Math.floor(((x - group.x) / group.width) * group.columns)];
+  const cell = group.cells[row * group.columns + column];
+  return cell && x >= cell.x && x <= cell.x + cell.width && y >= cell.y && y <= cell.y + cell.height ? cell : null;
 }
 
 // The nearest cell in a direction (dx, dy: -1, 0 or 1); one straight ahead is nearer than one aside.

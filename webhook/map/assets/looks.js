@@ -41,6 +41,32 @@ export class Looks {
   number(id) {
     return this.#numbers.get(id) ?? 0;
   }
+
+  // The colour of a part alone, where patterns cannot be seen.
+  plain({ state, gang }, theme) {
+    if (gang !== null) {
+      const { colour } = lookOf(this.number(gang));
+      return state === "reserved" ? mixed(theme.free, colour, 0.5) : colour;
+    }
+    if (state === "kept") return mixed(theme.kept, theme.keptLine, 0.4);
+    if (state === "unknown") return mixed(theme.free, theme.quiet, 0.3);
+    return theme.small[state] ?? theme.other;
+  }
+}
+
+// The colour and the pattern of a gang's number.
+export function lookOf(number) {
+  const look = (number + LOOKS - 1) % LOOKS;
+  return { colour: COLOURS[look % COLOURS.length], pattern: PATTERNS[look % PATTERNS.length] };
+}
+
+// So much of the second colour in the first; both and the result are `#rrggbb`.
+export function mixed(first, second, share) {
+  const parts = [1, 3, 5].map((at) => {
+    const [from, to] = [first, second].map((colour) => Number.parseInt(colour.slice(at, at + 2), 16));
+    return Math.round(from + (to - from) * share).toString(16).padStart(2, "0");
+  });
+  return `#${parts.join("")}`;
 }
 
 // Fills for canvases, made once for each theme and kind of fill.
@@ -54,11 +80,9 @@ export class Fills {
   }
 
   gang(number, theme, { coming = false } = {}) {
-    const look = (number + LOOKS - 1) % LOOKS;
-    return this.#get(`gang ${look} ${coming}`, theme, () => {
-      const colour = COLOURS[look % COLOURS.length];
-      return coming ? this.#pattern("falling", theme.free, colour, 2) : this.#pattern(PATTERNS[look % PATTERNS.length], colour, theme.stripe, 1);
-    });
+    const { colour, pattern } = lookOf(number);
+    return this.#get(`gang ${colour} ${pattern} ${coming}`, theme, () =>
+      coming ? this.#pattern("falling", theme.free, colour, 2) : this.#pattern(pattern, colour, theme.stripe, 1));
   }
 
   state(name, theme) {

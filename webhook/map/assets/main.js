@@ -1,7 +1,7 @@
 // Puts the page together: what is shown, what is selected, and what the pointer and the keys do.
 import { find, idOf, plural, readFrame } from "./model.js";
 import { Looks } from "./looks.js";
-import { cellBeside, layOut } from "./layout.js";
+import { cellBeside, layOut, refilled } from "./layout.js";
 import { MapCanvas } from "./canvas.js";
 import { byId, clean, element } from "./dom.js";
 import { detailsOf } from "./details.js";
@@ -18,11 +18,13 @@ class Page {
   selected = null;
   found = null;
   looks = new Looks();
+  rows = new Map(); // of the lists, by gang; made when they are first shown
   #layout = null;
   #map = new MapCanvas(byId("base"), byId("overlay"));
   #hovered = null;
   #focused = null;
   #asTable = false;
+  #shown = null; // the scene, while nothing in it has changed
   #drawing = false;
 
   constructor() {
@@ -45,35 +47,50 @@ class Page {
 
   #showTopology() {
     const focused = this.#focused?.host.name;
-    this.#layout = layOut(this.topology.hosts, this.#map.aspect);
-    this.#map.show(this.#layout);
-    this.#hovered = null;
+    if (!refilled(this.#layout, this.topology.hosts, this.#map.aspect)) {
+      this.#layout = layOut(this.topology.hosts, this.#map.aspect);
+      this.#map.show(this.#layout);
+    }
+    this.#hover(null);
     this.#focused = this.#layout.cells[this.topology.byName.get(focused)?.index] ?? null;
     this.refresh();
   }
 
+  // Everything, of another frame or in another theme.
   refresh() {
+    this.#keepingFocus(() => {
+      this.rows.clear();
+      showSummary(this.view, this.topology);
+      showFits(this);
+      showLegend(this);
+      if (this.#asTable) showTables(this);
+      this.#showFound();
+      this.#showDetails();
+    });
+    document.documentElement.dataset.shown = this.view.takenAt;
+  }
+
+  // What the search finds.
+  #showFound() {
+    this.found = find(this.view, this.topology, byId("search").value);
+    showGangs(this);
+    this.#repaint();
+  }
+
+  #keepingFocus(change) {
     const { id, dataset } = document.activeElement ?? {};
-    this.#refresh();
+    change();
     const again = dataset?.gang ? `[data-gang="${CSS.escape(dataset.gang)}"]` : id ? `#${id}` : null;
     if (again && !document.querySelector(again)?.contains(document.activeElement)) document.querySelector(again)?.focus({ preventScroll: true });
   }
 
-  #refresh() {
-    this.found = find(this.view, this.topology, byId("search").value);
-    showSummary(this.view, this.topology);
-    showGangs(this);
-    showFits(this);
-    showLegend(this);
-    if (this.#asTable) showTables(this);
-    this.#showDetails();
-    this.#paint();
-    document.documentElement.dataset.shown = this.view.takenAt;
-  }
-
   choose(id) {
     this.selected = this.view.gangs.has(id) ? id : null;
-    this.refresh();
+    this.#keepingFocus(() => {
+      showGangs(this);
+      this.#showDetails();
+    });
+    this.#repaint();
     if (this.selected) byId("details").scrollIntoView({ block: "start" });
     this.#say(this.selected ? `selected ${this.selected}` : "nothing selected");
   }
@@ -111,7 +128,14 @@ class Page {
       if (this.found === null) return true;
       return this.found.hosts.has(host.name) || [...host.gangs.keys()].some((id) => this.found.gangs.has(id));
     };
-    return { looks: this.looks, shown: (host) => (bright(host) ? 1 : 0.22), marked, near };
+    return { looks: this.looks, bright, marked, near };
+  }
+
+  // Paints in the next frame, once, whatever asks for it until then: here after a change of what is shown, `#paint`
+  // after one of where it is.
+  #repaint() {
+    this.#shown = null;
+    this.#paint();
   }
 
   #paint() {
@@ -119,27 +143,29 @@ class Page {
     this.#drawing = true;
     requestAnimationFrame(() => {
       this.#drawing = false;
-      this.#map.paint(this.#scene());
-      this.#paintPointer();
+      this.#map.paint((this.#shown ??= this.#scene()));
+      this.#surround();
     });
   }
 
-  #paintPointer() {
-    this.#map.paintPointer({ hovered: this.#hovered, focused: this.#focused });
+  #surround() {
+    this.#map.surround(byId("hovered"), this.#hovered);
+    this.#map.surround(byId("focused"), this.#focused);
   }
 
   #hover(cell, point) {
     const tip = byId("tip");
-    tip.hidden = cell === null;
     if (cell !== this.#hovered) {
       this.#hovered = cell;
-      this.#paintPointer();
+      this.#surround();
+      tip.hidden = cell === null;
       if (cell) tip.replaceChildren(element("b", { text: [...cell.host.domain, cell.host.name].join("/") }), ...this.#about(cell.host).map((text) => element("div", { text })));
     }
     if (!cell) return;
+    // Towards the middle, so that it fits without being measured.
     const { width, height } = this.#map.size;
-    tip.style.left = `${Math.max(0, Math.min(point.x + 14, width - tip.offsetWidth - 6))}px`;
-    tip.style.top = `${Math.max(0, Math.min(point.y + 14, height - tip.offsetHeight - 6))}px`;
+    const [left, above] = [point.x > width / 2, point.y > height / 2];
+    tip.style.transform = `translate(${point.x + (left ? -14 : 14)}px, ${point.y + (above ? -14 : 14)}px) translate(${left ? -100 : 0}%, ${above ? -100 : 0}%)`;
   }
 
   // A host in words, one line each.
@@ -160,8 +186,8 @@ class Page {
   #focus(cell) {
     if (!cell) return;
     this.#focused = cell;
-    this.#map.reveal(cell);
-    this.#paint();
+    if (this.#map.reveal(cell)) this.#paint();
+    else this.#surround();
     this.#say([[...cell.host.domain, cell.host.name].join(", "), ...this.#about(cell.host)].join("; "));
   }
 
@@ -190,7 +216,11 @@ class Page {
     byId("zoom-in").addEventListener("click", () => this.#zoom(ZOOM));
     byId("zoom-out").addEventListener("click", () => this.#zoom(1 / ZOOM));
     byId("zoom-fit").addEventListener("click", () => this.#fit());
-    byId("search").addEventListener("input", () => this.refresh());
+    byId("search").addEventListener("input", () => this.#showFound());
+    for (const list of ["waiting", "placed"]) byId(list).addEventListener("click", ({ target }) => {
+      const id = target.closest("[data-gang]")?.dataset.gang;
+      if (id !== undefined) this.choose(this.selected === id ? null : id);
+    });
     byId("topology").addEventListener("change", (event) => {
       this.topology = this.view.topologies.find((one) => one.name === event.target.value);
       this.#showTopology();

@@ -29,7 +29,7 @@ export function readFrame(frame) {
 function readHost(node, index) {
   const gangs = new Map(node.gangs.map((one) => [gangId(one.namespace, one.workload, one.group), one]));
   const parts = node.gpus.total > 0 ? gpuParts(node, gangs) : wholeHost(node, gangs);
-  return { ...node, index, gangs, parts };
+  return { ...node, index, gangs, parts, total: parts.reduce((sum, part) => sum + part.count, 0), sought: node.name.toLowerCase() };
 }
 
 // The GPUs of a host as runs of one state, in a fixed order: {state, gang, count}.
@@ -65,13 +65,11 @@ function wholeHost(node, gangs) {
 export function find(view, topology, text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
+  view.sought ??= new Map([...view.gangs.keys()].map((id) => [id, [id, ...(view.explained.get(id)?.pods ?? []).map((pod) => pod.pod ?? "")].join("\n").toLowerCase()]));
   const gangs = new Set();
-  for (const id of view.gangs.keys()) {
-    const pods = view.explained.get(id)?.pods ?? [];
-    if (id.toLowerCase().includes(wanted) || pods.some((pod) => pod.pod?.toLowerCase().includes(wanted))) gangs.add(id);
-  }
+  for (const [id, names] of view.sought) if (names.includes(wanted)) gangs.add(id);
   const hosts = new Set();
-  for (const host of topology.hosts) if (host.name.toLowerCase().includes(wanted)) hosts.add(host.name);
+  for (const host of topology.hosts) if (host.sought.includes(wanted)) hosts.add(host.name);
   return { gangs, hosts };
 }
 

@@ -1,8 +1,9 @@
 // The lists beside the map: gangs that wait, gangs with slots, what fits now, and the legend.
 import { idOf, moment, plural, span } from "./model.js";
+import { lookOf } from "./looks.js";
 import { byId, element, tableOf } from "./dom.js";
 
-const MOST_LISTED = 200;
+const MOST_LISTED = 100;
 const LEGEND = [["other", "in use, no gang"], ["reserved", "reserved, pods to come"], ["kept", "kept for a waiting gang"], ["out", "out of use"], ["free", "free"]];
 
 export function showSummary(view, topology) {
@@ -24,7 +25,7 @@ export function showSummary(view, topology) {
   byId("meter").replaceChildren(svg);
 }
 
-// `page`: {view, topology, looks, selected, found, choose(id), swatch(canvas, id)}
+// `page`: {view, topology, looks, rows, selected, found, swatch(canvas, paint)}
 export function showGangs(page) {
   const mine = [...page.view.gangs.values()].filter((gang) => gang.topology === null || gang.topology === page.topology.name);
   const wanted = (gang) => page.found === null || page.found.gangs.has(idOf(gang));
@@ -43,31 +44,39 @@ export function showGangs(page) {
 }
 
 function fill(list, gangs, page, more) {
-  const rows = gangs.slice(0, MOST_LISTED).map((gang) => row(gang, page, more(gang).filter(Boolean).join(" · ")));
+  const rows = gangs.slice(0, MOST_LISTED).map((gang) => rowOf(gang, page, more));
   if (!rows.length) rows.push(element("p", { className: "none", text: "none" }));
   if (gangs.length > MOST_LISTED) rows.push(element("p", { className: "none", text: `and ${gangs.length - MOST_LISTED} more: search for one` }));
-  list.replaceChildren(...rows);
+  if (rows.length !== list.children.length || rows.some((one, at) => one !== list.children[at])) list.replaceChildren(...rows);
 }
 
-function row(gang, page, more) {
+function rowOf(gang, page, more) {
   const id = idOf(gang);
+  if (!page.rows.has(id)) page.rows.set(id, row(gang, id, page, more(gang).filter(Boolean).join(" · ")));
+  const found = page.rows.get(id);
+  const pressed = String(page.selected === id);
+  if (found.getAttribute("aria-pressed") !== pressed) found.setAttribute("aria-pressed", pressed);
+  return found;
+}
+
+function row(gang, id, page, more) {
   const waits = gang.phase === "Waiting";
-  const mark = waits ? element("span", { className: "badge", text: gang.position ?? "–" }) : swatchOf(page, id);
+  const mark = waits ? element("span", { className: "badge", text: gang.position ?? "–" }) : swatchOf(page.looks.number(id));
   const number = waits ? "" : `${page.looks.number(id)} `;
-  const made = element("button", { type: "button", className: "gang", "aria-pressed": String(page.selected === id), "data-gang": id }, [
+  return element("button", { type: "button", className: "gang", "data-gang": id }, [
     mark,
     element("span", { className: "name", text: `${number}${gang.namespace}/${gang.name}${gang.group === null ? "" : `[${gang.group}]`}` }),
     element("span", { className: "count", text: waits ? plural(gang.pods.wanted, "pod") : `${gang.pods.bound}/${gang.pods.wanted}` }),
     element("span", { className: "more", text: more }),
   ]);
-  made.addEventListener("click", () => page.choose(page.selected === id ? null : id));
-  return made;
 }
 
-function swatchOf(page, id) {
-  const canvas = element("canvas", { className: "swatch", width: "18", height: "14", "aria-hidden": "true" });
-  page.swatch(canvas, (fills, theme) => fills.gang(page.looks.number(id), theme));
-  return canvas;
+// Not a canvas: hundreds of them would each keep a picture.
+function swatchOf(number) {
+  const { colour, pattern } = lookOf(number);
+  const made = element("span", { className: `swatch ${pattern}`, "aria-hidden": "true" });
+  made.style.backgroundColor = colour;
+  return made;
 }
 
 export function showFits({ view, topology }) {

@@ -1,8 +1,8 @@
 // The map as tables, for readers of text: domains, hosts, gangs.
-import { byId, element, tableOf } from "./dom.js";
+import { byId, paged } from "./dom.js";
 import { plural } from "./model.js";
 
-const AT_ONCE = 500; // rows; more are shown by a button
+const AT_ONCE = 500;
 const known = (value) => value ?? "?";
 
 export function showTables({ view, topology }) {
@@ -17,22 +17,8 @@ export function showTables({ view, topology }) {
   ]);
   const gangs = [...view.gangs].map(([id, one]) => [id, one.phase, `${one.pods.bound}/${one.pods.wanted}`, one.gpus, one.place, one.position === null ? "" : `${one.position} of ${one.queued}`, one.reason ? `${one.reason}: ${one.message}` : ""]);
   byId("table").replaceChildren(
-    ...paged("Gangs", [["Gang"], ["Phase"], ["Pods", true], ["GPUs", true], ["Place"], ["Queue"], ["Reason"]], gangs),
-    ...paged("Domains", [["Level"], ["Domain"], ["Hosts", true], ["GPUs", true], ["Used", true], ["Reserved", true], ["Kept", true], ["Out", true], ["Free", true], ["Largest gang", true], ["Out of use, kept"]], domains),
-    ...paged("Hosts", [["Host"], ["GPUs", true], ["Used", true], ["Reserved", true], ["Free", true], ["Gangs"], ["Out of use, kept"]], hosts),
+    ...paged("Gangs", [["Gang"], ["Phase"], ["Pods", true], ["GPUs", true], ["Place"], ["Queue"], ["Reason"]], gangs, AT_ONCE),
+    ...paged("Domains", [["Level"], ["Domain"], ["Hosts", true], ["GPUs", true], ["Used", true], ["Reserved", true], ["Kept", true], ["Out", true], ["Free", true], ["Largest gang", true], ["Out of use, kept"]], domains, AT_ONCE),
+    ...paged("Hosts", [["Host"], ["GPUs", true], ["Used", true], ["Reserved", true], ["Free", true], ["Gangs"], ["Out of use, kept"]], hosts, AT_ONCE),
   );
-}
-
-function paged(caption, columns, rows) {
-  const table = tableOf(columns, rows.slice(0, AT_ONCE), { caption: `${caption} (${rows.length.toLocaleString("en")})` });
-  if (rows.length <= AT_ONCE) return [table];
-  let shown = AT_ONCE;
-  const more = element("button", { type: "button", text: `${AT_ONCE} more ${caption.toLowerCase()}` });
-  more.addEventListener("click", () => {
-    const next = tableOf(columns, rows.slice(shown, shown + AT_ONCE));
-    table.tBodies[0].append(...next.tBodies[0].rows);
-    shown += AT_ONCE;
-    more.hidden = shown >= rows.length;
-  });
-  return [table, more];
 }
