@@ -18,9 +18,9 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 NODES: Final = "/api/v1/nodes"
 PARALLEL = 16
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 MAX_HOSTS = 20_000
-SEEN_SECONDS = 60.0  # kwok sees a node in 20 ms mostly, and on a busy machine seconds later
+SEEN_SECONDS = 180.0  # kwok sees a node in 20 ms mostly, and on a busy machine seconds later
 UNDO_SECONDS = 1.0  # kwok undoes Ready=False in 20 ms
 NODE_INFO: Final = {
     "architecture": "amd64",

@@ -27,7 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMESPACE = "topogate-system"
 ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/topogate"
 TOKEN_SECONDS = 24 * 3600
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0  # 3 s on an idle machine; a CI machine may be anything but idle
+STOP_SECONDS = 60.0  # after these a replica is killed
+PAGE_SECONDS = 20.0  # a page takes milliseconds, and who asks for one does not ask how busy the machine is
 PIDS = "pids"
 CONFIGURATIONS = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate",
@@ -54,7 +56,9 @@ class Replica:
     def page(self, path: str) -> tuple[int, str]:
         """Status and text of a path of the plain port; status 0 when nobody answers."""
         try:
-            answer = urllib3.request("GET", f"http://127.0.0.1:{self.ops_port}{path}", timeout=2.0, retries=False)
+            answer = urllib3.request(
+                "GET", f"http://127.0.0.1:{self.ops_port}{path}", timeout=PAGE_SECONDS, retries=False
+            )
         except urllib3.exceptions.HTTPError:
             return 0, ""
         return answer.status, answer.data.decode(errors="replace")
@@ -68,7 +72,7 @@ class Replica:
         _signal_group(self.child, signal.SIGKILL)
         self.child.process.wait()
 
-    def terminate(self, timeout: float = 20.0) -> int:
+    def terminate(self, timeout: float = STOP_SECONDS) -> int:
         """End it as Kubernetes would (SIGTERM) and return its exit status."""
         self.child.process.send_signal(signal.SIGTERM)
         return self.child.process.wait(timeout)
@@ -149,7 +153,7 @@ class Service:
             replica.child.process.send_signal(signal.SIGTERM)
         for replica in self.running():
             try:
-                replica.child.process.wait(15)
+                replica.child.process.wait(STOP_SECONDS)
             except Exception:
                 replica.kill()
 

@@ -31,7 +31,7 @@ from local.processes import tail
 
 CERTIFICATES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 TOKEN_SECONDS = 24 * 3600
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 POLL_SECONDS = 0.05
 ATTEMPTS = 5
 PORT_TAKEN = "address already in use"

@@ -199,7 +199,7 @@ def test_connections_are_kept_and_shared(fake: FakeApi, api: KubeClient) -> None
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(15)
+        thread.join(60)
     assert errors == []
     assert fake.count("POST") == 80
     assert len(fake._sockets) <= 16
@@ -275,10 +275,10 @@ def test_close_from_another_thread_ends_a_blocked_read(
 
         stream = api.stream(MAPS, WATCH)
         threading.Thread(target=read, daemon=True).start()
-        assert first.wait(5)
+        assert first.wait(60)
         started = time.monotonic()
         stream.close()
-        assert ended.wait(5)
+        assert ended.wait(60)
         assert time.monotonic() - started < PROMPT
         stream.close()
 

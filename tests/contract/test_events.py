@@ -212,7 +212,7 @@ def test_stop_posts_what_is_queued_and_takes_no_more(fake: FakeApi, recorder: Re
 
 def test_stop_does_not_wait_for_a_busy_server(fake: FakeApi, recorder: Recorder) -> None:
     """A pause that the server asked for ends with `stop`."""
-    fake.fault(Answer(429, {}, (("Retry-After", "9"),)))
+    fake.fault(Answer(429, {}, (("Retry-After", "60"),)))
     recorder.start()
     say(recorder, "A", "1")
     eventually(lambda: counted("failed") == 1)

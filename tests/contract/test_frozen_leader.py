@@ -20,13 +20,14 @@ from tests.support.leader_process import TARGET
 
 ROOT = Path(__file__).parents[2]
 TERMS = Terms(duration=4.5, renew_deadline=3.0, retry=0.2)
+LONG = Terms(duration=90.0, renew_deadline=60.0, retry=0.2)  # no busy machine sits that out
 
 
 class Leader:
     """A process that leads."""
 
-    def __init__(self, kubeconfig: str) -> None:
-        times = [str(one) for one in (TERMS.duration, TERMS.renew_deadline, TERMS.retry)]
+    def __init__(self, kubeconfig: str, terms: Terms) -> None:
+        times = [str(one) for one in (terms.duration, terms.renew_deadline, terms.retry)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.leader_process", kubeconfig, "frozen", *times],
             cwd=ROOT,
@@ -55,9 +56,9 @@ class Leader:
 
 
 @pytest.fixture
-def leader(fake: FakeApi, kubeconfig: Callable[..., str]) -> Iterator[Leader]:
+def leader(request: pytest.FixtureRequest, fake: FakeApi, kubeconfig: Callable[..., str]) -> Iterator[Leader]:
     fake.put(TARGET, data={})
-    made = Leader(kubeconfig(fake.url))
+    made = Leader(kubeconfig(fake.url), getattr(request, "param", TERMS))
     yield made
     made.process.kill()
     made.process.communicate()
@@ -85,6 +86,7 @@ def test_a_leader_that_stood_still_writes_nothing_after_its_lease(
         other.stop()
 
 
+@pytest.mark.parametrize("leader", [LONG], indirect=True, ids=["a long deadline"])
 def test_a_leader_that_stood_still_for_a_moment_leads_on(leader: Leader) -> None:
     """Shorter than its deadline: nobody else can have taken over, and nothing is lost."""
     leader.freeze()

@@ -70,7 +70,7 @@ class House:
         self.policy = PolicySource(lambda _: self.wake.set())
         self.policy.start(None, None)
         self.objects.start()
-        assert self.objects.wait_synced(10)
+        assert self.objects.wait_synced(60)
         self.authority.obtain(lambda: True)
         self.certificate = ServingCertificate(self.authority.authority, dns_names=["a.test"], clock=lambda: self.wall)
         self.house = Housekeeping(
@@ -91,7 +91,7 @@ class House:
     def end(self) -> None:
         self.stop.set()
         self.wake.set()
-        self.thread.join(5)
+        self.thread.join(60)
         self.objects.stop()
 
     def looked(self, times: int = 3) -> None:

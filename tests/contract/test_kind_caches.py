@@ -78,7 +78,7 @@ def threads() -> set[str]:
 def test_kinds_that_are_not_there_cost_nothing(fake: FakeApi, caught: Caught) -> None:
     """Kubernetes' own kinds are watched; for the others no thread runs and nothing is asked of their collections."""
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     assert caught.names() == FIXED
     assert caught.caches.missing() == []
     asked = {request.path.rpartition("/")[2] for request in list(fake.requests)}
@@ -90,7 +90,7 @@ def test_a_kind_that_is_there_is_read_before_we_are_ready(fake: FakeApi, caught:
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     known = caught.stores.workloads.get(key())
     assert known is not None
     assert (known.api_version, known.resource, known.slots) == ("jobset.x-k8s.io/v1alpha2", "jobsets", 13)
@@ -100,7 +100,7 @@ def test_a_kind_that_is_there_is_read_before_we_are_ready(fake: FakeApi, caught:
 def test_a_kind_comes_and_goes(fake: FakeApi, caught: Caught) -> None:
     """Watched from the next look on; when its definition goes, so do its objects and the watch."""
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     eventually(lambda: caught.stores.workloads.get(key()) is not None)
@@ -118,7 +118,7 @@ def test_a_kind_comes_and_goes(fake: FakeApi, caught: Caught) -> None:
 def test_a_kind_that_comes_later_does_not_make_us_unready(fake: FakeApi, caught: Caught) -> None:
     """Only what was there at the start is waited for."""
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     broken = Answer(500, {"reason": "InternalError"})
     fake.fault(broken, when=lambda request: request.path.startswith(f"{JOBSETS}/jobsets"), times=10_000)
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
@@ -131,7 +131,7 @@ def test_another_version_is_the_same_objects(fake: FakeApi, caught: Caught) -> N
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     fake.install("jobset.x-k8s.io/v1", "jobsets", "JobSet")
     put_jobset(fake, version="v1")
     del fake.kinds["jobset.x-k8s.io/v1alpha2"]
@@ -173,7 +173,7 @@ def test_a_server_that_cannot_be_asked_takes_nothing_away(
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     asked: list[Request] = []
 
     def matches(request: Request) -> bool:
@@ -194,7 +194,7 @@ def test_a_group_that_is_left_out_of_the_list_is_not_gone(fake: FakeApi, caught:
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     kinds = fake.kinds.pop("jobset.x-k8s.io/v1alpha2")
     looks = fake.count("GET", watch=False)
     fake.wait_for(lambda server: server.count("GET", watch=False) > looks + 10)
@@ -210,7 +210,7 @@ def test_a_right_that_is_lost_deletes_nothing(fake: FakeApi, caught: Caught) -> 
     fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     path = f"{JOBSETS}/jobsets"
     fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == path, times=10_000)
     fake.drop_watches()
@@ -235,11 +235,11 @@ def test_a_kind_that_may_not_be_read_keeps_nobody_unready(fake: FakeApi, caught:
     fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path in closed, times=10_000)
     put_jobset(fake)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     assert caught.caches.missing() == []
     assert caught.caches.hidden() == {("jobset.x-k8s.io", "JobSet")}
     closed.clear()
-    assert caught.caches.reflectors()["jobsets.jobset.x-k8s.io"].refresh(5)
+    assert caught.caches.reflectors()["jobsets.jobset.x-k8s.io"].refresh(60)
     eventually(lambda: caught.stores.workloads.get(key()) is not None)
     assert caught.caches.hidden() == set()
 
@@ -250,7 +250,7 @@ def test_somebody_who_hears_of_a_kind_has_it_looked_for(fake: FakeApi, api: Kube
     caches = WorkloadInformers(api, stores, policy=default_policy, every=(600.0, 600.0), soon=0.01)
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
         put_jobset(fake)
         looks = fake.count("GET", watch=False)
@@ -276,7 +276,7 @@ def test_kinds_of_the_policy_are_watched_too(fake: FakeApi, caught: Caught) -> N
         spec={"size": 3, "other": 5, "template": {"spec": {"containers": []}}},
     )
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     assert caught.names() == FIXED
     registry_of([entry])
     known = ("example.com", "Fleet", "team", "f")
@@ -308,7 +308,7 @@ def test_a_kind_that_left_the_policy_is_watched_until_nothing_of_it_is_held(fake
     fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata={"annotations": held}, spec=spec)
     caught.policy = default_policy().model_copy(update={"kinds": (entry,)})
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     caught.policy = default_policy()
     assert caught.caches.look()
     assert caught.names() == FIXED | {"fleets.example.com"}
@@ -340,7 +340,7 @@ def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: KubeCli
     fake.put("/api/v1/namespaces/team/pods/f-0", metadata={"labels": {"example.com/index": "3", "other": "x"}})
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         known = stores.pods.get(("team", "f-0"))
         assert known is not None and known.spec.labels == {}
         policies.append(default_policy().model_copy(update={"kinds": (entry,)}))
@@ -366,7 +366,7 @@ def test_links_between_pods_and_workloads_are_kept_small(fake: FakeApi, caught: 
     asking = {"topogate.dev/prefer-topology": "rack"}
     fake.put(f"{apps}/deployments/near", metadata={"uid": "n", "annotations": asking}, spec=spec)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     link = caught.stores.owned.get(("apps", "ReplicaSet", "team", "web-1"))
     assert link is not None and link.owner is not None
     assert (link.owner.name, caught.stores.owned.get_by("r")) == ("web", [link])
@@ -401,7 +401,7 @@ def test_an_object_that_cannot_be_read_harms_no_other(fake: FakeApi, caught: Cau
     put_jobset(fake, "good")
     fake.put(f"{JOBSETS}/namespaces/team/jobsets/bad", apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", spec=spec)
     caught.caches.start()
-    assert caught.caches.wait_synced(10)
+    assert caught.caches.wait_synced(60)
     reflector = caught.caches.reflectors()["jobsets.jobset.x-k8s.io"]
     assert reflector.left_out == 1
     assert [one.name for one in caught.stores.workloads.values()] == ["good"]
@@ -420,15 +420,15 @@ def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: KubeCli
     caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
         put_jobset(fake)
-        assert caches.refresh(10)
+        assert caches.refresh(60)
         assert stores.workloads.get(key()) is not None
         assert {"jobsets.jobset.x-k8s.io", "jobs", "pods"} <= caches.reflectors().keys()
         assert caches.reflectors()["jobsets.jobset.x-k8s.io"].left_out == 0
         fake.fault(Answer(500), when=lambda request: request.path == "/apis")
-        assert not caches.refresh(10)
+        assert not caches.refresh(60)
     finally:
         caches.stop()
 

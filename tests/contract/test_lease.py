@@ -63,6 +63,11 @@ def spec(fake: FakeApi) -> dict[str, object]:
     return dict(lease["spec"])
 
 
+def test_a_crash_of_the_leader_costs_nine_and_a_half_seconds() -> None:
+    """Until another leads: the whole duration, and one retry."""
+    assert TERMS.duration + TERMS.retry == 9.5
+
+
 def test_the_first_candidate_creates_the_lease_and_leads(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """Without a Lease the first to come creates it (by server-side apply, so that RBAC can name it) and leads."""
     a = Player(api, "a", clock)
@@ -160,7 +165,7 @@ def test_creation_is_won_by_one(fake: FakeApi, api: KubeClient, clock: Clock) ->
     fake.wait_for(lambda server: server.count("PATCH") == 1)
     b.step()
     gate.set()
-    thread.join(5)
+    thread.join(60)
     assert leads(b)
     assert not leads(a)
     assert a.told == []
@@ -180,7 +185,7 @@ def test_a_take_over_is_won_by_one(fake: FakeApi, api: KubeClient, clock: Clock)
     fake.wait_for(lambda server: server.count("PUT") == 1)
     b.step()
     gate.set()
-    thread.join(5)
+    thread.join(60)
     assert (a.is_leader, b.is_leader) == (False, True)
     assert spec(fake)["leaseTransitions"] == 5
 
@@ -214,13 +219,13 @@ def test_a_leader_tries_again_soon_after_a_renewal_that_failed(fake: FakeApi, ap
 
 def test_a_renewal_may_take_what_is_left_of_the_deadline(fake: FakeApi, api: KubeClient, clock: Clock) -> None:
     """An API server that answers slowly, but in time, costs no term."""
-    terms = Terms(duration=6.0, renew_deadline=4.0, retry=0.4)
+    terms = Terms(duration=9.0, renew_deadline=6.0, retry=0.4)
     a = Player(api, "a", clock, terms=terms)
     a.step()
     clock.now += terms.retry
     gate = threading.Event()
     fake.fault(Stall(gate, then_work=True), when=writes)
-    threading.Timer(2.4, gate.set).start()
+    threading.Timer(3.2, gate.set).start()  # later than half of the deadline
     a.step()
     clock.now += terms.renew_deadline - 0.1
     assert (leads(a), a.term, fake.count("PUT")) == (True, 1, 1)
@@ -239,7 +244,7 @@ def test_the_fence_needs_no_thread(fake: FakeApi, api: KubeClient, clock: Clock)
     clock.now += 10
     assert not leads(a)
     gate.set()
-    thread.join(10)
+    thread.join(60)
     assert a.told == ["started", "stopped"]
 
 
@@ -258,7 +263,7 @@ def test_a_late_answer_begins_a_new_term(fake: FakeApi, api: KubeClient, clock: 
     clock.now += 4
     assert not leads(a)
     gate.set()
-    thread.join(5)
+    thread.join(60)
     assert leads(a)
     assert a.told == ["started", "stopped", "started"]
     with pytest.raises(NotLeader, match="term 1"):
@@ -277,7 +282,7 @@ def test_an_answer_that_comes_too_late_makes_no_leader(fake: FakeApi, api: KubeC
     fake.wait_for(lambda server: server.count("PUT") == 1)
     clock.now += 11
     gate.set()
-    thread.join(5)
+    thread.join(60)
     assert not leads(a)
     assert a.told == []
 
@@ -386,7 +391,7 @@ def test_stop_is_quick_while_the_server_hangs(fake: FakeApi, api: KubeClient, cl
 
 def test_real_threads_hand_over(fake: FakeApi, api: KubeClient) -> None:
     """Three candidates in threads: one leads; when it stops, another does within a retry."""
-    terms = Terms(duration=6, renew_deadline=4, retry=0.2)
+    terms = Terms(duration=90, renew_deadline=60, retry=0.2)  # that of the dead one would be waited out
     players = [LeaseCandidate(api, "topogate-system", "topogate", f"p{number}", terms=terms) for number in range(3)]
     for player in players:
         player.start()

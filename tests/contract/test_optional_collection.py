@@ -60,16 +60,16 @@ def test_a_missing_collection_is_an_empty_one(fake: FakeApi, watch: Callable[[],
     """It is synced, without a problem, and a new leader may begin."""
     fake.missing.add(ALL)
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert (watched.reflector.problem, len(watched.store)) == (None, 0)
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
 
 
 def test_what_we_may_not_read_counts_as_missing(fake: FakeApi, watch: Callable[[], Watched]) -> None:
     """A cluster role of an earlier version: the service runs, without devices."""
     fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == ALL, times=1000)
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert watched.reflector.problem is None
 
 
@@ -90,7 +90,7 @@ def test_it_comes_and_goes_and_comes_again(fake: FakeApi, watch: Callable[[], Wa
     """A CRD that is installed later is watched; one that is removed leaves nothing behind."""
     fake.missing.add(ALL)
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     for turn in range(2):
         fake.put(f"{ALL}/one", data={"turn": str(turn)})
         fake.missing.clear()
@@ -106,10 +106,10 @@ def test_a_new_leader_reads_what_has_just_come(fake: FakeApi, watch: Callable[[]
     """Between two looks the collection may have appeared: a term begins with what is there."""
     fake.missing.add(ALL)
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     fake.put(f"{ALL}/one")
     fake.missing.clear()
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
     assert watched.store.get("one") is not None
 
 
@@ -129,9 +129,9 @@ def test_the_caches_do_without_device_objects(fake: FakeApi, api: KubeClient) ->
     caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         assert caches.missing() == []
-        assert caches.refresh(10)
+        assert caches.refresh(60)
     finally:
         caches.stop()
 
@@ -144,7 +144,7 @@ def test_the_caches_hold_device_objects(fake: FakeApi, api: KubeClient) -> None:
     caches = Informers(api, stores, namespace="topogate-system")
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         known = stores.devices.get("host-1")
         assert known is not None and [one.minor for one in known.devices] == [0]
     finally:
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_counted_while_it_is_there(fake: FakeApi, api: Ku
     caches = Informers(api, Stores(), namespace="topogate-system")
     caches.start()
     try:
-        assert caches.wait_synced(10)
+        assert caches.wait_synced(60)
         assert caches.reflectors()["devices"].left_out == 1
         fake.put(path, spec={"devices": []})
         eventually(lambda: caches.reflectors()["devices"].left_out == 0)

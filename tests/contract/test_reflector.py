@@ -101,7 +101,7 @@ def test_a_store_is_synced_by_the_list_and_follows_the_watch(fake: FakeApi, watc
     """What is there comes with the list, what happens comes with the watch: created, changed, deleted, in order."""
     fake.put(MAPS + "/a", data={"x": "1"})
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert watched.reflector.problem is None
     fake.put(MAPS + "/a", data={"x": "2"})
     fake.put(MAPS + "/b", data={"x": "3"})
@@ -122,8 +122,8 @@ def test_nothing_is_synced_before_the_first_whole_list(fake: FakeApi, watch: Wat
     assert watched.store.age == float("inf")
     assert watched.reflector.problem == "not listed yet"
     held.set()
-    assert watched.store.wait_synced(5)
-    assert watched.store.age < 5
+    assert watched.store.wait_synced(60)
+    assert watched.store.age < 60
 
 
 def test_a_list_comes_in_pages_and_in_one_piece(fake: FakeApi, watch: Watch) -> None:
@@ -131,7 +131,7 @@ def test_a_list_comes_in_pages_and_in_one_piece(fake: FakeApi, watch: Watch) -> 
     for number in range(7):
         fake.put(f"{MAPS}/m{number}", data={"x": str(number)})
     watched = watch(first_page=3)
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert len(watched.store) == 7
     lists = [request.query for request in fake.requests if not request.is_watch]
     assert [query["limit"] for query in lists] == ["3", "3", "3"]
@@ -145,7 +145,7 @@ def test_a_page_that_expired_starts_the_list_again(fake: FakeApi, watch: Watch) 
         fake.put(f"{MAPS}/m{number}", data={"x": "1"})
     fake.fault(Answer(410, {"reason": "Expired"}), when=lambda request: "continue" in request.query)
     watched = watch(first_page=3)
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert len(watched.store) == 4
     assert watched.reflector.counts.expired == 1
 
@@ -192,7 +192,7 @@ def test_a_bookmark_moves_the_version_of_a_quiet_watch(fake: FakeApi, watch: Wat
     watching(fake)
     version = fake.advance(1000)
     fake.bookmark()
-    assert watched.store.wait_seen(version, 5)
+    assert watched.store.wait_seen(version, 60)
     fake.drop_watches()
     watching(fake, 2)
     assert fake.requests[-1].query["resourceVersion"] == str(version)
@@ -261,7 +261,7 @@ def test_refusals_are_repeated_with_growing_delays(fake: FakeApi, watch: Watch, 
     """401, 403, 429 and 5xx: delays of 0.8 s doubling, jittered, until the server has recovered."""
     fake.fault(Answer(status, {"reason": "Nope", "message": "not now"}), times=5)
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert len(watched.delays) == 5
     for delay, full in zip(watched.delays, [0.8, 1.6, 3.2, 6.4, 12.8], strict=True):
         assert full / 2 <= delay <= full
@@ -272,7 +272,7 @@ def test_retry_after_is_honoured(fake: FakeApi, watch: Watch) -> None:
     """A 429 with Retry-After waits at least as long as it says."""
     fake.fault(Answer(429, {}, (("Retry-After", "9"),)))
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert 9.0 <= watched.delays[0] <= 10.0
 
 
@@ -294,7 +294,7 @@ def test_a_missing_collection_is_reported_and_awaited(fake: FakeApi, watch: Watc
     assert not watched.reflector.synced
     assert "404" in (watched.reflector.problem or "")
     fake.missing.clear()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     eventually(lambda: watched.reflector.problem is None)
 
 
@@ -328,7 +328,7 @@ def test_an_object_whose_name_cannot_be_read_is_left_out(fake: FakeApi, watch: W
     """A list with an object whose very name is no text is taken in without it."""
     fake.fault(Answer(200, b'{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"\xff"}}]}'))
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert watched.data() == {}
     counts = watched.reflector.counts
     assert (counts.lists, counts.unreadable, counts.faults) == (1, 1, 0)
@@ -341,7 +341,7 @@ def test_an_answer_that_is_no_list_is_a_fault(fake: FakeApi, watch: Watch, body:
     """A 200 that is no list empties nothing and is asked for again."""
     fake.fault(Answer(200, body))
     watched = watch()
-    assert watched.store.wait_synced(5)
+    assert watched.store.wait_synced(60)
     assert watched.reflector.counts.faults == 1
 
 
@@ -440,7 +440,7 @@ def test_refresh_is_cheap_when_the_watch_is_up_to_date(fake: FakeApi, watch: Wat
     watched = watch()
     watching(fake)
     fake.put(MAPS + "/a", data={"x": "1"})
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
     assert watched.data() == {"a": "1"}
     assert watched.reflector.counts.lists == 1
 
@@ -452,7 +452,7 @@ def test_refresh_compares_a_small_collection_whose_watch_is_quiet(fake: FakeApi,
     watching(fake)
     fake.advance(10)
     before = len(fake.requests)
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
     assert watched.store.seen >= fake.version
     assert (watched.reflector.counts.lists, len(fake.requests) - before) == (1, 1)
 
@@ -464,7 +464,7 @@ def test_refresh_lists_a_large_collection_whose_watch_is_quiet(fake: FakeApi, wa
     watched = watch()
     watching(fake)
     fake.advance(10)
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
     assert watched.reflector.counts.lists == 2
     assert watched.store.seen >= fake.version
 
@@ -476,7 +476,7 @@ def test_refresh_sees_through_a_stalled_watch(fake: FakeApi, watch: Watch) -> No
     watching(fake)
     fake.put(MAPS + "/a", data={"x": "1"})
     threading.Timer(0.2, held.set).start()
-    assert watched.reflector.refresh(5)
+    assert watched.reflector.refresh(60)
     assert watched.data() == {"a": "1"}
 
 
@@ -494,7 +494,7 @@ def test_refresh_says_no_when_the_server_is_away(fake: FakeApi, watch: Watch) ->
     fake.fault(Answer(500), when=lambda request: request.query.get("limit") != "1", times=10**6)
     started = time.monotonic()
     assert not watched.reflector.refresh(1.5)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 1.5 + PROMPT
 
 
 def test_an_unauthorized_watch_recovers(kubeconfig: Callable[..., str]) -> None:
@@ -534,7 +534,7 @@ def test_what_is_seldom_written_is_compared_too(
     try:
         watching(fake)
         fake.advance(10)
-        assert reflector.refresh(5)
+        assert reflector.refresh(60)
         assert reflector.counts.lists == 1
     finally:
         reflector.stop()

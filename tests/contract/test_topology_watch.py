@@ -60,7 +60,7 @@ def test_between_two_looks_nothing_is_asked(fake: FakeApi, watched: Watched) -> 
 def test_a_replica_that_starts_waits_for_all_of_them(fake: FakeApi, watched: Watched) -> None:
     install(fake, "v1beta1", "x/rack")
     watched.follow()
-    assert watched.watch.wait_synced(5)
+    assert watched.watch.wait_synced(60)
     assert watched.levels() == ["x/rack"]
 
 

@@ -161,7 +161,7 @@ class FakeApi:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     # What tests do.
 
@@ -234,7 +234,7 @@ class FakeApi:
         with self._changed:
             self._faults.append((when, fault, times))
 
-    def wait_for(self, condition: Callable[[FakeApi], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[FakeApi], bool], timeout: float = 60.0) -> None:
         """Wait until a condition over this server holds (looked at whenever something arrives)."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), timeout), "the condition never held"
