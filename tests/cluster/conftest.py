@@ -202,5 +202,5 @@ def _empty(client: Client, namespace: str) -> None:
         client.delete(pods, grace=0)
         return False
 
-    eventually(gone, timeout=60, message=f"the pods of namespace {namespace} are gone")
+    eventually(gone, message=f"the pods of namespace {namespace} are gone")
     client.delete(f"/api/v1/namespaces/{namespace}")

@@ -59,7 +59,7 @@ def script(word: str) -> str:
 def run(shell: dict[str, str], word: str) -> None:
     """Run the block of the page with this word; it says nothing to worry about."""
     done = subprocess.run(
-        ["bash", "-c", script(word)], check=False, env=shell, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script(word)], check=False, env=shell, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stderr) == (0, "")
 

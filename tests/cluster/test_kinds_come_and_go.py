@@ -62,7 +62,7 @@ def test_a_definition_comes_and_goes(
 ) -> None:
     """Its objects are read, resumed by a JSON Patch bound to what they ask for, and forgotten with it."""
     kinds, stores = caches
-    assert kinds.wait_synced(20)
+    assert kinds.wait_synced(60)
     FLEETS.install(client)
     collection = f"/apis/{GROUP}/v3/namespaces/{namespace}/fleets"
     tasks = [
@@ -92,7 +92,7 @@ def test_a_definition_comes_and_goes(
     told = [one["template"]["metadata"]["annotations"] for one in stored["spec"]["tasks"]]
     wanted = {"topogate.dev/placement": "p", "topogate.dev/revision": "2"}
     assert (stored["spec"]["hold"], told) == (False, [{"x": "y"} | wanted, wanted])
-    client.delete(FLEETS.path)
+    FLEETS.remove(client)
     eventually(lambda: stores.workloads.get(key) is None)
     eventually(lambda: f"fleets.{GROUP}" not in kinds.reflectors())
 

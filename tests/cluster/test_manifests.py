@@ -456,8 +456,8 @@ def test_placements_go_with_their_owner_and_their_namespace(admin: Client, servi
     admin.delete("/api/v1/namespaces/leaving")
 
     # The collector learns of a new custom resource within 30 s of its making.
-    eventually(lambda: admin.find(f"{TGP}/owned") is None, timeout=90, message="the owned Placement is gone")
-    eventually(lambda: admin.find("/api/v1/namespaces/leaving") is None, timeout=90, message="the namespace is gone")
+    eventually(lambda: admin.find(f"{TGP}/owned") is None, message="the owned Placement is gone")
+    eventually(lambda: admin.find("/api/v1/namespaces/leaving") is None, message="the namespace is gone")
 
 
 def _forbidden(act: Callable[[], object]) -> bool:

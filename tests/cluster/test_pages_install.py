@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from local import nodes
 from local.controlplane import ControlPlane
 from local.nodes import Grid
@@ -15,7 +13,6 @@ from tests.support.page_shell import Shell
 from tests.support.pages import ROOT, pages
 from tests.support.transcript import steps_of
 
-pytestmark = pytest.mark.timeout(180)
 MARKS = tuple(f"run: {name}" for name, scene in SCENES.items() if scene.new)
 # In order: the README installs it, the page for emergencies lets go what is held, that of the installation removes it.
 PAGES = [name for name, page in pages().items() if any(block.mark in MARKS for block in page.blocks)]

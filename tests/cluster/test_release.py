@@ -20,8 +20,6 @@ from tests.support.gangs import job_body, require
 from tests.support.installed import render
 from tests.support.raw_pods import GATE
 
-pytestmark = pytest.mark.timeout(180)
-
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
 NAMESPACE = "let-go"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
@@ -102,7 +100,10 @@ def test_everything_is_released_without_the_service(plane: ControlPlane, tmp_pat
 
     again = topogate(admin, "release", "--all", "--delete-webhooks")
     assert (again.returncode, again.stdout) == (0, "nothing is held any more\n")
-    assert own["metadata"]["resourceVersion"] == client.get(f"{JOBS}/his-own")["metadata"]["resourceVersion"]
+    after = client.get(f"{JOBS}/his-own")
+    kept = ("generation", "annotations", "labels")  # the Job controller may write the status meanwhile
+    assert after["spec"] == own["spec"]
+    assert [after["metadata"].get(key) for key in kept] == [own["metadata"].get(key) for key in kept]
 
 
 def gates(holder: dict[str, Any]) -> list[str]:
@@ -125,7 +126,7 @@ def test_pods_to_come_are_released_until_their_workload_has_ended(plane: Control
     assert not any(GATE in gates(pod) for pod in client.items(pods))
     client.delete(f"{pods}/{client.items(pods)[0]['metadata']['name']}", grace=0)
     held_again = "the lost pod is made again, and held"
-    eventually(lambda: any(GATE in gates(pod) for pod in client.items(pods)), timeout=90, message=held_again)
+    eventually(lambda: any(GATE in gates(pod) for pod in client.items(pods)), message=held_again)
     with topogate_running(plane.kubeconfig, "release", "job/runs", "-n", namespace, "--follow") as run:
         eventually(
             lambda: len(found := client.items(pods)) == 2 and not any(GATE in gates(pod) for pod in found),

@@ -25,8 +25,6 @@ from tests.support.raw_pods import GATE
 from webhook.maintenance.installation import WEBHOOKS
 from webhook.maintenance.removal import everything
 
-pytestmark = pytest.mark.timeout(400)
-
 # The program is killed when it prints the first line with one of these: in every step.
 INTERRUPTIONS = (
     ": resumed",
@@ -44,7 +42,7 @@ def service(plane: ControlPlane) -> Iterator[Service]:
     Definition("kubeflow.org", "PyTorchJob", "pytorchjobs").install(plane.client)
     running = Service.install(plane)
     running.start(1)
-    eventually(running.leader, timeout=60, message="the replica leads")
+    eventually(running.leader, message="the replica leads")
     yield running
     running.stop()
 

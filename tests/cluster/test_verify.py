@@ -25,8 +25,6 @@ from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from webhook.cli import main
 
-pytestmark = pytest.mark.timeout(300)
-
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 POLICIES = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
@@ -78,7 +76,7 @@ def service(plane: ControlPlane) -> Iterator[Service]:
     del deployment["spec"]["template"]["spec"]["nodeSelector"]
     plane.client.create(DEPLOYMENTS, deployment)
     installed.start(2)
-    eventually(installed.leader, timeout=40, message="a replica leads")
+    eventually(installed.leader, message="a replica leads")
     yield installed
     installed.stop()
 
@@ -89,7 +87,7 @@ def admin(plane: ControlPlane, service: Service, tmp_path_factory: pytest.TempPa
     path = caller(
         plane, tmp_path_factory.mktemp("verify"), namespace="default", name="verify", everywhere=rules_of_the_page()
     )
-    eventually(lambda: not found(path), timeout=90, message="the installation is good")
+    eventually(lambda: not found(path), message="the installation is good")
     return path
 
 
@@ -192,7 +190,7 @@ def test_without_the_service(admin: Path, plane: ControlPlane) -> None:
         bad = found(admin)
         return bad if "leader" in bad else None
 
-    bad = eventually(over, timeout=90, message="the Lease of the dead leader is over")
+    bad = eventually(over, message="the Lease of the dead leader is over")
     assert set(bad) == {"leader", "dry run"}
     assert "does not renew its Lease any more" in bad["leader"][0]["found"]
     assert 'failed calling webhook "workloads.topogate.dev"' in bad["dry run"][0]["found"]

@@ -29,7 +29,7 @@ def topogate(kubeconfig: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env=_environment(kubeconfig),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=ROOT,
         check=False,
     )

@@ -66,14 +66,21 @@ class Definition:
             eventually(served, message=f"{self.plural} of {self.group}/{version} are served")
 
     def create(self, admin: Client) -> None:
-        """Create it where it is missing."""
-        if admin.find(self.path) is None:
+        """Create it where it is missing; one that another test has deleted is served until it is gone."""
+        found = admin.find(self.path)
+        if found is not None and "deletionTimestamp" in found["metadata"]:
+            self._await_gone(admin)
+            found = None
+        if found is None:
             admin.create(DEFINITIONS, self.body)
 
     def remove(self, admin: Client) -> None:
         """Delete it with all of its objects, and wait until it is gone."""
         admin.delete(self.path)
-        eventually(lambda: admin.find(self.path) is None, 40.0, message=f"{self.plural} of {self.group} are gone")
+        self._await_gone(admin)
+
+    def _await_gone(self, admin: Client) -> None:
+        eventually(lambda: admin.find(self.path) is None, message=f"{self.plural} of {self.group} are gone")
 
     def _served(self, admin: Client, version: str) -> bool:
         try:

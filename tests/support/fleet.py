@@ -54,22 +54,32 @@ class Fleet:
     def remove(self, *names: str) -> None:
         """Take nodes away."""
         nodes.remove(self.client, names)
+        self._changed()
 
     def cordon(self, name: str) -> None:
         """Let no new pod come."""
         nodes.cordon(self.client, name)
+        self._changed()
 
     def uncordon(self, name: str) -> None:
         """Let pods come again."""
         nodes.uncordon(self.client, name)
+        self._changed()
 
     def fail(self, name: str) -> None:
         """Let a host die: NotReady, its pods cannot terminate."""
         nodes.fail(self.client, name)
+        self._changed()
 
     def recover(self, name: str) -> None:
         """Bring a dead host back."""
         nodes.recover(self.client, name)
+        self._changed()
+
+    def patch(self, name: str, body: Mapping[str, Any]) -> None:
+        """Change a node: labels, taints."""
+        self.client.patch(f"{nodes.NODES}/{name}", body)
+        self._changed()
 
     def rack_of(self, name: str) -> tuple[str, str]:
         """Return the block and the rack of a node, from its labels."""
@@ -79,6 +89,9 @@ class Fleet:
     def clear(self) -> None:
         """Remove all that were ever added."""
         nodes.remove(self.client, self.names)
+
+    def _changed(self) -> None:
+        """Nobody but the API server has to have seen a change; tests/support/seen_fleet.py has a service that must."""
 
 
 def fleet_name(test: str, unique: str) -> str:

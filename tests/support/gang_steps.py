@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.client import Client
-from local.nodes import NODES
 from tests.support import raw_pods
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.gangs import INDEX, Json, Namespace
 from tests.support.raw_placements import slots
 from tests.support.raw_pods import held
@@ -34,7 +32,7 @@ def complete(gangs: Namespace, job: str) -> None:
     raw_pods.complete(gangs.client, gangs.name, gangs.pods(job))
 
 
-def completed(gangs: Namespace, job: str, timeout: float = 30.0) -> None:
+def completed(gangs: Namespace, job: str, timeout: float = PATIENCE) -> None:
     """Wait until a Job is Complete."""
     eventually(lambda: "Complete" in conditions(gangs, job), timeout, lambda: f"{job} ends\n{gangs.describe(job)}")
 
@@ -71,7 +69,7 @@ def held_pods(gangs: Namespace, job: str, count: int) -> list[Json]:
         pods = gangs.pods(job)
         return pods if len(pods) == count and all(map(held, pods)) else []
 
-    return eventually(look, 30.0, lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
+    return eventually(look, message=lambda: f"{count} pods of {job} exist and are held\n{gangs.describe(job)}")
 
 
 def pod_of_index(gangs: Namespace, job: str, index: int) -> Json:
@@ -103,11 +101,6 @@ def vacate(gangs: Namespace, name: str) -> None:
     path = f"/api/v1/namespaces/{gangs.name}/pods/{name}"
     gangs.client.delete(path, grace=0)
     eventually(lambda: gangs.client.find(path) is None, message=f"{name} is gone")
-
-
-def patch_node(client: Client, name: str, body: Mapping[str, Any]) -> None:
-    """Change a node: labels, taints."""
-    client.patch(f"{NODES}/{name}", body)
 
 
 def status_of(gangs: Namespace, job: str) -> Mapping[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from local.client import Client
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.fleet import Fleet
 from tests.support.raw_placements import await_waiting, placements_path
 
@@ -111,7 +112,7 @@ class Namespace:
             if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
         }
 
-    def all_bound(self, job: str, count: int, timeout: float = 30.0) -> dict[int, str]:
+    def all_bound(self, job: str, count: int, timeout: float = PATIENCE) -> dict[int, str]:
         """Wait until `count` pods are bound; index -> host."""
 
         def look() -> dict[int, str] | None:
@@ -122,7 +123,7 @@ class Namespace:
         assert found is not None
         return found
 
-    def waits(self, job: str, reason: str | None = None, timeout: float = 30.0) -> Json:
+    def waits(self, job: str, reason: str | None = None, timeout: float = PATIENCE) -> Json:
         """Wait until the gang's Placement says Waiting (with that reason); the Placement."""
         return await_waiting(
             lambda: self.placement(job),
@@ -149,6 +150,20 @@ class Namespace:
                 f"conditions={pod['status'].get('conditions')}"
             )
         return "\n".join(lines)
+
+    def pods_seen(self) -> None:
+        """Wait until the leader has seen what became of pods: else a gang may be planned beside those that are gone.
+
+        Its watch of pods is in order, so it is when it tells of a pod that is made now, which no host would take.
+        """
+        pods, name = f"/api/v1/namespaces/{self.name}/pods", f"seen-{secrets.token_hex(3)}"
+        spec = {
+            "nodeSelector": {"example.com/nowhere": name},
+            "containers": [{"name": "main", "image": "example.com/seen:1"}],
+        }
+        self.client.create(pods, {"metadata": {"name": name, "annotations": require("host")}, "spec": spec})
+        eventually(lambda: self.placement(name), message="the leader has seen the newest pod")
+        self.client.delete(f"{pods}/{name}", grace=0)
 
     def racks(self, hosts: Mapping[int, str]) -> set[tuple[str, str]]:
         """The racks of these hosts."""

@@ -10,7 +10,7 @@ from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
 from local import nodes
 from local.client import ClientError
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.raw_placements import await_waiting, placements_path
 from tests.support.raw_pods import complete, ended
 from tests.support.workloads import KINDS, RESOURCES, Json, Workloads
@@ -45,7 +45,7 @@ class Gangs(Workloads):
         """Pod set and rank -> host, of the members that are bound."""
         return {seat(pod): pod["spec"]["nodeName"] for pod in self.members() if pod["spec"].get("nodeName")}
 
-    def all_run(self, count: int, timeout: float = 40.0) -> dict[Seat, str]:
+    def all_run(self, count: int, timeout: float = PATIENCE) -> dict[Seat, str]:
         """Wait until exactly `count` members exist and all of them run; pod set and rank -> host."""
 
         def look() -> dict[Seat, str] | None:
@@ -77,7 +77,7 @@ class Gangs(Workloads):
                 return placement
         return None
 
-    def waits(self, kind: str, name: str, reason: str | None = None, timeout: float = 20.0) -> Json:
+    def waits(self, kind: str, name: str, reason: str | None = None, timeout: float = PATIENCE) -> Json:
         """Wait until a gang's Placement says Waiting (with that reason); the Placement."""
         return await_waiting(
             lambda: self.placement(kind, name),
@@ -90,8 +90,7 @@ class Gangs(Workloads):
         """Wait until a workload's gang has its slots: whoever is submitted now comes after it."""
         eventually(
             lambda: ((self.placement(kind, name) or {}).get("spec") or {}).get("assignment"),
-            40,
-            lambda: f"{name} has its slots\n{self.describe()}",
+            message=lambda: f"{name} has its slots\n{self.describe()}",
         )
 
     def phase(self, kind: str, name: str) -> str:

@@ -118,11 +118,11 @@ class Stage:
         def ready() -> bool:
             return gangs.phase(name) == "Running" and gangs.job(name)["spec"]["parallelism"] == len(gangs.bound(name))
 
-        eventually(ready, 60.0, lambda: f"{name} runs\n{gangs.describe(name)}")
+        eventually(ready, message=lambda: f"{name} runs\n{gangs.describe(name)}")
 
     def waiting(self, name: str, *, namespace: str = OWN) -> None:
         """Wait until the Placement of a Job says why it waits."""
-        self.namespace(namespace).waits(name, timeout=60.0)
+        self.namespace(namespace).waits(name)
 
     def namespace(self, name: str) -> Namespace:
         """The Jobs of a namespace."""
@@ -136,7 +136,7 @@ class Stage:
         affinity = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
         gangs = self.namespace(OTHER)
         self.client.create(gangs.jobs_path, job_body(name, pods=len(hosts), spec=limit, pod_spec=affinity))
-        eventually(lambda: len(gangs.bound(name)) == len(hosts), 60.0, f"the pods of {name} are bound")
+        eventually(lambda: len(gangs.bound(name)) == len(hosts), message=f"the pods of {name} are bound")
 
 
 def free(stage: Stage) -> None:
@@ -258,7 +258,7 @@ def own_kind(stage: Stage) -> None:
     definition = Definition("example.com", "Bench", "benches")
     definition.install(stage.client)
     roles = "clusterroles,clusterrolebindings"
-    stage.undo.append(lambda: stage.client.delete(definition.path))
+    stage.undo.append(lambda: definition.remove(stage.client))
     stage.undo.append(lambda: stage.plane.kubectl("delete", roles, "topogate-policy-kinds", "--ignore-not-found"))
 
 
@@ -357,6 +357,6 @@ def empty(client: Client, namespace: str) -> None:
             return False
         return not client.items(placements)
 
-    eventually(gone, 60.0, message=f"pods and Placements of namespace {namespace} are gone")
+    eventually(gone, message=f"pods and Placements of namespace {namespace} are gone")
     # `topogate explain` tells the Events of earlier workloads with the same name.
     client.delete(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.pages import ROOT
 from tests.support.transcript import Step, normal, same
 
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 # Commands that change nothing: run again until what they print is right, as the cluster takes a moment.
 READING: Final = re.compile(
     r"(?:kubectl (?:--namespace \S+ |-n \S+ )?(?:get|describe|logs|wait|rollout status)\b"

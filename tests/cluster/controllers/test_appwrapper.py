@@ -59,7 +59,6 @@ def test_suspending_deletes_the_components(workloads: Workloads, nodes: Fleet) -
     workloads.create("AppWrapper", "wrap", {"components": [job(workloads, "a", 2)]})
     before = {pod["metadata"]["uid"] for pod in workloads.wait(2, phase="Running")}
     workloads.merge("AppWrapper", "wrap", {"suspend": True})
-    eventually(lambda: not workloads.pods(), message="they are gone")
-    assert workloads.items("Job") == []
+    eventually(lambda: not workloads.pods() and not workloads.items("Job"), message="they are gone")
     workloads.merge("AppWrapper", "wrap", {"suspend": False})
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in workloads.wait(2, phase="Running"))

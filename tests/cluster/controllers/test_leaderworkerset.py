@@ -93,7 +93,7 @@ def test_a_lost_worker_takes_its_group_along(workloads: Workloads, nodes: Fleet)
         assert all(after[name] != before[name] for name in ("serve-0", "serve-0-1"))
         return after
 
-    after = eventually(again, timeout=60, message="group 0 is made anew")
+    after = eventually(again, message="group 0 is made anew")
     assert all(after[name] == before[name] for name in ("serve-1", "serve-1-1"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,18 @@ from local.controlplane import ControlPlane
 from local.service import NAMESPACE, Service
 from tests.cluster.conftest import ENVIRONMENT
 from tests.support.eventually import eventually
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, fleet_name
 from tests.support.gang_steps import delete_job
 from tests.support.gangs import Namespace
+from tests.support.seen_fleet import SeenFleet
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 POLICY = f"{CONFIG_MAPS}/topogate-policy"
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
+POLICY_CONFIGURATIONS = (
+    f"{HOOKS}/mutatingwebhookconfigurations/topogate-policy",
+    f"{HOOKS}/validatingwebhookconfigurations/topogate-policy",
+)
 # Nodes count at once here, or every test would wait for 15 s.
 TEST_POLICY = """
 topologies:
@@ -74,10 +81,18 @@ def installed(control_plane: ControlPlane) -> Iterator[Service]:
 
 
 @pytest.fixture
+def nodes(client: Client, installed: Service, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Makes this test's nodes, and changes them; the replicas that run have seen it."""
+    fleet = SeenFleet(client, fleet_name(request.node.name, secrets.token_hex(2)), installed)
+    yield fleet
+    fleet.clear()
+
+
+@pytest.fixture
 def service(installed: Service) -> Service:
     """Two replicas that serve, one of which leads; those that a test killed are started again."""
     installed.start(2)
-    eventually(installed.leader, timeout=40, message="a replica leads")
+    eventually(installed.leader, message="a replica leads")
     return installed
 
 
@@ -86,6 +101,10 @@ def policy(client: Client, service: Service) -> Iterator[PolicyInForce]:
     """`policy.set(text)` during one test; the tests' own policy stands before and after."""
     writer = PolicyInForce(client, service)
     writer.set(TEST_POLICY)
+    eventually(
+        lambda: not any(client.get(path).get("webhooks") for path in POLICY_CONFIGURATIONS),
+        message="the leader has taken away what the policy of another test added",
+    )
     yield writer
     service.start(2)
     writer.set(TEST_POLICY)

@@ -15,8 +15,6 @@ from local.client import Client, ClientError
 from local.service import CONFIGURATIONS, Service
 from tests.support.gangs import Namespace, job_body, require
 
-pytestmark = pytest.mark.timeout(120)
-
 MIB = 1024 * 1024
 TRACES = ("Traceback", 'File "', "Error:", "msgspec", "/engine/", "/webhook/")
 JSON = {"Content-Type": "application/json"}

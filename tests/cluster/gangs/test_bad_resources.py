@@ -22,8 +22,6 @@ from tests.support.raw_placements import placements_path, slots
 from tests.support.raw_pods import held, host
 from tests.support.users import ordinary_user
 
-pytestmark = pytest.mark.timeout(180)
-
 RULES = [{"apiGroups": ["batch.volcano.sh"], "resources": ["jobs"], "verbs": ["*"]}]
 ASKS = require("rack")
 
@@ -209,8 +207,7 @@ def test_pods_that_lie_join_nothing(gangs: Namespace, user: Client) -> None:
 
     eventually(
         lambda: len(set(seats()) & set(hosts)) == 2,
-        30.0,
-        lambda: f"both are bound: {seats()} {placement(gangs, owner)}",
+        message=lambda: f"both are bound: {seats()} {placement(gangs, owner)}",
     )
     placed = placement(gangs, owner)
     assert placed is not None
@@ -220,7 +217,7 @@ def test_pods_that_lie_join_nothing(gangs: Namespace, user: Client) -> None:
         alone = name == "below-a-job-that-lies" and pod is not None and host(pod) not in seats()
         assert pod is None or alone or (held(pod) and host(pod) is None), name
     for name in ("an-index-beyond", "an-index-of-zeros"):
-        eventually(lambda name=name: "HeldWithoutSlot" in events(gangs, name), 30.0, f"{name} is told why")  # type: ignore[misc]
+        eventually(lambda name=name: "HeldWithoutSlot" in events(gangs, name), message=f"{name} is told why")  # type: ignore[misc]
     assert Books(gangs.client, gangs.fleet).overbooked() == {}
 
 
@@ -247,4 +244,4 @@ def test_what_cannot_be_read_stops_no_watch(gangs: Namespace, user: Client) -> N
     def all_bound() -> bool:
         return all(host(user.get(f"{pods_path(gangs.name)}/whole-{index}")) for index in range(2))
 
-    eventually(all_bound, 30.0, lambda: f"both are bound: {placement(gangs, owner)}")
+    eventually(all_bound, message=lambda: f"both are bound: {placement(gangs, owner)}")

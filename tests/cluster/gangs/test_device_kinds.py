@@ -13,19 +13,24 @@ from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.cluster.gangs.test_devices import DEVICES, FAULTS, KOORDINATOR
-from tests.support.eventually import eventually
+from tests.support.device_objects import DEVICES, DeviceObjects
 from tests.support.gangs import INDEX, Json, Namespace, require
 
-pytestmark = pytest.mark.timeout(240)
 NPU, CORE, RATIO = "example.com/npu", "example.com/npu-core", "example.com/npu-memory-ratio"
 KIND = f"devices: {{kinds: [{{type: npu, resources: {{whole: {NPU}, core: {CORE}, memoryRatio: {RATIO}}}}}]}}\n"
 
 
 @pytest.fixture
-def npus(gangs: Namespace, client: Client, service: Service) -> Iterator[str]:
+def objects(client: Client, service: Service) -> Iterator[DeviceObjects]:
+    """The Device objects of this test: a replica that does not know the kind finds a fault in them, others none."""
+    made = DeviceObjects(client, service)
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def npus(gangs: Namespace, client: Client, objects: DeviceObjects) -> str:
     """One host with four NPUs, two on each PCIe scope; no replica knows yet what these are."""
-    KOORDINATOR.install(client)
     shape = HostShape(gpus=0, extended={NPU: "4", CORE: "400", RATIO: "400"})
     (host,) = gangs.fleet.grid("1x1x1", shape=shape)
     one = {"type": "npu", "health": True, "resources": {CORE: "100", RATIO: "100"}}
@@ -36,19 +41,8 @@ def npus(gangs: Namespace, client: Client, service: Service) -> Iterator[str]:
     ]
     body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": host}}
     client.create(DEVICES, {**body, "spec": {"devices": listed}})
-    understood(service, 1)
-    yield host
-    client.delete(f"{DEVICES}/{host}")
-
-
-def understood(service: Service, faults: int) -> None:
-    """Wait until every replica finds faults in the devices of so many hosts."""
-
-    def counted() -> bool:
-        pages = [replica.page("/metrics")[1] for replica in service.running()]
-        return all(f"\n{FAULTS} {faults}.0\n" in page for page in pages)
-
-    eventually(counted, timeout=60, message=f"every replica finds faults in the devices of {faults} hosts")
+    objects.known(1)
+    return host
 
 
 def asking(**limits: str) -> Json:
@@ -67,11 +61,11 @@ def minors(gangs: Namespace, job: str) -> dict[int, list[int]]:
 
 
 def test_a_kind_of_the_policy_is_handed_out_device_by_device(
-    gangs: Namespace, npus: str, policy: PolicyInForce, service: Service
+    gangs: Namespace, npus: str, policy: PolicyInForce, objects: DeviceObjects
 ) -> None:
     """Whole ones near each other, parts on one device; what is in use outlives the kind and the policy's change."""
     policy.set(TEST_POLICY + KIND)
-    understood(service, 0)
+    objects.known(0)
     with pytest.raises(ClientError, match="asks for compute without memory") as refused:
         gangs.submit("wrong", pods=1, annotations=require("host"), pod_spec=asking(**{CORE: "50"}))
     assert f"spec.template.spec.containers[0].resources.limits[{CORE}]" in refused.value.message
@@ -87,9 +81,9 @@ def test_a_kind_of_the_policy_is_handed_out_device_by_device(
     assert slot["devices"] == [[{"type": "npu", "minor": 2, "core": 50, "memoryRatio": 50}]] * 2
 
     policy.set(TEST_POLICY)
-    understood(service, 1)
+    objects.known(1)
     policy.set(TEST_POLICY + KIND)
-    understood(service, 0)
+    objects.known(0)
     gangs.submit("rest", pods=1, annotations=require("host"), pod_spec=asking(**{NPU: "1"}))
     gangs.all_bound("rest", 1)
     assert minors(gangs, "rest") == {0: [3]}

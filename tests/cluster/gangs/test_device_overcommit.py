@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import pytest
-
 from engine.api import names
 from engine.resources.names import CORE, MEMORY, RATIO
 from local.client import Client
 from local.nodes import NODES, HostShape
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.cluster.gangs.test_device_kinds import understood
-from tests.cluster.gangs.test_devices import DEVICES, KOORDINATOR, gpu, share
+from tests.cluster.gangs.test_devices import gpu, share
+from tests.support.device_objects import DeviceObjects
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(240)
 POLICY = TEST_POLICY + "gpu: {overcommit: {core: 2, memory: 2}}\n"
 
 
@@ -31,14 +28,13 @@ def test_parts_are_bound_up_to_the_multiple_that_the_node_reports(
     gangs: Namespace, client: Client, policy: PolicyInForce, service: Service
 ) -> None:
     """First only as many as the node reports; its amounts are raised, and the waiting ones are bound too."""
-    KOORDINATOR.install(client)
+    objects = DeviceObjects(client, service)
     policy.set(POLICY)
     shape = HostShape(gpus=0, extended={CORE: "200", RATIO: "200", MEMORY: "160Gi"})
     (host,) = gangs.fleet.grid("1x1x1", shape=shape)
-    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": host}}
-    client.create(DEVICES, {**body, "spec": {"devices": [gpu(0), gpu(1), {"type": "gpu"}]}})
+    objects.report(host, [gpu(0), gpu(1)])
     try:
-        understood(service, 1)  # the object is known: the last of its devices is a fault
+        objects.known(1)
         gangs.submit("first", pods=4, annotations=require("host"), pod_spec=share(50))
         gangs.all_bound("first", 4)
         gangs.submit("second", pods=4, annotations=require("host"), pod_spec=share(50))
@@ -50,4 +46,4 @@ def test_parts_are_bound_up_to_the_multiple_that_the_node_reports(
         gangs.submit("third", pods=1, annotations=require("host"), pod_spec=share(10))
         gangs.waits("third")
     finally:
-        client.delete(f"{DEVICES}/{host}")
+        objects.clear()

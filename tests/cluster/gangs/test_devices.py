@@ -16,22 +16,11 @@ from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
-from tests.support.definitions import Definition
+from tests.support.device_objects import KOORDINATOR, DeviceObjects
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Json, Namespace, require
 
-pytestmark = pytest.mark.timeout(180)
-# As Koordinator has it: cluster-scoped, without a status subresource.
-KOORDINATOR = Definition("scheduling.koordinator.sh", "Device", "devices", ("v1alpha1",), scope="Cluster")
-DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
-FAULTS = "topogate_hosts_with_device_faults"
 SERVER_ERROR = 500
-
-
-@pytest.fixture
-def crd(client: Client) -> None:
-    """The custom resource, installed while the service may be running; the last test of this file removes it."""
-    KOORDINATOR.install(client)
 
 
 def gpu(minor: int, *, health: bool = True, pcie: str = "p0") -> Json:
@@ -42,51 +31,33 @@ def gpu(minor: int, *, health: bool = True, pcie: str = "p0") -> Json:
 
 
 class Told:
-    """Hosts with two GPUs each that tell them; each object also holds a device that nobody understands.
+    """Hosts with two GPUs each that tell them.
 
     The GPUs of a host are on one PCIe scope, those of the first `apart` hosts on two.
     """
 
-    def __init__(self, gangs: Namespace, service: Service, layout: str, *, apart: int = 0) -> None:
-        self._client, self._service = gangs.client, service
+    def __init__(self, gangs: Namespace, objects: DeviceObjects, layout: str, *, apart: int = 0) -> None:
+        self.objects = objects
         shape = HostShape(gpus=0, extended={CORE: "200", RATIO: "200", MEMORY: "160Gi"})
         self.hosts = gangs.fleet.grid(layout, shape=shape)
         for number, host in enumerate(self.hosts):
-            body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
-            spec = self._spec(apart=number < apart)
-            self._client.create(DEVICES, {**body, "metadata": {"name": host}, "spec": spec})
-        self.known(len(self.hosts))
+            objects.report(host, self._gpus(apart=number < apart))
+        objects.known(len(self.hosts))
 
-    def _spec(self, *sick: int, apart: bool = False) -> Json:
-        gpus = [gpu(minor, health=minor not in sick, pcie=f"p{minor if apart else 0}") for minor in range(2)]
-        return {"devices": [*gpus, {"type": "gpu"}]}
+    def _gpus(self, *sick: int, apart: bool = False) -> list[Json]:
+        return [gpu(minor, health=minor not in sick, pcie=f"p{minor if apart else 0}") for minor in range(2)]
 
     def sick(self, host: str, *minors: int) -> None:
         """Turn these of a host's GPUs sick, and the others well."""
-        self._client.patch(f"{DEVICES}/{host}", {"spec": self._spec(*minors)})
-
-    def known(self, hosts: int) -> None:
-        """Wait until every replica has counted the faulty device of so many hosts."""
-
-        def counted() -> bool:
-            pages = [replica.page("/metrics")[1] for replica in self._service.running()]
-            return all(f"\n{FAULTS} {hosts}.0\n" in page for page in pages)
-
-        eventually(counted, timeout=60, message=f"every replica knows the devices of {hosts} hosts")
-
-    def clear(self) -> None:
-        for host in self.hosts:
-            if self._client.find(f"{DEVICES}/{host}") is not None:
-                self._client.delete(f"{DEVICES}/{host}")
-        self.known(0)
+        self.objects.change(host, self._gpus(*minors))
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest, crd: None, gangs: Namespace, service: Service) -> Iterator[Told]:
+def told(request: pytest.FixtureRequest, gangs: Namespace, service: Service) -> Iterator[Told]:
     layout, apart = getattr(request, "param", ("1x1x1", 0))
-    hosts = Told(gangs, service, layout, apart=apart)
-    yield hosts
-    hosts.clear()
+    objects = DeviceObjects(gangs.client, service)
+    yield Told(gangs, objects, layout, apart=apart)
+    objects.clear()
 
 
 def share(percent: int) -> Json:
@@ -220,8 +191,7 @@ def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told
     gangs.submit("first", pods=1, annotations=require("host"), pod_spec=share(60))
     gangs.all_bound("first", 1)
     before = minors(gangs, "first")
-    leader = service.leader()
-    assert leader is not None
+    leader = eventually(service.leader, message="a replica leads")
     leader.kill()
 
     def submitted() -> bool:
@@ -235,7 +205,7 @@ def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told
         return True
 
     eventually(submitted, message="the other replica answers")
-    gangs.all_bound("second", 2, timeout=60)
+    gangs.all_bound("second", 2)
     assert minors(gangs, "first") == before
     held = Counter({before[0]: 60})
     for minor in minors(gangs, "second").values():
@@ -246,8 +216,8 @@ def test_devices_outlive_the_leader_that_chose_them(gangs: Namespace, told: Told
 
 def test_where_nobody_tells_devices_everything_works_without(gangs: Namespace, told: Told, client: Client) -> None:
     """The custom resource is removed: the service goes on, counts what nodes report, and names no device."""
-    client.delete(KOORDINATOR.path)
-    told.known(0)
+    KOORDINATOR.remove(client)
+    told.objects.known(0)
     gangs.submit("parts", pods=4, annotations=require("host"), pod_spec=share(50))
     gangs.all_bound("parts", 4)
     assert [devices_of(pod) for pod in gangs.pods("parts")] == [[]] * 4

@@ -9,10 +9,9 @@ import pytest
 
 from local.nodes import RACK
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, occupy, patch_node, vacate
+from tests.support.gang_steps import assigned, occupy, vacate
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
 
-pytestmark = pytest.mark.timeout(120)
 POOL = "example.com/pool"
 TAINT = {"key": "example.com/reserved", "value": "team-a", "effect": "NoSchedule"}
 
@@ -57,7 +56,7 @@ def test_a_tainted_host_takes_only_gangs_that_tolerate_it(gangs: Namespace) -> N
     """Both hosts of a rack are tainted: without a toleration the gang waits for ever, with one it runs there."""
     hosts = gangs.fleet.grid("1x1x2")
     for host in hosts:
-        patch_node(gangs.client, host, {"spec": {"taints": [TAINT]}})
+        gangs.fleet.patch(host, {"spec": {"taints": [TAINT]}})
     gangs.submit("plain", pods=2, annotations=require("rack"))
     message = gangs.waits("plain", "NodesExcluded")["status"]["message"]
     assert "2 with taint example.com/reserved" in message
@@ -74,10 +73,10 @@ def test_a_tainted_host_takes_only_gangs_that_tolerate_it(gangs: Namespace) -> N
 def test_a_taint_that_goes_lets_the_waiting_gang_start(gangs: Namespace) -> None:
     """The admin takes the taint off; nobody touches the Job."""
     hosts = gangs.fleet.grid("1x1x2")
-    patch_node(gangs.client, hosts[0], {"spec": {"taints": [TAINT]}})
+    gangs.fleet.patch(hosts[0], {"spec": {"taints": [TAINT]}})
     gangs.submit("train", pods=2, annotations=require("rack"))
     gangs.waits("train", "NodesExcluded")
-    patch_node(gangs.client, hosts[0], {"spec": {"taints": []}})
+    gangs.fleet.patch(hosts[0], {"spec": {"taints": []}})
     gangs.all_bound("train", 2)
 
 
@@ -86,7 +85,7 @@ def test_a_node_selector_narrows_the_hosts(gangs: Namespace) -> None:
     hosts = gangs.fleet.grid("1x2x3")
     fast = [hosts[0], hosts[1], hosts[4]]
     for host in fast:
-        patch_node(gangs.client, host, {"metadata": {"labels": {POOL: "fast"}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {POOL: "fast"}}})
     selector = {**gangs.fleet.selector, POOL: "fast"}
     gangs.submit("strict", pods=3, annotations=require("rack"), selector=selector)
     gangs.waits("strict")
@@ -111,8 +110,7 @@ def _mounting(gangs: Namespace, claim: str) -> Json:
 
 def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str]) -> None:
     """The volume is in reach of one rack; the gang waits while that is full, though the other is free."""
-    hosts = gangs.fleet.grid("1x2x2")
-    _, rack = gangs.fleet.rack_of(hosts[2])
+    rack = f"{gangs.fleet.prefix}rack-01"
     name = f"data-{gangs.name}"
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": ""}
     terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
@@ -128,6 +126,7 @@ def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str]) -
     claim = {**spec, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
     claims = f"/api/v1/namespaces/{gangs.name}/persistentvolumeclaims"
     gangs.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    hosts = gangs.fleet.grid("1x2x2")  # after what the service has to know of the claim
     other = occupy(gangs, hosts[3])
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_mounting(gangs, "data"))
     assert "2 out of reach of its volumes" in gangs.waits("train")["status"]["message"]
@@ -137,8 +136,7 @@ def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str]) -
 
 def test_a_gang_goes_where_its_storage_class_makes_volumes(gangs: Namespace, cleared: list[str]) -> None:
     """The claim waits for its first consumer: the class says in which rack volumes can be."""
-    hosts = gangs.fleet.grid("1x2x2")
-    _, rack = gangs.fleet.rack_of(hosts[2])
+    rack = f"{gangs.fleet.prefix}rack-01"
     name = f"fast-{gangs.name}"
     body = {
         "metadata": {"name": name},
@@ -151,6 +149,7 @@ def test_a_gang_goes_where_its_storage_class_makes_volumes(gangs: Namespace, cle
     claim = {"accessModes": ["ReadWriteMany"], "storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
     claims = f"/api/v1/namespaces/{gangs.name}/persistentvolumeclaims"
     gangs.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    hosts = gangs.fleet.grid("1x2x2")  # after what the service has to know of the claim
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_mounting(gangs, "data"))
     eventually(lambda: set(assigned(gangs, "train")) == set(hosts[2:]), message="the gang has the hosts of that rack")
 
@@ -159,8 +158,8 @@ def test_required_node_affinity_is_honoured_term_by_term(gangs: Namespace) -> No
     """Hosts of either of two terms, none with the label that the first one excludes; each pod pinned in both terms."""
     hosts = gangs.fleet.grid("1x1x4")
     for host, pool in zip(hosts, ("a", "b", "b", "c"), strict=True):
-        patch_node(gangs.client, host, {"metadata": {"labels": {POOL: pool}}})
-    patch_node(gangs.client, hosts[1], {"metadata": {"labels": {"example.com/old": "true"}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {POOL: pool}}})
+    gangs.fleet.patch(hosts[1], {"metadata": {"labels": {"example.com/old": "true"}}})
     old = {"key": "example.com/old", "operator": "DoesNotExist"}
     affinity = _node_affinity(
         {"matchExpressions": [{"key": POOL, "operator": "In", "values": ["b"]}, old]},
@@ -174,9 +173,9 @@ def test_a_gang_that_its_own_affinity_makes_too_large_starts_when_labels_change(
     """A Gt expression leaves one host of two, which no repair of nodes changes; a new label does."""
     hosts = gangs.fleet.grid("1x1x2")
     for host, generation in zip(hosts, ("3", "5"), strict=True):
-        patch_node(gangs.client, host, {"metadata": {"labels": {"example.com/generation": generation}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {"example.com/generation": generation}}})
     newer = _node_affinity({"matchExpressions": [{"key": "example.com/generation", "operator": "Gt", "values": ["4"]}]})
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=newer)
     gangs.waits("train", "GangTooLarge")
-    patch_node(gangs.client, hosts[0], {"metadata": {"labels": {"example.com/generation": "6"}}})
+    gangs.fleet.patch(hosts[0], {"metadata": {"labels": {"example.com/generation": "6"}}})
     gangs.all_bound("train", 2)

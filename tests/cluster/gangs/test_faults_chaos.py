@@ -19,7 +19,7 @@ from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.books import Books
 from tests.support.crowd import PER_HOST, SCOPES, Crowd, Member
-from tests.support.definitions import Definition
+from tests.support.device_objects import DeviceObjects
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Json, Namespace
@@ -29,7 +29,7 @@ from tests.support.sights import Sight
 from tests.support.upheaval import Upheaval
 from tests.support.witness import Scene, Witness
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("jobset", "lws")]
+pytestmark = pytest.mark.usefixtures("jobset", "lws")
 
 # Times short enough that what they guard happens here: a schedule is over in seconds.
 TIMES = TEST_POLICY + "timeouts: {bind: 5s, hold: 10s, node: 3s, start: 4s, recover: 10s}\n"
@@ -38,12 +38,9 @@ POLICIES = [
     for late, loss in zip(("giveUp", "requeue", "giveUp"), ("wait", "evict", "restart"), strict=True)
     for incomplete in ("keep", "restart")
 ]
-SETTLED = 90.0  # seconds: a fail-over, pods of a revived host that kwok looks at again, times of the policy
+SETTLED = 180.0  # seconds: a fail-over, pods of a revived host that kwok looks at again, times of the policy
 LAYOUT = "2x2x3"
 VOLUMES = "/api/v1/persistentvolumes"
-DEVICES = Definition("scheduling.koordinator.sh", "Device", "devices", ("v1alpha1",), scope="Cluster")
-DEVICE_OBJECTS = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
-FAULTS = "topogate_hosts_with_device_faults"
 RACK_HOSTS, BLOCK_HOSTS = 3, 6
 
 
@@ -85,22 +82,16 @@ def volumes(crowd: Crowd, client: Client) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def devices(crowd: Crowd, client: Client, service: Service) -> Iterator[Callable[[Iterable[str]], None]]:
     """Lets hosts report their GPUs, and waits until every replica knows; they are forgotten in the end."""
-    told: list[str] = []
+    objects = DeviceObjects(client, service)
 
     def report(hosts: Iterable[str]) -> None:
-        DEVICES.install(client)
-        for host in hosts:
-            client.create(DEVICE_OBJECTS, device_object(host))
-            told.append(host)
-        eventually(
-            lambda: all(f"\n{FAULTS} {len(told)}.0\n" in one.page("/metrics")[1] for one in service.running()),
-            60.0,
-            "every replica knows the devices",
-        )
+        names = list(hosts)
+        for host in names:
+            objects.report(host, gpus_of_a_host())
+        objects.known(len(names))
 
     yield report
-    for host in told:
-        client.delete(f"{DEVICE_OBJECTS}/{host}")
+    objects.clear()
 
 
 def test_everything_holds_whatever_happens(
@@ -176,10 +167,10 @@ def claim_of(volume: Json) -> Json:
     }
 
 
-def device_object(host: str) -> Json:
-    """The GPUs of a host, and a device that nobody understands, by which the host is counted."""
+def gpus_of_a_host() -> list[Json]:
+    """The GPUs that a host reports."""
     amounts = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
-    gpus = [
+    return [
         {
             "type": "gpu",
             "minor": minor,
@@ -190,8 +181,6 @@ def device_object(host: str) -> Json:
         }
         for minor in range(PER_HOST)
     ]
-    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": host}}
-    return {**body, "spec": {"devices": [*gpus, {"type": "gpu"}]}}
 
 
 def _counts(crowd: Crowd) -> str:
@@ -201,8 +190,8 @@ def _counts(crowd: Crowd) -> str:
 def _quiet(upheaval: Upheaval, service: Service, client: Client) -> None:
     """All faults are over: two replicas serve, one leads, every host is Ready; nobody is suspended by his user."""
     service.start(2)
-    eventually(service.leader, 60.0, "a replica leads")
-    eventually(lambda: not nodes.unready(client, upheaval.bodies), 60.0, "every host is Ready")
+    eventually(service.leader, message="a replica leads")
+    eventually(lambda: not nodes.unready(client, upheaval.bodies), message="every host is Ready")
     crowd = upheaval.crowd
     for name in sorted(one for one, member in crowd.members.items() if member.suspended):
         if client.find(crowd.members[name].path) is not None:
@@ -280,7 +269,7 @@ def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
         return "\n".join(crowd.describe(name) for name in sorted(crowd.members))
 
     while crowd.members:
-        done = eventually(satisfied, 60.0, unsatisfied)
+        done = eventually(satisfied, message=unsatisfied)
         for name in done:
             crowd.go(name)
 

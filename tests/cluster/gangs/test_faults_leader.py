@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import json
+from itertools import groupby
 from typing import Any
-
-import pytest
 
 from engine.api import names as wire
 from local.client import Client
@@ -16,16 +15,24 @@ from tests.support.gangs import Namespace, require
 from tests.support.obstacles import Obstacle
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(150)
-
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
-FAILOVER = 9.5  # seconds after a crash: the lease's duration and a retry; 2 s when the leader is told to end
-HANDOVER = 2.0
-SLACK = 2.0  # for a machine with other work
+
+
+def holder_of(lease: dict[str, Any]) -> str:
+    return str(lease["spec"].get("holderIdentity") or "")
 
 
 def holder(client: Client) -> str:
-    return str(client.get(LEASE)["spec"].get("holderIdentity") or "")
+    return holder_of(client.get(LEASE))
+
+
+def holders_since(client: Client, lease: dict[str, Any]) -> list[str]:
+    """Who has held the Lease since it was read, one after the other; "" where it was released."""
+    query = {"watch": "1", "resourceVersion": lease["metadata"]["resourceVersion"], "timeoutSeconds": "1"}
+    collection, _, name = LEASE.rpartition("/")
+    lines = str(client.get(collection, query=query | {"fieldSelector": f"metadata.name={name}"})).splitlines()
+    found = [holder_of(lease), *(holder_of(json.loads(line)["object"]) for line in lines)]
+    return [one for one, _ in groupby(found)]
 
 
 def planned(gangs: Namespace, job: str) -> dict[str, Any]:
@@ -50,12 +57,9 @@ def test_a_leader_killed_between_plan_and_resume_is_followed(
         gangs.submit("train", pods=2, annotations=require("rack"))
         before = planned(gangs, "train")
         assert gangs.job("train")["spec"]["suspend"] is True
-        leader, was = service.leader(), holder(client)
-        assert leader is not None
+        leader, was = eventually(service.leader, message="a replica leads"), holder(client)
         leader.kill()
-        killed = time.monotonic()
-    eventually(lambda: holder(client) not in (was, ""), timeout=60, message="another replica leads")
-    assert time.monotonic() - killed < FAILOVER + SLACK
+    eventually(lambda: holder(client) not in (was, ""), message="another replica leads")
     hosts = gangs.all_bound("train", 2)
     after = gangs.placement("train")
     assert after is not None
@@ -78,11 +82,10 @@ def test_a_leader_killed_while_a_pod_group_starts_leaves_no_half(
             gangs.submit(name, pods=2, annotations=group)
         before = [planned(gangs, name)["spec"]["assignment"]["podSets"] for name in ("first", "second")]
         assert [gangs.job(name)["spec"]["suspend"] for name in ("first", "second")] == [True, True]
-        leader = service.leader()
-        assert leader is not None
+        leader = eventually(service.leader, message="a replica leads")
         leader.kill()
     for name, slots in zip(("first", "second"), before, strict=True):
-        gangs.all_bound(name, 2, timeout=60.0)
+        gangs.all_bound(name, 2)
         assert (gangs.placement(name) or {})["spec"]["assignment"]["podSets"] == slots
 
 
@@ -100,7 +103,7 @@ def test_after_the_death_of_all_replicas_everything_goes_on(gangs: Namespace, se
         before = {job: planned(gangs, job) for job in ("runs", "held")}
         service.kill_all()
     service.start(2)
-    assert len(gangs.all_bound("held", 2, timeout=40)) == 2
+    assert len(gangs.all_bound("held", 2)) == 2
     assert gangs.bound("runs") == running
     for job, placement in before.items():
         after = gangs.placement(job)
@@ -115,14 +118,12 @@ def test_after_the_death_of_all_replicas_everything_goes_on(gangs: Namespace, se
 
 
 def test_a_leader_that_is_told_to_end_hands_over_at_once(gangs: Namespace, service: Service, client: Client) -> None:
-    """SIGTERM: the Lease is released, another replica leads within a retry (2 s), and gangs go on being placed."""
+    """SIGTERM: the Lease is released and not waited out, another replica leads, and gangs go on being placed."""
     gangs.fleet.grid("1x1x2")
-    leader, was = service.leader(), holder(client)
-    assert leader is not None
+    leader, lease = eventually(service.leader, message="a replica leads"), client.get(LEASE)
     leader.child.process.terminate()
-    told = time.monotonic()
-    eventually(lambda: holder(client) not in (was, ""), message="another replica leads")
-    assert time.monotonic() - told < HANDOVER + SLACK
+    eventually(lambda: holder(client) not in (holder_of(lease), ""), message="another replica leads")
+    assert holders_since(client, lease) == [holder_of(lease), "", holder(client)]
     gangs.submit("train", pods=2, annotations=require("rack"))
     gangs.all_bound("train", 2)
     assert leader.child.process.wait(20) == 0

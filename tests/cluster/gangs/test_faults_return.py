@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from local.client import Client
 from local.service import Service
 from tests.support.books import Books
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Namespace, require
 from tests.support.raw_pods import held
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_pods_made_during_an_outage_are_held_and_released_later(

@@ -16,18 +16,13 @@ from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from local.nodes import HostShape
 from local.service import Service
-from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.cluster.gangs.conftest import POLICY_CONFIGURATIONS, TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 from tests.support.users import ordinary_user
 
-pytestmark = pytest.mark.timeout(120)
 Kubectl = Callable[..., CompletedProcess[str]]
-PAIR = (
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy",
-    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/topogate-policy",
-)
 WHOLE = {CORE: "100", RATIO: "100"}
 HALF = {CORE: "50", RATIO: "50"}
 
@@ -155,9 +150,12 @@ def test_unmanaged_pods_are_untouched_until_the_policy_says_so(
     known(gangs, CORE)
     one = asking({"limits": {NVIDIA: "1"}})
     assert resources(bare_pod(gangs, "before", one)) == [{"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}]
-    assert all("webhooks" not in client.get(path) for path in PAIR)
+    assert all("webhooks" not in client.get(path) for path in POLICY_CONFIGURATIONS)
     policy.set(TEST_POLICY + "gpu: {scope: all}\n")
-    eventually(lambda: all(client.get(path).get("webhooks") for path in PAIR), message="the leader adds the entries")
+    eventually(
+        lambda: all(client.get(path).get("webhooks") for path in POLICY_CONFIGURATIONS),
+        message="the leader adds the entries",
+    )
     tried = iter(range(1000))
 
     def translated() -> bool:
@@ -165,7 +163,10 @@ def test_unmanaged_pods_are_untouched_until_the_policy_says_so(
 
     eventually(translated, message="the entries are in force")
     policy.set(TEST_POLICY)
-    eventually(lambda: all("webhooks" not in client.get(path) for path in PAIR), message="the leader takes them away")
+    eventually(
+        lambda: all("webhooks" not in client.get(path) for path in POLICY_CONFIGURATIONS),
+        message="the leader takes them away",
+    )
 
 
 def test_a_wrong_request_is_refused_with_every_path(gangs: Namespace, kubectl: Kubectl) -> None:

@@ -14,7 +14,6 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, pod_of_index, replaced, status_of
 from tests.support.gangs import Namespace, job_body, require
 
-pytestmark = pytest.mark.timeout(180)
 GROUP = "topology.volcano.sh"
 HYPER_NODES = Definition(
     GROUP,
@@ -70,7 +69,7 @@ def test_a_gang_lands_in_one_hyper_node_and_stays_within_it(
     create(gangs.client, "s1", 1, [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}])
     create(gangs.client, "top", 2, exact("s0", "s1", kind="HyperNode"))
     asks = {**require("leaf"), **NAMED}
-    eventually(lambda: not refusal(gangs, asks), timeout=40, message=lambda: refusal(gangs, asks))
+    eventually(lambda: not refusal(gangs, asks), message=lambda: refusal(gangs, asks))
     assert "is a level of topology hypernodes; add topogate.dev/topology: hypernodes" in refusal(gangs, require("leaf"))
     landed = {}
     for name in ("one", "two"):
@@ -91,9 +90,7 @@ def test_a_gang_lands_in_one_hyper_node_and_stays_within_it(
     replaced(gangs, "one", 0, pod["metadata"]["uid"])
     assert set(gangs.all_bound("one", 2).values()) == landed["one"]
     HYPER_NODES.remove(gangs.client)
-    eventually(
-        lambda: '"hypernodes": allowed:' in refusal(gangs, asks), timeout=60, message=lambda: refusal(gangs, asks)
-    )
+    eventually(lambda: '"hypernodes": allowed:' in refusal(gangs, asks), message=lambda: refusal(gangs, asks))
     eventually(
         lambda: status_of(gangs, "both").get("reason") in ("UnknownLevel", "UnknownTopology"),
         message=lambda: f"the waiting gang says what is gone: {status_of(gangs, 'both')}",
@@ -105,10 +102,10 @@ def test_garbage_among_hyper_nodes_leaves_the_rest_in_use(
     gangs: Namespace, policy: PolicyInForce, hyper_nodes: None
 ) -> None:
     """Through the policy's own topology: it waits while there is nothing, and starts on what can be used."""
+    hosts = gangs.fleet.grid("1x1x2")
     policy.set(
         f"topologies: [{{name: fabric, fromObject: {{group: {GROUP}, name: hypernodes}}}}]\nnodes: {{settle: 0s}}\n"
     )
-    hosts = gangs.fleet.grid("1x1x2")
     gangs.submit("first", pods=2, annotations=require("tier-1"))
     gangs.waits("first", "LabelsMissing")
     eventually(lambda: "there are no HyperNodes" in status_of(gangs, "first").get("message", ""))
@@ -117,4 +114,4 @@ def test_garbage_among_hyper_nodes_leaves_the_rest_in_use(
     gangs.client.create(OBJECTS, body("worse", {"tier": "x"}))
     create(gangs.client, "good", 1, exact(*hosts))
     create(gangs.client, "top", 3, exact("good", kind="HyperNode"))
-    gangs.all_bound("first", 2, timeout=60)
+    gangs.all_bound("first", 2)

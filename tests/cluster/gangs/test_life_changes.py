@@ -13,11 +13,10 @@ from local.client import Client
 from local.nodes import HostShape
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
-from tests.support.gang_steps import assigned, failures, held_pods, occupy, patch_node, vacate
+from tests.support.gang_steps import assigned, failures, held_pods, occupy, vacate
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(120)
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 POOL = "example.com/pool"
@@ -66,7 +65,7 @@ def test_a_waiting_gang_with_another_node_selector_starts_there(gangs: Namespace
     gangs.submit("train", pods=2, annotations=require("rack"), selector={**gangs.fleet.selector, POOL: "old"})
     gangs.waits("train")
     for host in hosts:
-        patch_node(gangs.client, host, {"metadata": {"labels": {POOL: "new"}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {POOL: "new"}}})
     _patch(gangs, "train", {"spec": {"template": {"spec": {"nodeSelector": {POOL: "new"}}}}})
     gangs.all_bound("train", 2)
     assert held(gangs.job("train")["spec"]["template"])
@@ -154,7 +153,7 @@ def test_fewer_completions_than_parallelism_are_the_gang(gangs: Namespace) -> No
 
 def test_a_new_node_counts_when_it_has_settled(gangs: Namespace, policy: PolicyInForce) -> None:
     """Its DaemonSet pods come first: until then the gang waits, and says for what."""
-    policy.set(TEST_POLICY.replace("settle: 0s", "settle: 4s"))
+    policy.set(TEST_POLICY.replace("settle: 0s", "settle: 8s"))
     gangs.fleet.grid("1x1x2")
     gangs.submit("train", pods=2, annotations=require("rack"))
     message = gangs.waits("train")["status"]["message"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, pod_of_index, status_of
 from tests.support.gangs import Namespace, require
 from tests.support.raw_pods import held
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def _scale(gangs: Namespace, job: str, pods: int) -> None:
@@ -25,7 +21,7 @@ def test_a_running_gang_that_is_scaled_up_grows_next_to_itself(gangs: Namespace)
     after = gangs.all_bound("train", 4)
     assert {index: after[index] for index in before} == before
     assert len(gangs.racks(after)) == 1
-    eventually(lambda: gangs.phase("train") == "Running", 20.0, lambda: gangs.describe("train"))
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
 
 
 def test_growth_without_room_for_all_of_it_waits_and_the_gang_runs_on(gangs: Namespace) -> None:
@@ -40,8 +36,7 @@ def test_growth_without_room_for_all_of_it_waits_and_the_gang_runs_on(gangs: Nam
         lambda: (
             status_of(gangs, "train") if "more pods to join" in status_of(gangs, "train").get("message", "") else {}
         ),
-        20.0,
-        lambda: gangs.describe("train"),
+        message=lambda: gangs.describe("train"),
     )
     assert status["phase"] == "Running"
     assert all(held(pod_of_index(gangs, "train", index)) for index in (2, 3))

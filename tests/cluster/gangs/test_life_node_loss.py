@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import failures, pod_of_index, status_of
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(240)
 RETRIES = {"backoffLimit": 6}
 
 
@@ -31,7 +28,7 @@ def test_evicted_pods_of_a_dead_node_are_replaced_beside_the_others(gangs: Names
     before = gangs.all_bound("train", 3)
     old = pod_of_index(gangs, "train", 1)["metadata"]["name"]
     gangs.fleet.fail(before[1])
-    host = eventually(lambda: _moved(gangs, "train", 1, before), 40.0, lambda: gangs.describe("train"))
+    host = eventually(lambda: _moved(gangs, "train", 1, before), message=lambda: gangs.describe("train"))
     left = gangs.client.get(f"/api/v1/namespaces/{gangs.name}/pods/{old}")
     assert "deletionTimestamp" in left["metadata"]
     after = gangs.bound("train")
@@ -51,8 +48,7 @@ def test_two_dead_nodes_are_one_repair(gangs: Namespace, policy: PolicyInForce) 
     for index in (0, 2):
         eventually(
             lambda index=index: _moved(gangs, "train", index, before),
-            40.0,
-            lambda: gangs.describe("train"),
+            message=lambda: gangs.describe("train"),
         )
     assert gangs.bound("train")[1] == before[1]
 
@@ -69,7 +65,7 @@ def test_a_gang_on_a_dead_node_is_restarted_where_the_policy_says_so(gangs: Name
         after = gangs.bound("train")
         return len(after) == 2 and not set(after.values()) & set(before.values())
 
-    eventually(elsewhere, 60.0, lambda: gangs.describe("train"))
+    eventually(elsewhere, message=lambda: gangs.describe("train"))
     assert failures(gangs, "train") == 0
     gangs.fleet.recover(before[0])
 
@@ -81,11 +77,11 @@ def test_by_default_a_dead_node_is_left_to_kubernetes_and_told(gangs: Namespace,
     gangs.submit("train", pods=2, annotations=require("rack"))
     before = gangs.all_bound("train", 2)
     gangs.fleet.fail(before[0])
-    eventually(lambda: status_of(gangs, "train").get("reason") == "NodeLost", 40.0, lambda: gangs.describe("train"))
+    eventually(lambda: status_of(gangs, "train").get("reason") == "NodeLost", message=lambda: gangs.describe("train"))
     assert status_of(gangs, "train")["phase"] == "Incomplete"
     assert gangs.bound("train") == before
     gangs.fleet.recover(before[0])
-    eventually(lambda: gangs.phase("train") == "Running", 30.0, lambda: gangs.describe("train"))
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
 
 
 def test_a_deleted_node_is_repaired(gangs: Namespace, policy: PolicyInForce) -> None:
@@ -95,7 +91,7 @@ def test_a_deleted_node_is_repaired(gangs: Namespace, policy: PolicyInForce) -> 
     gangs.submit("train", pods=3, annotations=require("rack"), spec=RETRIES)
     before = gangs.all_bound("train", 3)
     gangs.fleet.remove(before[2])
-    eventually(lambda: _moved(gangs, "train", 2, before), 60.0, lambda: gangs.describe("train"))
+    eventually(lambda: _moved(gangs, "train", 2, before), message=lambda: gangs.describe("train"))
     assert {index: host for index, host in gangs.bound("train").items() if index != 2} == {
         0: before[0],
         1: before[1],
@@ -114,5 +110,5 @@ def test_a_gang_that_is_not_whole_again_in_time_is_restarted(gangs: Namespace, p
         after = gangs.bound("train")
         return len(after) == 2 and not set(after.values()) & set(before.values())
 
-    eventually(elsewhere, 90.0, lambda: gangs.describe("train"))
+    eventually(elsewhere, message=lambda: gangs.describe("train"))
     gangs.fleet.recover(before[0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from engine.api import names
 from local.kubelets import fail_pod
 from tests.support.eventually import eventually
@@ -13,7 +11,6 @@ from tests.support.gang_steps import assigned, delete_job, held_pods, pod_of_ind
 from tests.support.gangs import Namespace, prefer, require
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(180)
 RETRIES = {"backoffLimit": 6}
 
 
@@ -36,7 +33,7 @@ def test_a_rank_whose_host_takes_nobody_any_more_goes_to_another_host_of_the_rac
     gangs.fleet.cordon(before[1])
     failed = pod_of_index(gangs, "train", 1)["metadata"]
     fail_pod(gangs.client, gangs.name, failed["name"])
-    host = eventually(lambda: _back(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
+    host = eventually(lambda: _back(gangs, "train", 1, failed["uid"]), message=lambda: gangs.describe("train"))
     after = gangs.bound("train")
     assert host not in before.values()
     assert (after[0], after[2]) == (before[0], before[2])
@@ -56,7 +53,7 @@ def test_a_balanced_gang_that_loses_a_rank_stays_on_its_racks(gangs: Namespace) 
     gangs.fleet.cordon(before[4])
     failed = pod_of_index(gangs, "even", 4)["metadata"]
     fail_pod(gangs.client, gangs.name, failed["name"])
-    host = eventually(lambda: _back(gangs, "even", 4, failed["uid"]), 40.0, lambda: gangs.describe("even"))
+    host = eventually(lambda: _back(gangs, "even", 4, failed["uid"]), message=lambda: gangs.describe("even"))
     assert host not in before.values()
     assert gangs.fleet.rack_of(host) in racks
 
@@ -74,7 +71,8 @@ def test_several_nodes_at_once_are_one_repair(gangs: Namespace) -> None:
         _delete_pod(gangs, pod["name"])
     hosts = {
         index: eventually(
-            lambda index=index, pod=pod: _back(gangs, "train", index, pod["uid"]), 40.0, lambda: gangs.describe("train")
+            lambda index=index, pod=pod: _back(gangs, "train", index, pod["uid"]),
+            message=lambda: gangs.describe("train"),
         )
         for index, pod in lost.items()
     }
@@ -92,9 +90,7 @@ def test_a_cordon_a_taint_and_a_flap_move_nobody(gangs: Namespace) -> None:
     before = gangs.all_bound("train", 3)
     stood = gangs.placement("train")["spec"]  # type: ignore[index]
     gangs.fleet.cordon(before[0])
-    gangs.client.patch(
-        f"/api/v1/nodes/{before[1]}", {"spec": {"taints": [{"key": "example.com/x", "effect": "NoSchedule"}]}}
-    )
+    gangs.fleet.patch(before[1], {"spec": {"taints": [{"key": "example.com/x", "effect": "NoSchedule"}]}})
     gangs.fleet.fail(before[2])
     gangs.fleet.recover(before[2])
     gangs.submit("next", pods=1, annotations=require("host"))
@@ -119,13 +115,13 @@ def test_a_gang_without_room_for_its_lost_rank_says_so_and_goes_on_when_there_is
         status = status_of(gangs, "train")
         return status.get("phase") == "Incomplete" and bool(status.get("reason")) and before[1] in status["message"]
 
-    eventually(told, 40.0, lambda: gangs.describe("train"))
-    again = eventually(lambda: replaced(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
+    eventually(told, message=lambda: gangs.describe("train"))
+    again = eventually(lambda: replaced(gangs, "train", 1, failed["uid"]), message=lambda: gangs.describe("train"))
     assert held(again)
     delete_job(gangs, "other")
-    host = eventually(lambda: _back(gangs, "train", 1, failed["uid"]), 40.0, lambda: gangs.describe("train"))
+    host = eventually(lambda: _back(gangs, "train", 1, failed["uid"]), message=lambda: gangs.describe("train"))
     assert host == taken
-    eventually(lambda: gangs.phase("train") == "Running", 20.0, lambda: gangs.describe("train"))
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
 
 
 def test_a_gang_that_cannot_be_suspended_is_placed_through_its_gates_and_repaired(gangs: Namespace) -> None:
@@ -141,6 +137,6 @@ def test_a_gang_that_cannot_be_suspended_is_placed_through_its_gates_and_repaire
     gangs.fleet.cordon(before[0])
     lost = pod_of_index(gangs, "train", 0)["metadata"]
     _delete_pod(gangs, lost["name"])
-    host = eventually(lambda: _back(gangs, "train", 0, lost["uid"]), 40.0, lambda: gangs.describe("train"))
+    host = eventually(lambda: _back(gangs, "train", 0, lost["uid"]), message=lambda: gangs.describe("train"))
     assert host not in before.values()
     assert len(hosts) == 2

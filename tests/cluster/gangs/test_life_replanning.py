@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
 from local.client import ClientError
 from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
@@ -15,7 +13,6 @@ from tests.support.gang_steps import assigned, failures, occupy, status_of, vaca
 from tests.support.gangs import Json, Namespace, require
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(120)
 IMPATIENT = TEST_POLICY + "timeouts: {bind: 1s}\n"
 FOREIGN_GATE = "example.com/quota"
 NOISY = {"example.com/noise": "loud"}
@@ -56,7 +53,7 @@ def _behind_both_gates(gangs: Namespace, job: str, *, outside: set[str]) -> None
             and not hosts & outside
         )
 
-    eventually(look, 30.0, lambda: f"{job} is placed outside {outside} and held\n{gangs.describe(job)}")
+    eventually(look, message=lambda: f"{job} is placed outside {outside} and held\n{gangs.describe(job)}")
 
 
 def test_room_taken_before_the_release_sends_the_whole_gang_elsewhere(gangs: Namespace) -> None:
@@ -109,7 +106,7 @@ def test_a_gang_whose_volume_claim_is_missing_gives_its_room_back(gangs: Namespa
         said = str(status.get("message"))
         return (status.get("phase"), status.get("reason")) == ("Waiting", "SchedulerRefused") and "no-such" in said
 
-    eventually(waits, 30.0, lambda: f"it waits and quotes the scheduler\n{gangs.describe('train')}")
+    eventually(waits, message=lambda: f"it waits and quotes the scheduler\n{gangs.describe('train')}")
     gangs.submit("other", pods=2, annotations=require("rack"))
     gangs.all_bound("other", 2)
     assert failures(gangs, "train") == 0
@@ -125,7 +122,7 @@ def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
         occupy(gangs, host, gpus=0, labels=NOISY)
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet())
     eventually(
-        lambda: _quoted(gangs, "train"), 30.0, lambda: f"an Event quotes the scheduler\n{gangs.describe('train')}"
+        lambda: _quoted(gangs, "train"), message=lambda: f"an Event quotes the scheduler\n{gangs.describe('train')}"
     )
     gangs.waits("train")
     eventually(lambda: gangs.pods("train") == [], message="the pods are gone")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from local.kubelets import complete_pod, fail_pod
 from tests.support.eventually import eventually
 from tests.support.gang_steps import (
@@ -21,8 +19,6 @@ from tests.support.gang_steps import (
     suspend,
 )
 from tests.support.gangs import INDEX, Namespace, require
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_replacement_pod_goes_back_to_the_slot_of_the_pod_that_failed(gangs: Namespace) -> None:
@@ -40,7 +36,7 @@ def test_a_replacement_pod_goes_back_to_the_slot_of_the_pod_that_failed(gangs: N
         newest = pod_of_index(gangs, "train", 1)
         return bool(newest["metadata"]["uid"] != failed["uid"] and newest["spec"].get("nodeName") == before[1])
 
-    eventually(back, 40.0, lambda: f"the pod of index 1 is back\n{gangs.describe('train')}")
+    eventually(back, message=lambda: f"the pod of index 1 is back\n{gangs.describe('train')}")
     assert gangs.pods("greedy") == []
     assert gangs.job("train")["status"]["failed"] == 1
 
@@ -65,7 +61,7 @@ def test_twelve_completions_run_on_four_slots(gangs: Namespace) -> None:
                 complete_pod(gangs.client, gangs.name, pod["metadata"]["name"])
         return "Complete" in conditions(gangs, "sweep")
 
-    eventually(over, 60.0, lambda: f"the sweep ends\n{gangs.describe('sweep')}")
+    eventually(over, message=lambda: f"the sweep ends\n{gangs.describe('sweep')}")
     assert astray == []
     assert gangs.job("sweep")["status"]["completedIndexes"] == "0-11"
     assert failures(gangs, "sweep") == 0
@@ -225,7 +221,7 @@ def test_finished_ranks_do_not_run_again_after_a_suspension(gangs: Namespace) ->
     gangs.waits("train", "Suspended")
     eventually(lambda: live_hosts(gangs, "train") == [], message="its pods are gone")
     resume(gangs, "train")
-    eventually(lambda: len(live_hosts(gangs, "train")) == 1, 20.0, lambda: gangs.describe("train"))
+    eventually(lambda: len(live_hosts(gangs, "train")) == 1, message=lambda: gangs.describe("train"))
     running = [pod for pod in gangs.pods("train") if pod["status"]["phase"] in ("Pending", "Running")]
     assert [pod["metadata"]["labels"][INDEX] for pod in running] == ["1"]
     complete(gangs, "train")

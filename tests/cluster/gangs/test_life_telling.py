@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.gang_steps import occupy, status_of, vacate
 from tests.support.gangs import Namespace, require
 from tests.support.raw_placements import placements_path
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_waiting_placement_follows_edits_and_numbers_and_survives_its_deletion(gangs: Namespace) -> None:
@@ -29,12 +25,11 @@ def test_a_waiting_placement_follows_edits_and_numbers_and_survives_its_deletion
         said = str(status_of(gangs, "train").get("message"))
         return found["spec"]["podSets"][0].get("require") == "block" and said.startswith("needs 2 hosts in one block")
 
-    eventually(edited, 5.0, lambda: f"spec and message say block\n{gangs.describe('train')}")
+    eventually(edited, 9.0, lambda: f"spec and message say block\n{gangs.describe('train')}")
     vacate(gangs, others[0])
     eventually(
         lambda: "block-0 with 1 (1 block" in str(status_of(gangs, "train").get("message")),
-        20.0,
-        lambda: f"the message says what is free now\n{gangs.describe('train')}",
+        message=lambda: f"the message says what is free now\n{gangs.describe('train')}",
     )
     before = gangs.waits("train")
     gangs.client.delete(f"{placements_path(gangs.name)}/{before['metadata']['name']}")

@@ -17,14 +17,12 @@ from tests.support.gang_steps import (
     held_pods,
     live_hosts,
     occupy,
-    patch_node,
     resume,
     status_of,
     vacate,
 )
 from tests.support.gangs import Namespace, prefer, require
 
-pytestmark = pytest.mark.timeout(120)
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 STRICT = TEST_POLICY + "queue: {order: strict}\n"
 
@@ -163,7 +161,7 @@ def test_a_waiting_gang_starts_when_a_node_moves_into_its_rack(gangs: Namespace)
     hosts = gangs.fleet.grid("1x2x2")
     gangs.submit("train", pods=3, annotations=require("rack"))
     gangs.waits("train")
-    patch_node(gangs.client, hosts[2], {"metadata": {"labels": {RACK: f"{gangs.fleet.prefix}rack-00"}}})
+    gangs.fleet.patch(hosts[2], {"metadata": {"labels": {RACK: f"{gangs.fleet.prefix}rack-00"}}})
     bound = gangs.all_bound("train", 3)
     assert set(bound.values()) == set(hosts[:3])
 

@@ -15,8 +15,6 @@ from tests.support.cli import topogate, topogate_running
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def admin(control_plane: ControlPlane) -> Path:

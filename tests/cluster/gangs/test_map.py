@@ -22,8 +22,6 @@ from tests.support.callers import caller, rule
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
@@ -54,7 +52,7 @@ def live(kubeconfig: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
         finally:
             process.kill()
 
@@ -68,28 +66,28 @@ def test_the_live_page_follows_the_cluster(gangs: Namespace, control_plane: Cont
         assert first not in window.gangs()
         gangs.submit("first", pods=2, annotations=require("rack"))
         gangs.all_bound("first", 2)
-        eventually(lambda: "2/2" in window.row(first), 60, "the gang is shown")
+        eventually(lambda: "2/2" in window.row(first), message="the gang is shown")
         gangs.submit("second", pods=2, annotations=require("rack"))
         gangs.waits("second")
         second = f"{gangs.name}/job/second"
-        eventually(lambda: second in window.gangs(), 60, "the waiting gang is shown")
+        eventually(lambda: second in window.gangs(), message="the waiting gang is shown")
         window.run("document.querySelector(`[data-gang='${arguments[0]}']`).click()", second)
         assert f"{first}" in window.text("details")
         assert all(host in window.text("details") for host in hosts)
         go_back = "const at = document.getElementById('moment'); at.value = 0; at.dispatchEvent(new Event('input'))"
         window.run(go_back)
         eventually(
-            lambda: first not in window.gangs() and second not in window.gangs(), 60, "the moment before is shown"
+            lambda: first not in window.gangs() and second not in window.gangs(), message="the moment before is shown"
         )
         assert window.of("live", "ariaPressed") == "false"
         window.find("#live").click()
-        eventually(lambda: second in window.gangs(), 60, "the newest moment is shown")
+        eventually(lambda: second in window.gangs(), message="the newest moment is shown")
         assert window.violations() == []
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
         assert process.stderr is not None
         assert process.stderr.read().splitlines()[-1] == "topogate: ended"
-        eventually(lambda: "no answer of topogate map" in window.text("problem"), 60, "the page says so")
+        eventually(lambda: "no answer of topogate map" in window.text("problem"), message="the page says so")
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), 5)
 

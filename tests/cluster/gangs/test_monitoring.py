@@ -27,8 +27,6 @@ from tests.support.pages import ROOT, Page, pages
 from tests.support.promql import STEP, Series, evaluate, names
 from tests.support.runbooks import FOLDER, command_lines, runbooks
 
-pytestmark = pytest.mark.timeout(300)
-
 # What other tests may have left in the cluster: nodes without labels, faulty devices, gangs that wait.
 OF_THE_CLUSTER = {
     "TopogateNodesLeftOut",
@@ -103,8 +101,7 @@ def test_what_alerts_and_dashboard_read_is_exported(busy: Namespace, service: Se
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
             read |= names(target["expr"])
-    leader = service.leader()
-    assert leader is not None
+    leader = eventually(service.leader, message="a replica leads")
     page = eventually(lambda: leader.page("/metrics")[1], message="the leader answers")
     exported = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))
     missing = {name for name in read if name not in exported}
@@ -117,18 +114,16 @@ def test_a_healthy_service_is_silent_and_a_refused_policy_is_not(
     """Real scrapes of both replicas; the waiting gang, free room and the wait that ended are told."""
     eventually(
         lambda: true_now(series([scrape(service), scrape(service)])) <= OF_THE_CLUSTER,
-        timeout=60,
         message="no alert on a healthy service",
     )
-    eventually(lambda: told(service) >= TOLD, timeout=60, message="queue, wait and free room are told")
+    eventually(lambda: told(service) >= TOLD, message="queue, wait and free room are told")
     policy.set(f"{TEST_POLICY}queue: {{patience: 20m}}\n")  # the good one that stays in force
     service.stop()
     client.patch(POLICY, {"data": {"policy.yaml": "mode: nonsense\n"}})
     service.start(2)
-    eventually(service.leader, timeout=40, message="a replica leads")
+    eventually(service.leader, message="a replica leads")
     eventually(
         lambda: "TopogatePolicyRefused" in true_now(series([scrape(service)])),
-        timeout=60,
         message="the alert of a refused policy",
     )
     assert {"TopogateDown"} <= true_now([])
@@ -138,8 +133,7 @@ def test_every_command_of_the_runbooks_runs(
     busy: Namespace, service: Service, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """With names of the test in place of KIND/NAME; commands that need the service in a pod find none, and say so."""
-    leader = service.leader()
-    assert leader is not None
+    leader = eventually(service.leader, message="a replica leads")
     (tmp_path / "policy.yaml").write_text("mode: enforce\n")
     path = f"{_programs(control_plane, tmp_path)}:{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig), "PATH": path}
@@ -162,7 +156,7 @@ def test_every_command_of_the_runbooks_runs(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=300,
             cwd=tmp_path,
             check=False,
         )

@@ -17,8 +17,6 @@ from tests.support.page_shell import Shell
 from tests.support.pages import Page, pages
 from tests.support.transcript import steps_of
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def scenes(page: Page) -> list[str]:
     """The scenes of a page that need a cluster, in order."""

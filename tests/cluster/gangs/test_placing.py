@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engine.api import names
 from tests.support.eventually import eventually
 from tests.support.gang_steps import status_of
 from tests.support.gangs import INDEX, Namespace, prefer, require
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_gang_lands_in_one_rack_with_neighbouring_ranks(gangs: Namespace) -> None:
@@ -76,4 +72,4 @@ def test_a_balanced_gang_is_divided_evenly(gangs: Namespace) -> None:
     placement = gangs.placement("even")
     assert placement is not None
     assert placement["spec"]["profile"] == "balanced"
-    eventually(lambda: status_of(gangs, "even").get("proven"), 20.0, lambda: gangs.describe("even"))
+    eventually(lambda: status_of(gangs, "even").get("proven"), message=lambda: gangs.describe("even"))

@@ -13,8 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 
-pytestmark = pytest.mark.timeout(120)
-
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -60,7 +58,7 @@ def test_pods_go_together_when_all_of_them_exist(gangs: Namespace) -> None:
     }
     for name in sorted(owners):
         gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/{name}")
-    eventually(lambda: gangs.placement("mesh") is None, 60.0, message="the Placement is gone")
+    eventually(lambda: gangs.placement("mesh") is None, message="the Placement is gone")
 
 
 def test_pods_that_give_different_sizes_stay_held_and_say_so(gangs: Namespace) -> None:

@@ -17,8 +17,6 @@ from tests.support.gang_steps import delete_job, failures, status_of
 from tests.support.gangs import Json, Namespace, job_body
 from tests.support.scheduler_oracle import OnNode, binds
 
-pytestmark = pytest.mark.timeout(180)
-
 TRAIN = {"app": "train"}
 ALONE = {names.UNCONSTRAINED: "true"}
 
@@ -144,6 +142,7 @@ def test_a_gang_is_placed_where_the_scheduler_would_bind_its_pods(gangs: Namespa
         assert len(gangs.bound("plain")) < case.pods
     delete_job(gangs, "plain")
     eventually(lambda: not gangs.pods("plain"), message="the plain pods are gone")
+    gangs.pods_seen()
     start(gangs, "train", case, ALONE)
     if not case.fits:
         gangs.waits("train", "PodConstraints")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.cluster.gangs.test_commands import topogate
@@ -15,8 +13,6 @@ from tests.support.callers import caller, rule
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned
 from tests.support.gangs import Namespace, require
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def checked(kubeconfig: Path, file: Path, gangs: Namespace) -> tuple[int, dict[str, Any], dict[str, str]]:

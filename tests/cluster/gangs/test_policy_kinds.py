@@ -18,7 +18,6 @@ from tests.support.imitations.spark import SparkApplications
 from tests.support.raw_pods import held
 from webhook.cli import main
 
-pytestmark = pytest.mark.timeout(180)
 ADDED = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
 GROUP = "benches.topogate.example.com"
 BENCHES = Definition(GROUP, "Bench", "benches")
@@ -67,7 +66,7 @@ class Benches:
 
     def resumed(self, name: str) -> Json:
         """Wait until it is not suspended; the object."""
-        eventually(lambda: not self.get(name)["spec"].get("suspend"), 40.0, lambda: f"{name} runs: {self.get(name)}")
+        eventually(lambda: not self.get(name)["spec"].get("suspend"), message=lambda: f"{name} runs: {self.get(name)}")
         return self.get(name)
 
     def run(self, bench: Json) -> None:
@@ -104,7 +103,7 @@ class Benches:
             hosts = {int(one["metadata"]["labels"][INDEX]): one["spec"].get("nodeName") for one in pods}
             return hosts if len(hosts) == count and all(hosts.values()) else None
 
-        found = eventually(look, 30.0, lambda: f"{count} pods of {name} bound: {self.pods(name)}")
+        found = eventually(look, message=lambda: f"{count} pods of {name} bound: {self.pods(name)}")
         assert found is not None
         return found
 
@@ -202,7 +201,6 @@ def test_without_its_entry_what_waits_is_let_go_and_what_runs_is_left_alone(
     benches.run(freed)
     eventually(
         lambda: len(benches.pods("waits")) == 2 and not any(map(held, benches.pods("waits"))),
-        40.0,
         message=lambda: f"its pods are not held: {benches.pods('waits')}",
     )
     eventually(lambda: gangs.placement("waits") is None, message="nothing is left of its Placement")
@@ -219,7 +217,6 @@ def test_without_the_rights_it_is_held_and_told_and_goes_on_when_they_are_given(
     told = f'topogate_forbidden_collections{{collection="benches.{GROUP}"}} 1.0'
     eventually(
         lambda: all(told in replica.page("/metrics")[1] for replica in service.running()),
-        40.0,
         message="every replica says that it may not read the kind",
     )
     assert gangs.placement("train") is None

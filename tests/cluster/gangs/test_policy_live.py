@@ -16,7 +16,6 @@ from tests.support.gang_steps import held_pods, occupy, resume, vacate
 from tests.support.gangs import Namespace, require
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(120)
 LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy-last-good"
 RENAMED = f"""
 topologies:
@@ -163,7 +162,7 @@ def test_the_last_good_policy_outlives_a_bad_one_that_slipped_in_while_nobody_lo
     service.stop()
     client.patch(POLICY, {"data": {"policy.yaml": BAD}})
     service.start(2)
-    eventually(service.leader, timeout=40, message="a replica leads")
+    eventually(service.leader, message="a replica leads")
     assert "zone, row, host" in _refused(gangs, "rack")
     gangs.submit("train", pods=2, annotations=require("row"))
     gangs.all_bound("train", 2)

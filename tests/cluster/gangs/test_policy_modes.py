@@ -15,7 +15,6 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, occupy, pod_of_index, replaced, vacate
 from tests.support.gangs import Namespace, job_body, require
 
-pytestmark = pytest.mark.timeout(120)
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate-policy"
 DEFAULTED = "defaulted-workloads.topogate.dev"
 
@@ -80,16 +79,15 @@ def test_hold_starts_nothing_lets_nothing_go_and_outlives_its_leader(
     made = control_plane.kubectl("create", "--namespace", gangs.name, "-f", "-", input=json.dumps(body))
     assert "Warning: topogate: would wait: the policy's mode is hold in this namespace" in made.stderr
     gangs.waits("second", "PolicyHold")
-    leader = service.leader()
-    assert leader is not None
+    leader = eventually(service.leader, message="a replica leads")
     leader.kill()
     vacate(gangs, other)
     lost = pod_of_index(gangs, "runs", 0)["metadata"]
     gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/{lost['name']}")
-    eventually(lambda: replaced(gangs, "runs", 0, lost["uid"]), timeout=60, message="the Job makes another pod")
-    assert gangs.all_bound("runs", 2, timeout=60) == running
+    eventually(lambda: replaced(gangs, "runs", 0, lost["uid"]), message="the Job makes another pod")
+    assert gangs.all_bound("runs", 2) == running
     beside.submit("train", pods=1, annotations=require("rack"))
-    assert beside.all_bound("train", 1, timeout=60) == {0: free}
+    assert beside.all_bound("train", 1) == {0: free}
     delete_job(beside, "train")
     beside.submit("again", pods=1, annotations=require("rack"))
     beside.all_bound("again", 1)

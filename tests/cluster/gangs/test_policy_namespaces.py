@@ -7,10 +7,9 @@ import pytest
 from engine.api import names
 from local.client import ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, occupy, vacate
 from tests.support.gangs import Namespace, prefer, require
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def rules(gangs: Namespace, rule: str, *, more: str = "") -> str:
@@ -47,7 +46,7 @@ def test_a_rule_refuses_with_the_path_and_the_field_of_the_policy(gangs: Namespa
     assert "metadata.annotations[topogate.dev/prefer-topology]: Forbidden: this namespace may not request" in closed
     gangs.submit("plain", pods=1)
     gangs.all_bound("plain", 1)
-    assert gangs.phase("train") == "Running"
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
 
 
 def test_a_gang_that_a_later_rule_forbids_waits_until_it_is_allowed(gangs: Namespace, policy: PolicyInForce) -> None:

@@ -10,7 +10,6 @@ from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 
-pytestmark = pytest.mark.timeout(120)
 GROUP, GROUP_MIN = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
 PLUGINS = "scheduling.x-k8s.io/pod-group"
 KOORDINATOR, KOORDINATOR_MIN = "gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"
@@ -150,14 +149,12 @@ def test_a_pod_group_object_says_how_many_start_together(gangs: Namespace) -> No
         gangs.client.create(path, {**group, "spec": {"minMember": "all of them"}})
         eventually(
             lambda: "PodGroup mesh cannot be read: spec.minMember" in gangs.waits("first")["status"]["message"],
-            60.0,
-            lambda: gangs.describe("first"),
+            message=lambda: gangs.describe("first"),
         )
         gangs.client.patch(f"{path}/mesh", {"spec": {"minMember": 4}})
         eventually(
             lambda: gangs.waits("first")["status"]["message"] == "2 of 4 pods of pod group mesh exist",
-            30.0,
-            lambda: gangs.describe("first"),
+            message=lambda: gangs.describe("first"),
         )
         submit_named("second")
         gangs.all_bound("first", 2)
@@ -165,5 +162,5 @@ def test_a_pod_group_object_says_how_many_start_together(gangs: Namespace) -> No
     finally:
         POD_GROUPS.remove(gangs.client)
     submit_named("third")
-    gangs.waits("third", "WaitingForMembers", timeout=60.0)
+    gangs.waits("third", "WaitingForMembers")
     assert len(gangs.pods("first")) == len(gangs.pods("second")) == 2

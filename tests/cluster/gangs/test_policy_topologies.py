@@ -15,7 +15,6 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, status_of
 from tests.support.gangs import Namespace, job_body, require
 
-pytestmark = pytest.mark.timeout(180)
 KUEUE = "kueue.x-k8s.io"
 LEVEL = RACK.rpartition("/")[2]
 # Kueue's own schema, as far as it matters.
@@ -106,7 +105,7 @@ def test_without_topologies_in_the_policy_an_object_is_a_topology(
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
     named = {**require(LEVEL), "topogate.dev/topology": "fabric"}
-    eventually(lambda: accepted(gangs, named), timeout=40, message="every replica takes the object's topology")
+    eventually(lambda: accepted(gangs, named), message="every replica takes the object's topology")
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.all_bound("first", 2)
     placement = gangs.placement("first")
@@ -123,7 +122,7 @@ def test_beside_topologies_of_the_policy_a_job_may_name_an_object(
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
     named = {**require(LEVEL), "topogate.dev/topology": "fabric"}
-    eventually(lambda: accepted(gangs, named), timeout=40, message="every replica takes the object's topology")
+    eventually(lambda: accepted(gangs, named), message="every replica takes the object's topology")
     gangs.submit("names", pods=1, annotations=named)
     gangs.submit("says-nothing", pods=1, annotations=require("leaf"))
     for job, topology in (("names", "fabric"), ("says-nothing", "main")):
@@ -131,7 +130,7 @@ def test_beside_topologies_of_the_policy_a_job_may_name_an_object(
         assert (gangs.placement(job) or {})["spec"]["topology"] == topology
     gangs.client.patch(f"{OBJECTS}/fabric", spec_of("a.example/rack", "b.example/rack"))
     why = f'the Topology fabric of {KUEUE} cannot be used: two levels would be called "rack"; allowed: main'
-    eventually(lambda: why in refusal(gangs, named), timeout=40, message="who names it now reads what is wrong with it")
+    eventually(lambda: why in refusal(gangs, named), message="who names it now reads what is wrong with it")
 
 
 def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, policy: PolicyInForce) -> None:
@@ -139,7 +138,7 @@ def test_the_nodes_that_a_job_asks_for_choose_its_topology(gangs: Namespace, pol
     gangs.fleet.grid("1x1x2", labels={"example.com/fabric": "ib"})
     fast = gangs.fleet.host("fast-0", block="b", rack="r0"), gangs.fleet.host("fast-1", block="b", rack="r0")
     for host in fast:
-        gangs.client.patch(f"/api/v1/nodes/{host}", {"metadata": {"labels": {"example.com/fabric": "nvl"}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {"example.com/fabric": "nvl"}}})
     policy.set(TWO)
     own = {**gangs.fleet.selector, "example.com/fabric": "nvl"}
     gangs.submit("selects", pods=1, gpus=8, annotations=require("nvlink"), selector=own)

@@ -9,10 +9,9 @@ import pytest
 from local.nodes import RACK
 from tests.cluster.gangs.test_pod_constraints import run_beside, term
 from tests.support.eventually import eventually
-from tests.support.gang_steps import delete_job, patch_node
+from tests.support.gang_steps import delete_job
 from tests.support.gangs import Json, Namespace, prefer, require
 
-pytestmark = pytest.mark.timeout(120)
 GENERATION = "example.com/generation"
 KEY = "example.com/leave-free"
 
@@ -35,6 +34,7 @@ def lands(gangs: Namespace, name: str, pods: int, **options: Any) -> set[str]:
     found = set(gangs.all_bound(name, pods).values())
     delete_job(gangs, name)
     eventually(lambda: not gangs.pods(name), message=f"the pods of {name} are gone")
+    gangs.pods_seen()
     return found
 
 
@@ -42,7 +42,7 @@ def test_of_equal_racks_and_hosts_the_preferred_are_taken(gangs: Namespace) -> N
     """By weight; the plain pod goes there by the stock scheduler, the gang by us."""
     hosts = gangs.fleet.grid("1x3x2")
     for host, value in zip(hosts, ("old", "old", "new", "new", "newest", "newest"), strict=True):
-        patch_node(gangs.client, host, {"metadata": {"labels": {GENERATION: value}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {GENERATION: value}}})
     wish = preferring(("new", 80), ("newest", 20))
     assert lands(gangs, "plain", 1, pod_spec=wish) <= set(hosts[2:4])
     assert lands(gangs, "gang", 2, annotations=require("rack"), pod_spec=wish) == set(hosts[2:4])
@@ -55,7 +55,7 @@ def test_a_preferred_host_costs_no_domain(gangs: Namespace) -> None:
     """One preferred host in each rack: the gang stays in one rack."""
     hosts = gangs.fleet.grid("1x2x2")
     for host in (hosts[1], hosts[3]):
-        patch_node(gangs.client, host, {"metadata": {"labels": {GENERATION: "new"}}})
+        gangs.fleet.patch(host, {"metadata": {"labels": {GENERATION: "new"}}})
     found = lands(gangs, "gang", 2, annotations=prefer("rack"), pod_spec=preferring(("new", 100)))
     assert len({gangs.fleet.rack_of(host) for host in found}) == 1
 
@@ -64,7 +64,7 @@ def test_a_host_that_is_better_left_free_is_taken_last(gangs: Namespace) -> None
     """PreferNoSchedule on a rack: the plain pod and the gang avoid it, one that tolerates it does not mind."""
     hosts = gangs.fleet.grid("1x2x2")
     for host in hosts[:2]:
-        patch_node(gangs.client, host, {"spec": {"taints": [{"key": KEY, "value": "", "effect": "PreferNoSchedule"}]}})
+        gangs.fleet.patch(host, {"spec": {"taints": [{"key": KEY, "value": "", "effect": "PreferNoSchedule"}]}})
     assert lands(gangs, "plain", 1) <= set(hosts[2:])
     assert lands(gangs, "gang", 2, annotations=require("rack")) == set(hosts[2:])
     tolerant = {"tolerations": [{"key": KEY, "operator": "Exists", "effect": "PreferNoSchedule"}]}

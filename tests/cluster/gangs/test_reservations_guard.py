@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from local.client import ClientError
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, delete_job
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(120)
 GUARDED = TEST_POLICY + "reservations: {guard: true}\n"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/topogate-policy"
 

@@ -14,8 +14,6 @@ from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.raw_pods import held
 
-pytestmark = pytest.mark.timeout(120)
-
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 KUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 

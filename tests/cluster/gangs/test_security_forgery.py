@@ -18,8 +18,6 @@ from tests.support.raw_placements import placements_path, slots
 from tests.support.raw_pods import GATE, held, host
 from tests.support.users import ordinary_user
 
-pytestmark = pytest.mark.timeout(120)
-
 FORGED_LABELS = {names.MANAGED: "true", names.POD_SET: "main", names.GANG: "job-other-1"}
 FORGED_ANNOTATIONS = {
     names.PLACEMENT: "job-other-1",

@@ -10,8 +10,6 @@ from tests.support.eventually import always, eventually
 from tests.support.gang_steps import complete, completed, delete_job
 from tests.support.gangs import Namespace, require
 
-pytestmark = pytest.mark.timeout(180)
-
 ALONE = {**require("rack"), names.EXCLUSIVE: "rack"}
 WEB = {**require("rack"), names.SPREAD: "rack", names.SPREAD_GROUP: "web"}
 
@@ -56,8 +54,7 @@ def test_growth_keeps_to_it_on_both_sides(gangs: Namespace) -> None:
     _scale(gangs, "wide", 4)
     eventually(
         lambda: "outside the domains of exclusive gangs" in _message(gangs, "wide"),
-        30.0,
-        lambda: gangs.describe("wide"),
+        message=lambda: gangs.describe("wide"),
     )
     assert len(gangs.bound("wide")) == 3
     _scale(gangs, "alone", 2)

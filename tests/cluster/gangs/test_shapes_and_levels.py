@@ -14,8 +14,6 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, occupy
 from tests.support.gangs import Namespace, prefer, require
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def _asking(requests: Mapping[str, str], limits: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A pod spec with one container of these resources."""
@@ -156,6 +154,7 @@ def test_the_annotations_of_others_place_like_ours(
     expected = gangs.all_bound("native", 3)
     delete_job(gangs, "native")
     eventually(lambda: gangs.pods("native") == [], message="the rack is free again")
+    gangs.pods_seen()
     gangs.submit("alias", pods=3, annotations=on_job, pod_annotations=on_pods)
     assert gangs.all_bound("alias", 3) == expected
     placement = gangs.placement("alias")

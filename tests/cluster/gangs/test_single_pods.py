@@ -13,8 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 
-pytestmark = pytest.mark.timeout(120)
-
 GROUP = "flows.topogate.example.com"
 FLOWS = Definition(GROUP, "Flow", "flows")
 
@@ -70,7 +68,7 @@ def test_pods_of_an_unregistered_controller_go_one_by_one_into_one_rack(gangs: N
     eventually(lambda: held in hosts(gangs), message=lambda: f"it takes the place that is free: {pods(gangs)}")
     for name in pods(gangs):
         gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/{name}", grace=0)
-    eventually(lambda: gangs.placement("train") is None, 90.0, message="without pods the Placement goes")
+    eventually(lambda: gangs.placement("train") is None, message="without pods the Placement goes")
 
 
 def test_a_bare_pod_that_asks_is_placed_by_itself(gangs: Namespace) -> None:

@@ -14,8 +14,6 @@ from webhook.snapshot.connection import connect_as_caller
 from webhook.snapshot.live import read_cluster
 from webhook.snapshot.snapshot import Snapshot
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def read(kubeconfig: Path) -> Snapshot:
     one = connect_as_caller(kubeconfig=str(kubeconfig))

@@ -13,11 +13,11 @@ from engine.resources.names import CORE, MEMORY, RATIO, RDMA
 from local.client import Client, ClientError
 from local.nodes import HostShape
 from local.service import Service
-from tests.cluster.gangs.test_devices import DEVICES, FAULTS, KOORDINATOR, SERVER_ERROR, gpu
+from tests.cluster.gangs.test_devices import SERVER_ERROR, gpu
+from tests.support.device_objects import DeviceObjects
 from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Json, Namespace, require
 
-pytestmark = pytest.mark.timeout(180)
 FAST = {names.DEVICE_ALLOCATE_HINT: json.dumps({"rdma": {"vfSelector": {"matchLabels": {"type": "fast"}}}})}
 SAME_PCIE = {names.DEVICE_JOINT_ALLOCATE: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
 
@@ -40,26 +40,13 @@ def card(minor: int, fast: int) -> Json:
 @pytest.fixture
 def host(client: Client, gangs: Namespace, service: Service) -> Iterator[str]:
     """A host with two GPUs, each in a PCIe scope with an RDMA device, which have two fast functions and one."""
-    KOORDINATOR.install(client)
+    objects = DeviceObjects(client, service)
     amounts = {CORE: "200", RATIO: "200", MEMORY: "160Gi", RDMA: "200"}
     (name,) = gangs.fleet.grid("1x1x1", shape=HostShape(gpus=0, extended=amounts))
-    devices = [gpu(0, pcie="p0"), gpu(1, pcie="p1"), card(0, 2), card(1, 1)]
-    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": name}}
-    client.create(DEVICES, {**body, "spec": {"devices": devices}})
-    known(service, 1)
+    objects.report(name, [gpu(0, pcie="p0"), gpu(1, pcie="p1"), card(0, 2), card(1, 1)])
+    objects.known(1)
     yield name
-    client.delete(f"{DEVICES}/{name}")
-    known(service, 0)
-
-
-def known(service: Service, hosts: int) -> None:
-    """Wait until every replica has counted the functions that cannot be read of so many hosts."""
-
-    def counted() -> bool:
-        pages = [replica.page("/metrics")[1] for replica in service.running()]
-        return all(f"\n{FAULTS} {hosts}.0\n" in page for page in pages)
-
-    eventually(counted, timeout=60, message=f"every replica knows the devices of {hosts} hosts")
+    objects.clear()
 
 
 def asking(gpus: int, *, rdma: int = 1) -> Json:
@@ -135,8 +122,7 @@ def test_the_next_leader_knows_who_has_which_function(gangs: Namespace, host: st
     """From the annotations of the pods: it gives the other functions."""
     gangs.submit("first", pods=2, annotations={**require("host"), **FAST}, pod_spec=asking(0))
     gangs.all_bound("first", 2)
-    leader = service.leader()
-    assert leader is not None
+    leader = eventually(service.leader, message="a replica leads")
     leader.kill()
 
     def submitted() -> bool:
@@ -150,7 +136,7 @@ def test_the_next_leader_knows_who_has_which_function(gangs: Namespace, host: st
         return True
 
     eventually(submitted, message="the other replica answers")
-    gangs.all_bound("second", 1, timeout=60)
+    gangs.all_bound("second", 1)
     assert functions(gangs, "first", "second") == ["0000:0f:00.3", "0000:0f:00.4", "0000:1f:00.3"]
     service.start(2)
 

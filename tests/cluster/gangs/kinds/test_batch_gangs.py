@@ -11,7 +11,6 @@ from tests.support.gangs import require
 from tests.support.kind_cases import CASES, app_wrapper, job, plain_pods, spark, volcano
 from tests.support.kind_gangs import Gangs
 
-pytestmark = pytest.mark.timeout(240)
 SPARK = pytest.mark.controllers("spark")
 VOLCANO = pytest.mark.controllers("volcano")
 WRAPPER = pytest.mark.controllers("appwrapper")
@@ -49,7 +48,7 @@ def test_the_end_of_the_driver_gives_the_room_back(gangs: Gangs) -> None:
     CASES["job"].submit(gangs, "other")
     gangs.waits("Job", "other")
     complete_pod(gangs.client, gangs.namespace, "train-driver")
-    eventually(lambda: gangs.phase("Job", "other") == "Running", 40, gangs.describe)
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
 
 
 @SPARK
@@ -60,7 +59,7 @@ def test_executors_may_ask_alone(gangs: Gangs) -> None:
     spec["executor"]["template"]["metadata"] = {"annotations": require("rack")}
     gangs.create("SparkApplication", "train", spec)
     eventually(
-        lambda: [pod["status"].get("phase") for pod in gangs.pods().values()] == ["Running"] * 4, 40, gangs.describe
+        lambda: [pod["status"].get("phase") for pod in gangs.pods().values()] == ["Running"] * 4, message=gangs.describe
     )
     assert len(gangs.racks({key: host for key, host in gangs.hosts().items() if key[0] == "executor"})) == 1
 
@@ -112,8 +111,7 @@ def test_a_job_that_starts_again_is_in_one_rack(gangs: Gangs) -> None:
     gangs.remove(gangs.member(("worker", "1")))
     eventually(
         lambda: before.isdisjoint(found := {pod["metadata"]["uid"] for pod in gangs.members()}) and len(found) == 4,
-        40,
-        gangs.describe,
+        message=gangs.describe,
     )
     assert len(gangs.racks(gangs.all_run(4))) == 1
 
@@ -178,8 +176,8 @@ def test_the_placement_of_plain_pods_goes_with_them(gangs: Gangs) -> None:
     gangs.waits("Job", "other")
     for pod in gangs.members():
         gangs.remove(pod)
-    eventually(lambda: gangs.phase("Job", "other") == "Running", 40, gangs.describe)
-    eventually(lambda: len(gangs.placements()) == 1, 60, gangs.describe)
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
+    eventually(lambda: len(gangs.placements()) == 1, message=gangs.describe)
 
 
 def test_two_gangs_of_plain_pods_do_not_mix(gangs: Gangs) -> None:

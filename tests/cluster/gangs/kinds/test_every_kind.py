@@ -13,7 +13,6 @@ from tests.support.eventually import always, eventually
 from tests.support.kind_cases import ALL, CASES, KindCase
 from tests.support.kind_gangs import Gangs, neighbours, suspend_path, told_right
 
-pytestmark = pytest.mark.timeout(240)
 EVERY = pytest.mark.parametrize("case", [case.param for case in ALL])
 SUSPENDABLE = [case for case in ALL if suspend_path(case.kind)]
 GATED = [case for case in ALL if not suspend_path(case.kind)]
@@ -83,13 +82,13 @@ def test_its_user_suspends_and_resumes_it(gangs: Gangs, case: KindCase) -> None:
     case.submit(gangs)
     gangs.all_run(4)
     gangs.suspend(case.kind, "train")
-    eventually(lambda: not gangs.members(), 40, lambda: f"its pods go\n{gangs.describe()}")
+    eventually(lambda: not gangs.members(), message=lambda: f"its pods go\n{gangs.describe()}")
     CASES["job"].submit(gangs, "other")
     gangs.all_run(4)
     gangs.suspend(case.kind, "train", wanted=False)
     gangs.waits(case.kind, "train")
     gangs.client.delete(gangs.path("Job", "other"))
-    eventually(lambda: gangs.phase(case.kind, "train") == "Running", 40, lambda: f"it runs\n{gangs.describe()}")
+    eventually(lambda: gangs.phase(case.kind, "train") == "Running", message=lambda: f"it runs\n{gangs.describe()}")
     gangs.all_run(4)
 
 
@@ -102,8 +101,8 @@ def test_a_deleted_workload_gives_its_room_back(gangs: Gangs, case: KindCase) ->
     CASES["job"].submit(gangs, "other")
     gangs.waits("Job", "other")
     gangs.client.delete(gangs.path(case.kind, "train"))
-    eventually(lambda: gangs.phase("Job", "other") == "Running", 60, lambda: f"the other runs\n{gangs.describe()}")
-    eventually(lambda: gangs.placement(case.kind, "train") is None, 60, message="its Placement goes")
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=lambda: f"the other runs\n{gangs.describe()}")
+    eventually(lambda: gangs.placement(case.kind, "train") is None, message="its Placement goes")
 
 
 @pytest.mark.parametrize("case", [case.param for case in ENDING])
@@ -115,8 +114,8 @@ def test_success_gives_the_room_back(gangs: Gangs, case: KindCase) -> None:
     CASES["job"].submit(gangs, "other")
     gangs.waits("Job", "other")
     gangs.complete()
-    eventually(lambda: gangs.phase("Job", "other") == "Running", 40, lambda: f"the other runs\n{gangs.describe()}")
-    eventually(lambda: gangs.phase(case.kind, "train") == "Finished", 40, lambda: f"it is over\n{gangs.describe()}")
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=lambda: f"the other runs\n{gangs.describe()}")
+    eventually(lambda: gangs.phase(case.kind, "train") == "Finished", message=lambda: f"it is over\n{gangs.describe()}")
 
 
 @pytest.mark.parametrize("case", [case.param for case in SUSPENDABLE if case.ranked])
@@ -138,7 +137,6 @@ def test_placing_costs_no_request_a_pod(gangs: Gangs, case: KindCase) -> None:
         # A finalizer of its controller may keep the workload for longer than its pods.
         eventually(
             lambda: not gangs.members() and gangs.client.find(path) is None,
-            60,
-            lambda: f"it goes with its pods\n{gangs.describe()}",
+            message=lambda: f"it goes with its pods\n{gangs.describe()}",
         )
     pytest.fail(f"pods of every gang were patched: {late}")

@@ -12,7 +12,6 @@ from tests.support.kind_gangs import Gangs, told_right
 from tests.support.pages import pages
 from tests.support.workloads import KINDS, RESOURCES
 
-pytestmark = pytest.mark.timeout(240)
 # Page, the block's number among its YAML blocks, the pods that take part, the controllers that it needs.
 EXAMPLES = [
     ("jobs", 0, 4, ()),

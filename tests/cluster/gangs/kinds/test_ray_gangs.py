@@ -10,7 +10,7 @@ from tests.support.gangs import require
 from tests.support.kind_cases import CASES, ray, ray_job
 from tests.support.kind_gangs import Gangs
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.controllers("kuberay")]
+pytestmark = pytest.mark.controllers("kuberay")
 
 
 def test_head_and_groups_with_different_needs_share_a_block(gangs: Gangs) -> None:
@@ -38,7 +38,7 @@ def test_replicas_of_several_hosts_are_ranked_and_can_be_slices(gangs: Gangs) ->
     spec["workerGroupSpecs"][0]["template"] = gangs.template(annotations=asked)
     gangs.create("RayCluster", "train", spec)
     eventually(
-        lambda: [pod["status"].get("phase") for pod in gangs.pods().values()] == ["Running"] * 5, 60, gangs.describe
+        lambda: [pod["status"].get("phase") for pod in gangs.pods().values()] == ["Running"] * 5, message=gangs.describe
     )
     hosts = {int(rank): host for (name, rank), host in gangs.hosts().items() if name == "gpu"}
     assert sorted(hosts) == [0, 1, 2, 3]
@@ -56,7 +56,7 @@ def test_a_group_grows_beside_the_cluster_and_shrinks(gangs: Gangs) -> None:
     assert set(before.values()) <= set(hosts.values())
     assert len(gangs.racks(hosts)) == 1
     gangs.set("RayCluster", "train", {"/spec/workerGroupSpecs/0/replicas": 1})
-    eventually(lambda: len(gangs.members()) == 2, 40, gangs.describe)
+    eventually(lambda: len(gangs.members()) == 2, message=gangs.describe)
     CASES["job"].submit(gangs, "other", require("block"), parallelism=6, completions=6)
     gangs.all_run(8)
 
@@ -71,7 +71,7 @@ def test_a_submitter_runs_beside_the_gang(gangs: Gangs) -> None:
         pods = gangs.pods().values()
         return [pod["metadata"]["name"] for pod in pods if "ray.io/node-type" not in pod["metadata"]["labels"]]
 
-    (name,) = eventually(submitters, 40, gangs.describe)
+    (name,) = eventually(submitters, message=gangs.describe)
     assert "schedulingGates" not in gangs.get("Pod", name)["spec"]
 
 
@@ -87,7 +87,7 @@ def test_a_ray_job_that_cannot_be_suspended_is_held_by_the_gate(gangs: Gangs) ->
     """Without shutdownAfterJobFinishes KubeRay refuses suspension: its pods exist and wait."""
     gangs.fleet.grid("1x1x3")
     gangs.create("RayJob", "train", ray_job(gangs, shutdownAfterJobFinishes=False), annotations=require("rack"))
-    eventually(lambda: len(gangs.members()) == 4, 40, gangs.describe)
+    eventually(lambda: len(gangs.members()) == 4, message=gangs.describe)
     gangs.waits("RayJob", "train")
     assert gangs.hosts() == {}
     gangs.fleet.host("host-003", block="block-0", rack="rack-00")
@@ -124,14 +124,14 @@ def test_two_clusters_of_a_service_are_two_gangs(gangs: Gangs) -> None:
         members = gangs.members()
         return len(members) == 8 and all(pod["status"].get("phase") == "Running" for pod in members)
 
-    eventually(run, 40.0, message=gangs.describe)
+    eventually(run, message=gangs.describe)
     hosts = {pod["spec"]["nodeName"] for pod in gangs.members()}
     assert {gangs.fleet.rack_of(host) for host in hosts - set(first.values())} & gangs.racks(first) == set()
     clusters = {one["spec"]["workload"]["kind"]: one["spec"]["workload"]["name"] for one in gangs.placements()}
     assert set(clusters) == {"RayCluster"}
     assert len(gangs.placements()) == 2
     gangs.client.delete(gangs.path("RayCluster", "train-next"))
-    eventually(lambda: len(gangs.placements()) == 1, 40.0, message="its Placement goes with it")
+    eventually(lambda: len(gangs.placements()) == 1, message="its Placement goes with it")
     (left,) = gangs.placements()
     assert left["spec"]["workload"]["name"] == old["metadata"]["name"]
     assert set(gangs.all_run(4).values()) == set(first.values())

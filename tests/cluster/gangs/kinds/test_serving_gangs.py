@@ -14,7 +14,6 @@ from tests.support.kind_cases import CASES, apps, leader_worker_set
 from tests.support.kind_gangs import Gangs, seat, told_right
 from tests.support.raw_pods import occupy
 
-pytestmark = pytest.mark.timeout(240)
 LWS = "leaderworkerset.sigs.k8s.io"
 GROUP = f"{LWS}/group-index"
 ORDINALS = {"serviceName": "serve"}
@@ -43,7 +42,7 @@ def test_a_group_that_fits_does_not_wait_for_one_that_does_not(gangs: Gangs) -> 
     gangs.fleet.grid("1x1x4")
     gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=2, size=3), annotations=require("rack"))
     eventually(lambda: len(gangs.members()) == 6, message="all pods exist")
-    eventually(lambda: len(gangs.hosts()) == 3, 40, gangs.describe)
+    eventually(lambda: len(gangs.hosts()) == 3, message=gangs.describe)
     always(lambda: len(gangs.hosts()) == 3, seconds=0.5)
     assert sorted(len(hosts_of_group(gangs, group)) for group in ("0", "1")) == [0, 3]
     for number in range(3):
@@ -66,11 +65,10 @@ def test_groups_that_are_spread_have_racks_of_their_own(gangs: Gangs) -> None:
     def bound() -> int:
         return sum(len(hosts_of_group(gangs, group)) for group in "01234")
 
-    eventually(lambda: bound() == 8, 60, gangs.describe)
+    eventually(lambda: bound() == 8, message=gangs.describe)
     (waiting,) = eventually(
         lambda: [one for one in gangs.placements() if one.get("status", {}).get("reason") == "SpreadDomains"],
-        30,
-        gangs.describe,
+        message=gangs.describe,
     )
     assert "4 with such gangs" in waiting["status"]["message"]
     always(lambda: bound() == 8, seconds=1.0)
@@ -148,10 +146,9 @@ def test_a_group_that_starts_again_is_in_one_rack(gangs: Gangs) -> None:
     gangs.remove(lost)
     eventually(
         lambda: len({pod["metadata"]["uid"] for pod in gangs.members()} - again) == 4,
-        60,
-        lambda: f"the group is made again\n{gangs.describe()}",
+        message=lambda: f"the group is made again\n{gangs.describe()}",
     )
-    gangs.all_run(8, timeout=60)
+    gangs.all_run(8)
     assert hosts_of_group(gangs, "1") == stays
     assert len(gangs.racks(hosts_of_group(gangs, "0"))) == 1
 
@@ -166,8 +163,10 @@ def test_a_group_that_starts_again_is_not_let_go_into_room_that_others_took(gang
     lost = gangs.member(("worker", "2"))
     gangs.remove(lost)
     # LWS makes the whole group again, or that pod alone where it came back before LWS looked.
-    eventually(lambda: gangs.member(("worker", "2"))["metadata"]["uid"] != lost["metadata"]["uid"], 60, gangs.describe)
-    eventually(lambda: taken not in gangs.all_run(4).values(), 60, gangs.describe)
+    eventually(
+        lambda: gangs.member(("worker", "2"))["metadata"]["uid"] != lost["metadata"]["uid"], message=gangs.describe
+    )
+    eventually(lambda: taken not in gangs.all_run(4).values(), message=gangs.describe)
     assert len(gangs.racks(gangs.all_run(4))) == 1
     assert "SchedulerRefused" not in {event["reason"] for event in gangs.events("serve")}
 
@@ -200,7 +199,7 @@ def test_more_groups_are_placed_and_fewer_give_their_room_back(gangs: Gangs) -> 
     CASES["job"].submit(gangs, "other")
     gangs.waits("Job", "other")
     gangs.merge("LeaderWorkerSet", "serve", {"replicas": 1})
-    eventually(lambda: gangs.phase("Job", "other") == "Running", 60, gangs.describe)
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
     assert hosts_of_group(gangs, "0") == first
 
 
@@ -210,7 +209,7 @@ def test_a_stateful_set_that_starts_one_by_one_does_not_lock_itself(gangs: Gangs
     gangs.create("StatefulSet", "serve", apps(gangs, **ORDINALS), annotations=require("rack"))
     gangs.planned("StatefulSet", "serve")
     CASES["job"].submit(gangs, "other", require("block"), parallelism=5, completions=5)
-    eventually(lambda: len(running(gangs)) == 4, 40, gangs.describe)
+    eventually(lambda: len(running(gangs)) == 4, message=gangs.describe)
     assert len(gangs.racks(running(gangs))) == 1
     gangs.waits("Job", "other")
 
@@ -242,8 +241,7 @@ def cleared(gangs: Gangs) -> Iterator[list[str]]:
 
 def test_a_stateful_set_goes_where_its_claim_templates_get_volumes(gangs: Gangs, cleared: list[str]) -> None:
     """The class allows the second rack, where its volumes are: the scheduler binds claims and pods there."""
-    hosts = gangs.fleet.grid("1x2x2")
-    _, rack = gangs.fleet.rack_of(hosts[2])
+    rack = f"{gangs.fleet.prefix}rack-01"
     name = f"fast-{gangs.namespace}"
     storage_class = {
         "metadata": {"name": name},
@@ -267,10 +265,11 @@ def test_a_stateful_set_goes_where_its_claim_templates_get_volumes(gangs: Gangs,
         gangs.client.create(path, {"metadata": {"name": f"{name}-{number}"}, "spec": volume})
         cleared.append(f"{path}/{name}-{number}")
     template = {"metadata": {"name": "data"}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
+    hosts = gangs.fleet.grid("1x2x2")  # after what the service has to know of the claim
     of_set = apps(gangs, pods=2, **ORDINALS, volumeClaimTemplates=[template])
     gangs.create("StatefulSet", "serve", of_set, annotations=require("rack"))
     gangs.planned("StatefulSet", "serve")
-    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), 60, gangs.describe)
+    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), message=gangs.describe)
     placement = gangs.placement("StatefulSet", "serve")
     assert placement is not None
     assert placement["spec"]["assignment"]["revision"] == 1  # not by trying the other rack first
@@ -279,8 +278,7 @@ def test_a_stateful_set_goes_where_its_claim_templates_get_volumes(gangs: Gangs,
 
 def test_a_stateful_set_goes_where_volumes_of_its_pods_are_already(gangs: Gangs, cleared: list[str]) -> None:
     """Both claims are left from an earlier run, with volumes in the second rack."""
-    hosts = gangs.fleet.grid("1x2x2")
-    _, rack = gangs.fleet.rack_of(hosts[2])
+    rack = f"{gangs.fleet.prefix}rack-01"
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
     template = {"metadata": {"name": "data"}, "spec": {**spec, "resources": {"requests": {"storage": "1Gi"}}}}
@@ -299,10 +297,11 @@ def test_a_stateful_set_goes_where_volumes_of_its_pods_are_already(gangs: Gangs,
         requests = {"requests": {"storage": "1Gi"}}
         body = {"metadata": {"name": claim}, "spec": {**spec, "resources": requests, "volumeName": name}}
         gangs.client.create(f"/api/v1/namespaces/{gangs.namespace}/persistentvolumeclaims", body)
+    hosts = gangs.fleet.grid("1x2x2")  # after what the service has to know of the claim
     of_set = apps(gangs, pods=2, **ORDINALS, volumeClaimTemplates=[template])
     gangs.create("StatefulSet", "serve", of_set, annotations=require("rack"))
     gangs.planned("StatefulSet", "serve")
-    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), 60, gangs.describe)
+    eventually(lambda: set(running(gangs).values()) == set(hosts[2:]), message=gangs.describe)
     placement = gangs.placement("StatefulSet", "serve")
     assert placement is not None
     assert placement["spec"]["assignment"]["revision"] == 1  # not by trying the other rack first
@@ -327,8 +326,7 @@ def test_a_rolling_update_goes_through_the_slots(gangs: Gangs) -> None:
     gangs.set("StatefulSet", "train", {"/spec/template/metadata/labels/version": "2"})
     eventually(
         lambda: [pod["metadata"]["labels"].get("version") for pod in gangs.members()] == ["2"] * 4,
-        60,
-        lambda: f"all pods are new\n{gangs.describe()}",
+        message=lambda: f"all pods are new\n{gangs.describe()}",
     )
     assert gangs.all_run(4) == before
 
@@ -344,7 +342,7 @@ def test_a_stateful_set_grows_beside_itself_and_shrinks(gangs: Gangs) -> None:
     assert before.items() <= hosts.items()
     assert len(gangs.racks(hosts)) == 1
     gangs.merge("StatefulSet", "serve", {"replicas": 2})
-    eventually(lambda: len(gangs.members()) == 2, 40, gangs.describe)
+    eventually(lambda: len(gangs.members()) == 2, message=gangs.describe)
     CASES["job"].submit(gangs, "other", require("block"), parallelism=6, completions=6)
     gangs.all_run(8)
 
@@ -364,7 +362,7 @@ def test_pods_of_a_deployment_are_placed_one_by_one_near_each_other(gangs: Gangs
     """Locality without a gang: three pods prefer a rack; a fourth that has no room leaves them running."""
     gangs.fleet.grid("1x1x3")
     gangs.create("Deployment", "serve", apps(gangs), annotations={"topogate.dev/prefer-topology": "rack"})
-    eventually(lambda: len(gangs.hosts()) == 3, 40, gangs.describe)
+    eventually(lambda: len(gangs.hosts()) == 3, message=gangs.describe)
     assert len(gangs.members()) == 4
     gangs.fleet.host("host-003", block="block-0", rack="rack-00")
     gangs.all_run(4)
