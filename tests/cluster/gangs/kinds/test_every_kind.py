@@ -119,7 +119,7 @@ def test_success_gives_the_room_back(gangs: Gangs, case: KindCase) -> None:
 
 
 @pytest.mark.parametrize("case", [case.param for case in SUSPENDABLE if case.ranked])
-def test_placing_costs_no_request_a_pod(gangs: Gangs, case: KindCase) -> None:
+def test_its_pods_cost_no_request(gangs: Gangs, case: KindCase) -> None:
     """Held by suspension and ranked: every pod is placed at its creation, and none is patched by our service.
 
     A replica whose watch is late by more than its reviews wait holds a pod, which is released later; on a machine that
