@@ -34,6 +34,8 @@ INTERRUPTIONS = (
     "ClusterRole topogate: deleted",
     "ConfigMap topogate-policy-last-good: deleted",
 )
+# What is needed to find and to release what is held, or to read its kinds: it goes when nothing is held any more.
+TO_RELEASE = ("CustomResourceDefinition ", "ClusterRole ", "ConfigMap ", "ServiceAccount ", "Namespace ")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,13 @@ def policy() -> dict[str, Any]:
 def held_pods(gangs: Namespace) -> list[str]:
     pods = gangs.client.items(f"/api/v1/namespaces/{gangs.name}/pods")
     return [pod["metadata"]["name"] for pod in pods if {"name": GATE} in pod["spec"].get("schedulingGates", [])]
+
+
+def held(gangs: Namespace) -> list[str]:
+    """The pods with our gate and the Jobs that we have suspended."""
+    jobs = gangs.client.items(gangs.jobs_path)
+    ours = [job for job in jobs if job["metadata"].get("annotations", {}).get(names.HELD_BY)]
+    return held_pods(gangs) + [job["metadata"]["name"] for job in ours if job["spec"].get("suspend")]
 
 
 def running_pods(gangs: Namespace) -> set[str]:
@@ -165,6 +174,8 @@ def test_everything_is_removed_whatever_interrupts_it(plane: ControlPlane, gangs
             assert run.stdout is not None
             for text in run.stdout:
                 said.append(text)
+                if ": deleted" in text and any(word in text for word in TO_RELEASE):
+                    assert held(gangs) == [], f"still held when it was said: {text}"
                 if any(line in text for line in pending):
                     run.kill()
             # What it did in its last moment may not have been printed.

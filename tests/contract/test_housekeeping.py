@@ -169,8 +169,10 @@ def test_what_somebody_does_to_a_bundle_is_undone(house: House, place: tuple[str
 def test_it_is_undone_at_once_and_not_at_the_next_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch wakes housekeeping: it does not sit out its pause."""
     eventually(house.published, message="the bundle is published")
+    seen = house.candidate.looks
     monkeypatch.setattr(housekeeping, "EVERY", 60.0)
-    house.looked(1)
+    house.wake.set()  # the next look may be one of the long pause already
+    eventually(lambda: house.candidate.looks > seen, message="housekeeping looks")
     for number in range(3):
         house.fake.put(f"{HOOKS}/{CONFIGURATIONS[0][0]}/{CONFIGURATIONS[0][1]}", webhooks=unpublished(f"w{number}"))
         eventually(house.published, timeout=PROMPT, message="ours is back")

@@ -274,10 +274,10 @@ def test_under_strict_order_what_only_its_own_namespace_can_mend_blocks_nobody_e
 ) -> None:
     """A gang that never fits and one beyond its quota stand at the head: the ones behind them go."""
     policy.set(TEST_POLICY + "queue: {order: strict}\n")
-    gangs.fleet.grid("1x1x2")
     quotas = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
     gangs.client.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "3"}}})
     eventually(lambda: gangs.client.get(f"{quotas}/team").get("status", {}).get("hard"), message="the quota counts")
+    gangs.fleet.grid("1x1x2")  # the leader knows the quota by now
     gangs.submit("huge", pods=3, annotations=require("rack"))
     gangs.waits("huge", "GangTooLarge")
     gangs.submit("beyond", pods=4, gpus=1, annotations=require("rack"))

@@ -83,12 +83,12 @@ def test_of_two_gangs_that_race_for_the_last_rack_one_runs_and_the_other_runs_la
 
 def test_a_quota_too_small_for_the_gang_lets_nothing_start_until_it_is_raised(gangs: Namespace) -> None:
     """Two of four pods would fit the quota: none exists, the reason has the numbers; raised, all four run."""
-    gangs.fleet.grid("1x1x4")
     quotas = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
     gangs.client.create(
         quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.nvidia.com/gpu": "16", "pods": "10"}}}
     )
     eventually(lambda: gangs.client.get(f"{quotas}/team").get("status", {}).get("hard"), message="the quota counts")
+    gangs.fleet.grid("1x1x4")  # the leader knows the quota by now
     gangs.submit("train", pods=4, annotations=require("rack"))
     message = gangs.waits("train", "QuotaExceeded")["status"]["message"]
     assert "quota team allows 16 of requests.nvidia.com/gpu in all, 4 pods need 32: it never has room" in message
@@ -99,10 +99,10 @@ def test_a_quota_too_small_for_the_gang_lets_nothing_start_until_it_is_raised(ga
 
 def test_two_gangs_do_not_share_a_quota_that_takes_only_one(gangs: Namespace) -> None:
     """Placed one after the other within milliseconds, the second one counts what the first one will use."""
-    gangs.fleet.grid("1x2x2")
     quotas = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
     gangs.client.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "3"}}})
     eventually(lambda: gangs.client.get(f"{quotas}/team").get("status", {}).get("hard"), message="the quota counts")
+    gangs.fleet.grid("1x2x2")  # the leader knows the quota by now
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda name: gangs.submit(name, pods=2, annotations=require("rack")), ("left", "right")))
     winner = eventually(lambda: next((name for name in ("left", "right") if len(gangs.bound(name)) == 2), None))

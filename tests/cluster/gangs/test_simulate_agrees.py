@@ -118,11 +118,11 @@ def test_simulate_answers_like_the_cluster(control_plane: ControlPlane, gangs: N
 
 def test_a_dry_run_tells_what_the_leader_will_say(gangs: Namespace, kubectl: Kubectl) -> None:
     """There is room, but the quota does not take the gang, or its pods' PriorityClass does not exist."""
-    gangs.fleet.grid("1x1x2")
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     path = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
     gangs.client.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     eventually(lambda: gangs.client.get(f"{path}/few").get("status", {}).get("used"), message="the quota is counted")
+    gangs.fleet.grid("1x1x2")  # the leader knows the quota by now
     told = {}
     for name, reason in (("quota", "QuotaExceeded"), ("class", "PriorityClassMissing")):
         body = job_body(name, pods=2, annotations=require("rack"), selector=gangs.fleet.selector)
