@@ -131,15 +131,14 @@ def test_a_gang_that_waits_too_long_is_requeued_or_given_up_as_the_policy_says(
     policy.set(TEST_POLICY + "queue: {order: strict}\n")
     hosts = gangs.fleet.grid("1x1x2")
     others = [occupy(gangs, host) for host in hosts]
-    gangs.submit("old", pods=2, annotations=require("rack") | {TIMEOUT: "15s"})  # the younger comes before
-    gangs.waits("old", "InsufficientFreeGPUs")
+    gangs.submit("old", pods=2, annotations=require("rack") | {TIMEOUT: "10s"})
     time.sleep(1.1)  # creation times have whole seconds
     gangs.submit("young", pods=2, annotations=require("rack"))
     gangs.waits("young", "QueuedBehind")
     gangs.waits("old", "QueuedBehind")
-    requeued = "has waited for 15s without a placement: it goes to the end of its priority in the queue"
+    requeued = "has waited for 10s without a placement: it goes to the end of its priority in the queue"
     told = eventually(lambda: notes(gangs, "old", "ScheduleTimeout"), message="the event says so")
-    assert told[0] == f"{requeued}, and again after 30s"
+    assert told[0] == f"{requeued}, and again after 20s"
     eventually(lambda: status_of(gangs, "old").get("requeues") == 1, message=lambda: gangs.describe("old"))
     policy.set(TEST_POLICY + "queue: {onTimeout: giveUp}\n")
     gangs.waits("old", "ScheduleTimeout")
