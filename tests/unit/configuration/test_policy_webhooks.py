@@ -136,6 +136,7 @@ def test_defaults_of_namespaces_have_new_workloads_sent() -> None:
     policy = parse_policy(json.dumps({"namespaces": {"defaults": defaults}, "kinds": [BENCH]}))
     assert [entry["name"] for entry in wanted(policy)][2:] == ["defaulted-workloads.topogate.dev"]
     entry = wanted(policy)[2]
+    assert entry["failurePolicy"] == "Fail"  # while nobody answers, what asks by its namespace starts nowhere
     conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
     assert conditions["in-these-namespaces"] == "request.namespace.matches('^(research-[-a-z0-9]*|x)$')"
     resources = {resource for rule in entry["rules"] for resource in rule["resources"]}

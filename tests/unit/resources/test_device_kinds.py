@@ -26,6 +26,7 @@ def part(gpus: int, core: int, ratio: int, memory: int, name: str) -> DeviceRequ
         ({"e.x/npu": 2}, ("npu", part(2, 100, 100, 0, "e.x/npu")), "2 npu devices"),
         ({"e.x/core": 50, "e.x/ratio": 50}, ("npu", part(1, 50, 50, 0, "e.x/core")), "50% of a npu device"),
         ({"e.x/ratio": 200}, ("npu", part(2, 0, 100, 0, "e.x/ratio")), "2 npu devices"),
+        ({"e.x/core": 200, "e.x/ratio": 300}, ("npu", part(3, 67, 100, 0, "e.x/core")), "3 npu devices"),  # rounded up
         ({"e.x/memory": 8 * GIB}, ("npu", part(1, 0, 0, 8 * GIB, "e.x/memory")), "8Gi of the memory of a npu device"),
         ({"e.x/asic": 1}, ("asic", part(1, 100, 100, 0, "e.x/asic")), "1 asic device"),
         ({"e.x/dpu": 30}, ("dpu", part(1, 30, 30, 0, "e.x/dpu")), "30% of a dpu device"),
