@@ -40,6 +40,17 @@ class Section(BaseModel):
     )
 
 
+class AnswerPart(BaseModel):
+    """Base class of an answer in JSON and of its parts: frozen, no unknown fields, camelCase on the wire."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+def differs(known: BaseModel, fresh: BaseModel) -> bool:
+    """Return True if an answer differs from an earlier one in more than the time of the reading (`taken_at`)."""
+    return known.model_copy(update={"taken_at": None}) != fresh.model_copy(update={"taken_at": None})
+
+
 def section_of(annotation: Any) -> type[BaseModel] | None:
     """Return the model inside an annotation such as `tuple[TopologySpec, ...] | None`, None when there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from engine.api.schema import Section
 from engine.api.text import quote
 from engine.kinds.paths import Path, parse_path
 
@@ -63,12 +63,8 @@ VariableName = Annotated[
 ]
 
 
-class Part(BaseModel):
-    """Base of the models of a registry entry: strict, frozen, no unknown fields, camelCase in text."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, serialize_by_alias=True
-    )
+class Part(Section):
+    """Base of the models of a registry entry, a section of the policy or of the built-in kinds."""
 
 
 class PathRule:

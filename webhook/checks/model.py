@@ -8,20 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from engine.api.reasons import Why
+from engine.api.schema import AnswerPart
 from engine.policy.model import Mode
 
 FindingResult = Literal["ok", "warn", "fail", "skip"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class Finding(_Part):
+class Finding(AnswerPart):
     """The result of one check."""
 
     result: FindingResult = Field(description="`ok`, `warn`, `fail`, or `skip` for what was not looked at.")
@@ -50,7 +46,7 @@ def skipped(check: str, found: str) -> Finding:
     return Finding(result="skip", check=check, found=found)
 
 
-class LevelLabels(_Part):
+class LevelLabels(AnswerPart):
     """How far the nodes have the labels of a level."""
 
     level: str = Field(description="Alias of the level.")
@@ -64,7 +60,7 @@ class CheckedLevel(LevelLabels):
     domains: int = Field(description="Number of its domains.")
 
 
-class NodesLeftOut(_Part):
+class NodesLeftOut(AnswerPart):
     """Nodes that a topology leaves out for one reason."""
 
     reason: str = Field(description="Why they are left out.")
@@ -73,7 +69,7 @@ class NodesLeftOut(_Part):
     nodes: tuple[str, ...] = Field(description="Their names, at most twelve.")
 
 
-class CheckedTopology(_Part):
+class CheckedTopology(AnswerPart):
     """A topology as the node labels give it."""
 
     name: str = Field(description="Name of the topology.")
@@ -83,7 +79,7 @@ class CheckedTopology(_Part):
     left_out: tuple[NodesLeftOut, ...] = Field(description="The nodes that are not in it, by reason.")
 
 
-class PresetLabels(_Part):
+class PresetLabels(AnswerPart):
     """How far the nodes have the labels of a preset."""
 
     name: str = Field(description="Name of the preset.")
@@ -91,7 +87,7 @@ class PresetLabels(_Part):
     levels: tuple[LevelLabels, ...] = Field(description="Its levels above the host, coarse to fine.")
 
 
-class DoctorAnswer(_Part):
+class DoctorAnswer(AnswerPart):
     """The answer of `topogate topology doctor`."""
 
     good: bool = Field(description="Whether nothing fails and nothing is warned about.")
@@ -102,7 +98,7 @@ class DoctorAnswer(_Part):
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
-class VerifyAnswer(_Part):
+class VerifyAnswer(AnswerPart):
     """The answer of `topogate verify`."""
 
     taken_at: str = Field(description="When the installation was read.")
@@ -112,21 +108,21 @@ class VerifyAnswer(_Part):
     findings: tuple[Finding, ...] = Field(description="The checks in their order.")
 
 
-class PolicyFault(_Part):
+class PolicyFault(AnswerPart):
     """A field of a policy that would be refused."""
 
     field: str = Field(description="Path in the policy; empty for the document as a whole.")
     message: str = Field(description="What is wrong.")
 
 
-class NamedPolicy(_Part):
+class NamedPolicy(AnswerPart):
     """A policy, as the service names it."""
 
     hash: str = Field(description="Its hash.")
     mode: str = Field(description="Its mode, with those of single namespaces.")
 
 
-class ChangedTopology(_Part):
+class ChangedTopology(AnswerPart):
     """A topology that differs under the new policy, or has no nodes."""
 
     name: str = Field(description="Name of the topology.")
@@ -137,7 +133,7 @@ class ChangedTopology(_Part):
     empty: str | None = Field(description="Why it has no nodes under the new policy; null: it has some.")
 
 
-class ChangedNamespace(_Part):
+class ChangedNamespace(AnswerPart):
     """A namespace with gangs for which the mode or the rule differ."""
 
     namespace: str = Field(description="Name of the namespace.")
@@ -153,7 +149,7 @@ class ChangedNamespace(_Part):
 GangFate = Literal["released", "unmanaged", "blocked", "exceeds", "on-hold", "unblocked"]
 
 
-class ChangedGang(_Part):
+class ChangedGang(AnswerPart):
     """A gang for which the new policy changes something."""
 
     namespace: str = Field(description="Namespace of the workload.")
@@ -170,7 +166,7 @@ class ChangedGang(_Part):
     message: str = Field(description="The reason in words.")
 
 
-class ChangedSetting(_Part):
+class ChangedSetting(AnswerPart):
     """A setting of the queue that differs."""
 
     field: str = Field(description="Path in the policy.")
@@ -179,7 +175,7 @@ class ChangedSetting(_Part):
     effect: str = Field(description="What it does to the gangs that wait now, in numbers.")
 
 
-class ChangedTurn(_Part):
+class ChangedTurn(AnswerPart):
     """A gang that waits, with another place in the queue or another claim on kept room."""
 
     namespace: str = Field(description="Namespace of the workload.")
@@ -193,14 +189,14 @@ class ChangedTurn(_Part):
     room_kept_after: bool = Field(description="Whether hosts would be kept free for it under the new policy.")
 
 
-class QueueChange(_Part):
+class QueueChange(AnswerPart):
     """What the new policy changes for the order of the gangs that wait now."""
 
     settings: tuple[ChangedSetting, ...] = Field(description="The settings of `queue` that differ.")
     gangs: tuple[ChangedTurn, ...] = Field(description="The gangs that are affected, in the new order.")
 
 
-class PolicyChange(_Part):
+class PolicyChange(AnswerPart):
     """What a policy would change for what exists."""
 
     in_force: NamedPolicy = Field(description="The policy that is in force.")
@@ -211,7 +207,7 @@ class PolicyChange(_Part):
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
-class TopologyNodes(_Part):
+class TopologyNodes(AnswerPart):
     """A topology under the checked policy."""
 
     name: str = Field(description="Name of the topology.")
@@ -221,7 +217,7 @@ class TopologyNodes(_Part):
     empty: str | None = Field(description="Why it has no nodes; null: it has some.")
 
 
-class PolicyCheckAnswer(_Part):
+class PolicyCheckAnswer(AnswerPart):
     """The answer of `topogate policy check`."""
 
     good: bool = Field(

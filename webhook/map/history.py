@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from engine.api.schema import differs
 from webhook.map.model import MapFrame
 
 MOST_FRAMES: Final = 360  # half an hour of changes at every reading of five seconds
@@ -41,7 +42,7 @@ class History:
     def add(self, frame: MapFrame) -> bool:
         """Keep a frame if it differs from the last one in more than its time; return whether it does."""
         self.problem = ""
-        if self._last is not None and self._last.model_copy(update={"taken_at": frame.taken_at}) == frame:
+        if self._last is not None and not differs(self._last, frame):
             return False
         content = gzip.compress(frame.json_text.encode(), compresslevel=5)
         with self._lock:

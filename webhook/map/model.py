@@ -5,18 +5,12 @@ The page reads the keys of `webhook.queries.model`; it is written and read by on
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-from pydantic.alias_generators import to_camel
-
+from engine.api.schema import AnswerPart
 from webhook.queries.model import ExplainedGang, GangAnswer, LevelAnswer, TopologyAnswer
 
-_CONFIG = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
-
-class PodSize(BaseModel):
+class PodSize(AnswerPart):
     """What fits now for pods of one size: in one domain of each level, and anywhere (`largest_gang`)."""
-
-    model_config = _CONFIG
 
     topology: str
     pod_gpus: int
@@ -24,10 +18,8 @@ class PodSize(BaseModel):
     largest_gang: int | None
 
 
-class MapFrame(BaseModel):
+class MapFrame(AnswerPart):
     """The cluster at one moment. `explained`: gangs with what is in their way, or with their pods; not of all."""
-
-    model_config = _CONFIG
 
     taken_at: str
     mode: str

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
+
+from engine.api.schema import AnswerPart
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class GpuCounts(_Part):
+class GpuCounts(AnswerPart):
     """Whole GPUs; the parts add up to the total. Null: not known without the pods of all namespaces."""
 
     total: int = Field(description="GPUs that the nodes report.")
@@ -26,7 +23,7 @@ class GpuCounts(_Part):
     free: int | None = Field(description="Free for new gangs.")
 
 
-class HostGang(_Part):
+class HostGang(AnswerPart):
     """The pods of one gang on one host."""
 
     namespace: str = Field(description="Namespace of the gang's workload.")
@@ -37,7 +34,7 @@ class HostGang(_Part):
     gpus: int = Field(description="GPUs of these pods, those to come too; of each pod in whole ones.")
 
 
-class HostAnswer(_Part):
+class HostAnswer(AnswerPart):
     """One host."""
 
     name: str = Field(description="Name of the node.")
@@ -50,7 +47,7 @@ class HostAnswer(_Part):
     other_pods: int | None = Field(description="Bound pods of no gang.")
 
 
-class DomainAnswer(_Part):
+class DomainAnswer(AnswerPart):
     """One domain of a level."""
 
     level: str = Field(description="Alias of the level.")
@@ -63,7 +60,7 @@ class DomainAnswer(_Part):
     kept_for: tuple[str, ...] = Field(description="The gangs that hosts are kept for.")
 
 
-class LevelAnswer(_Part):
+class LevelAnswer(AnswerPart):
     """One level of a topology: what fits in one of its domains."""
 
     level: str = Field(description="Alias of the level.")
@@ -75,14 +72,14 @@ class LevelAnswer(_Part):
     )
 
 
-class LeftOut(_Part):
+class LeftOut(AnswerPart):
     """A node that is not in the topology."""
 
     node: str = Field(description="Name of the node.")
     reason: str = Field(description="Why: `no label rack`, or outside of the topology's nodeSelector.")
 
 
-class TopologyAnswer(_Part):
+class TopologyAnswer(AnswerPart):
     """One topology, with its domains coarse to fine in the order of the tree."""
 
     name: str = Field(description="Name of the topology.")
@@ -98,7 +95,7 @@ class TopologyAnswer(_Part):
     left_out: tuple[LeftOut, ...] = Field(description="Nodes that are not in the topology.")
 
 
-class TopologiesAnswer(_Part):
+class TopologiesAnswer(AnswerPart):
     """The answer of `topogate topology show`."""
 
     taken_at: str = Field(description="When the cluster was read.")
@@ -110,14 +107,14 @@ class TopologiesAnswer(_Part):
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
-class GangPods(_Part):
+class GangPods(AnswerPart):
     """The pods of a gang."""
 
     bound: int = Field(description="Pods with a node.")
     wanted: int = Field(description="Pods that run at a time when the gang is whole.")
 
 
-class GangStart(_Part):
+class GangStart(AnswerPart):
     """When a waiting gang can start, as far as that can be computed from declared deadlines."""
 
     by: str | None = Field(
@@ -126,7 +123,7 @@ class GangStart(_Part):
     after: tuple[str, ...] = Field(description="What has to end until then, as `namespace/kind/name`.")
 
 
-class GangAnswer(_Part):
+class GangAnswer(AnswerPart):
     """One gang: a workload, or one replica group of it."""
 
     namespace: str = Field(description="Namespace of the workload.")
@@ -159,7 +156,7 @@ class GangAnswer(_Part):
     kept_hosts: tuple[str, ...] = Field(description="The hosts that are kept free for it.")
 
 
-class GangsAnswer(_Part):
+class GangsAnswer(AnswerPart):
     """The answer of `topogate gangs`: waiting gangs in the order of the queue, then the others by name."""
 
     taken_at: str = Field(description="When the cluster was read.")
@@ -167,14 +164,14 @@ class GangsAnswer(_Part):
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
-class FitDomain(_Part):
+class FitDomain(AnswerPart):
     """A domain, and how many of the asked pods fit into it."""
 
     path: tuple[str, ...] = Field(description="Label values coarse to fine; empty: the whole topology.")
     pods: int = Field(description="Pods that fit now.")
 
 
-class FitLevel(_Part):
+class FitLevel(AnswerPart):
     """What fits at one level."""
 
     level: str | None = Field(description="Alias of the level; null: anywhere in the topology.")
@@ -182,7 +179,7 @@ class FitLevel(_Part):
     fits: bool = Field(description="Whether the gang would fit now if it required this level.")
 
 
-class FitsAnswer(_Part):
+class FitsAnswer(AnswerPart):
     """The answer of `topogate fits`."""
 
     taken_at: str = Field(description="When the cluster was read.")
@@ -206,7 +203,7 @@ Explained = Literal["placed", "fits", "waits", "never", "refused", "ignored", "f
 Change = Literal["level", "prefer", "pods", "toleration", "selector", "priority", "resume", "wait"]
 
 
-class AskedPods(_Part):
+class AskedPods(AnswerPart):
     """The pods of one template, as they are asked for."""
 
     pod_set: str = Field(description="Name of the pod set; `main` if the kind has one.")
@@ -217,7 +214,7 @@ class AskedPods(_Part):
     prefer: str | None = Field(description="Preferred level of its pods, or of the whole gang.")
 
 
-class LevelRoom(_Part):
+class LevelRoom(AnswerPart):
     """What one level has for the pods of one template now."""
 
     pod_set: str = Field(description="Name of the pod set.")
@@ -232,7 +229,7 @@ class LevelRoom(_Part):
     best: tuple[FitDomain, ...] = Field(description="The domains with most room, at most three.")
 
 
-class Obstacle(_Part):
+class Obstacle(AnswerPart):
     """Something that takes room, or keeps pods out, in the domain that is nearest to having room."""
 
     kind: Literal["gang", "pods", "host"] = Field(
@@ -243,7 +240,7 @@ class Obstacle(_Part):
     ends: str | None = Field(description="When it ends at the latest, by its own deadline; null: not known.")
 
 
-class GangAhead(_Part):
+class GangAhead(AnswerPart):
     """A gang that goes first."""
 
     name: str = Field(description="`namespace/kind/name`.")
@@ -253,7 +250,7 @@ class GangAhead(_Part):
     fits_now: bool | None = Field(description="Whether it would be placed now; null: not known.")
 
 
-class WayOut(_Part):
+class WayOut(AnswerPart):
     """A change with which the gang would start, as the planner answers it."""
 
     change: Change = Field(description="What changes.")
@@ -264,7 +261,7 @@ class WayOut(_Part):
     by: str | None = Field(description="When it starts then: null for a wait without a known end.")
 
 
-class ExplainedPod(_Part):
+class ExplainedPod(AnswerPart):
     """One pod of a gang with slots."""
 
     pod_set: str = Field(description="Name of the pod set.")
@@ -277,7 +274,7 @@ class ExplainedPod(_Part):
     devices: tuple[str, ...] = Field(description="Its devices, as `gpu 0-7`; empty where they are not known.")
 
 
-class PastEvent(_Part):
+class PastEvent(AnswerPart):
     """Something that happened to the gang."""
 
     at: str = Field(description="When it happened last.")
@@ -286,7 +283,7 @@ class PastEvent(_Part):
     count: int = Field(description="How often it happened.")
 
 
-class ExplainedGang(_Part):
+class ExplainedGang(AnswerPart):
     """One gang, pod or workload."""
 
     namespace: str
@@ -314,7 +311,7 @@ class ExplainedGang(_Part):
     history: tuple[PastEvent, ...] = Field(description="Oldest first, at most twelve.")
 
 
-class ExplainAnswer(_Part):
+class ExplainAnswer(AnswerPart):
     """The answer of `topogate explain`."""
 
     taken_at: str = Field(description="When the cluster was read.")

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
+
+from engine.api.schema import AnswerPart
 
 Verdict = Literal["placed", "waits", "never", "rejected", "ignored"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class FieldFault(_Part):
+class FieldFault(AnswerPart):
     """One error of a rejected workload."""
 
     field: str = Field(description="JSON path of the field, as in status.details.causes of the denial.")
@@ -25,14 +22,14 @@ class FieldFault(_Part):
     message: str = Field(description="What is wrong, as kubectl prints it.")
 
 
-class DeviceFunction(_Part):
+class DeviceFunction(AnswerPart):
     """A virtual function of an RDMA device."""
 
     minor: int = Field(description="Its number on the device.")
     bus_id: str = Field(alias="busID", description="Its PCI address.")
 
 
-class Devices(_Part):
+class Devices(AnswerPart):
     """The devices of one pod."""
 
     type: str = Field(description="Device type, such as `gpu` or `rdma`.")
@@ -48,7 +45,7 @@ class Devices(_Part):
     vfs: tuple[DeviceFunction, ...] = Field(description="The pod's virtual functions of the device.")
 
 
-class HostSlots(_Part):
+class HostSlots(AnswerPart):
     """The pods of a pod set on one host."""
 
     domain: tuple[str, ...] = Field(description="Label values of the levels coarse to fine, the node's name last.")
@@ -61,7 +58,7 @@ class HostSlots(_Part):
     devices: tuple[tuple[Devices, ...], ...] | None = Field(description="The devices of each pod; null if unknown.")
 
 
-class Slice(_Part):
+class Slice(AnswerPart):
     """The pods of one slice."""
 
     level: str = Field(description="Alias of the level of which the slice is in one domain.")
@@ -70,7 +67,7 @@ class Slice(_Part):
     ranks: str = Field(description="Its ranks, as inclusive ranges.")
 
 
-class PodSet(_Part):
+class PodSet(AnswerPart):
     """The pods of one template."""
 
     name: str = Field(description="Name of the pod set; `main` if the kind has one.")
@@ -87,7 +84,7 @@ class PodSet(_Part):
     )
 
 
-class Preempted(_Part):
+class Preempted(AnswerPart):
     """A running gang, or the pods of one owner, that ends so that a gang of a higher priority starts."""
 
     kind: str = Field(description="Kind of the workload, or of the pods' owner.")
@@ -98,7 +95,7 @@ class Preempted(_Part):
     pods: int = Field(ge=0, description="Number of its pods with a host, those to come included.")
 
 
-class Gang(_Part):
+class Gang(AnswerPart):
     """One gang: a workload, or one replica group of it."""
 
     kind: str = Field(description="Kind of the workload.")
@@ -120,7 +117,7 @@ class Gang(_Part):
     plan_microseconds: int = Field(ge=0, description="Planning time; 0 when nothing was planned.")
 
 
-class ClusterFacts(_Part):
+class ClusterFacts(AnswerPart):
     """The cluster that was simulated."""
 
     nodes: int = Field(ge=0, description="Number of nodes.")
@@ -128,7 +125,7 @@ class ClusterFacts(_Part):
     levels: tuple[str, ...] = Field(description="Level aliases of the first topology, coarse to fine.")
 
 
-class Simulation(_Part):
+class Simulation(AnswerPart):
     """The whole answer."""
 
     workloads: tuple[Gang, ...]

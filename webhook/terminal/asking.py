@@ -131,6 +131,7 @@ def answer_and_print(
 
     Ends the program with one line where the first reading fails; a later one is tried again.
     """
+    from engine.api.schema import differs
     from webhook.snapshot.connection import ConnectionProblem
 
     answer: Answer | None = None
@@ -147,7 +148,7 @@ def answer_and_print(
                 if not snapshot.installed:
                     fail(NOT_INSTALLED)
                 fresh = ask(snapshot)
-                if answer is None or _differs(answer, fresh):
+                if answer is None or differs(answer, fresh):
                     _print(fresh, sections, printed, first=answer is None)
                 answer = fresh
             if not printed.watch:
@@ -176,8 +177,3 @@ def _print(
         click.echo()
     print_sections(sections(answer))
     print_remarks(getattr(answer, "remarks", ()))
-
-
-def _differs(known: Answer, fresh: Answer) -> bool:
-    """Return True if more than the time of the reading differs."""
-    return known.model_copy(update={"taken_at": ""}) != fresh.model_copy(update={"taken_at": ""})
