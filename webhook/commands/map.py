@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from webhook.terminal.asking import NOT_INSTALLED, caller_of, reading
-from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_remarks
+from webhook.terminal.options import ClusterOptions, cluster_options, fail, interval_option, print_remarks
 
 if TYPE_CHECKING:
     from webhook.map.history import History
@@ -35,14 +35,7 @@ _PRIVATE: Final = 0o600  # it names everything that its caller may see
     metavar="PORT",
     help="Port on 127.0.0.1 of the live page. Default: a free one.",
 )
-@click.option(
-    "--interval",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(1, 3600),
-    metavar="SECONDS",
-    help="Pause between two readings of the cluster.",
-)
+@interval_option("Pause between two readings of the cluster.")
 @cluster_options
 def map_command(*, output: str | None, port: int, interval: float, cluster: ClusterOptions) -> None:
     """Show the racks with their hosts and GPUs, who holds them, who waits and what is in the way, as a web page.

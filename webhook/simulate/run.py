@@ -21,8 +21,6 @@ from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.cluster import pods as cluster_pods
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload
 from engine.controller.actions import Enqueue
 from engine.controller.gang_state import Timers
 from engine.controller.host_health import HostHealth
@@ -32,7 +30,6 @@ from engine.gang.gang import Gang, PodGroupState, suspended_by_user
 from engine.gang.key import is_gang_key, keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
-from engine.kinds.read import UnreadableWorkload
 from engine.policy.namespaces import mode_of
 from engine.preemption.preempt import preemption_for
 from engine.preemption.victims import Victim
@@ -55,7 +52,7 @@ from webhook.simulate import model as output
 from webhook.simulate.answer import About, held, ignored, planned, rejected
 from webhook.simulate.entries import SubmittedWorkload, batches, entries, made_by, queued
 from webhook.simulate.reader import OfflineReader
-from webhook.simulate.submit import Submitted, submit
+from webhook.simulate.submit import Submitted, decoder_of, left_alone, submit
 from webhook.snapshot.cluster import OfflineCluster
 from webhook.snapshot.files import FileObject, FileProblem
 
@@ -165,13 +162,13 @@ class _Run:
         Members of a pod group are all submitted before the first of them is planned.
         """
         one, about = entry.one, About(*entry.key[1:])
-        projection = self._projection(one)
-        if projection is None:
+        decode = decoder_of(one, self._view)
+        if decode is None:
             return lambda: [self._unregistered(entry, about)]
         offline = OfflineReader(self._view)
-        if self._left_alone(entry, projection):
+        if left_alone(entry.sent, decode, self._view):
             return lambda: [Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())]
-        submitted = submit(one, entry.sent, offline, projection=projection)
+        submitted = submit(one, entry.sent, offline, decode=decode)
         warned = replace(about, warnings=submitted.warnings)
         if submitted.errors:
             return lambda: [Simulated(rejected(warned, submitted.errors), None, ())]
@@ -194,7 +191,7 @@ class _Run:
         made: list[tuple[Pod, Submitted]] = []
         offline = OfflineReader(view)
         for entry in turn:
-            submitted = submit(entry.one, entry.sent, offline, projection=cluster_pods.pod)
+            submitted = submit(entry.one, entry.sent, offline, decode=cluster_pods.pod)
             about = About(*entry.key[1:], warnings=submitted.warnings)
             if submitted.errors:
                 answers.append(Simulated(rejected(about, submitted.errors), None, ()))
@@ -225,34 +222,14 @@ class _Run:
         others = tuple((one.stored, one.patch) for _, one in rest)
         return [*answers, Simulated(answer, first.stored, first.patch, others)]
 
-    def _projection(self, one: FileObject) -> Callable[[Any], Pod | Workload] | None:
-        """Return the decoder of an object's kind; None for an unregistered kind."""
-        if one.what == POD:
-            return cluster_pods.pod
-        registry = self._view.registry
-        entry = registry.find(one.group, one.kind, one.version)
-        if entry is None:
-            return None
-        return lambda source: workload(source, entry=entry, registry=registry)
-
-    def _left_alone(self, entry: SubmittedWorkload, projection: Callable[[Any], Pod | Workload]) -> bool:
-        """Return True for an unreadable object that makes no request, which is not refused."""
-        try:
-            projection(msgspec.json.encode(entry.sent))
-        except UnreadableWorkload:
-            return not asks_anywhere(entry.sent, self._view.policy.annotations.dialects)
-        except ProjectionError:
-            pass
-        return False
-
     def _workload(
         self, entry: SubmittedWorkload, about: About, submitted: Submitted, offline: OfflineReader
     ) -> Callable[[], list[output.Gang]]:
         """Add an admitted workload to the cluster; return the function that gives the answers for its gangs."""
         view = self._view
-        projection = self._projection(entry.one)
-        assert projection is not None
-        stored = projection(msgspec.json.encode(submitted.stored))
+        decode = decoder_of(entry.one, self._view)
+        assert decode is not None
+        stored = decode(msgspec.json.encode(submitted.stored))
         assert isinstance(stored, Workload)
         if stored.handling == "hint":
             return partial(self._made, entry, about, submitted.stored)

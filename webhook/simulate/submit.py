@@ -9,6 +9,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,17 @@ from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
+from engine.cache.state import ClusterState
+from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError, located
+from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
+from webhook.admission.objects import POD
 from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
 from webhook.handlers.mutate import mutate
+from webhook.handlers.unreadable import asks_anywhere
 from webhook.handlers.validate import validate
 from webhook.rules.gating import templates
 from webhook.snapshot.files import FileObject
@@ -52,6 +58,29 @@ class Submitted:
     warnings: tuple[str, ...]
 
 
+Decode = Callable[[Any], Pod | Workload]
+"""Returns the record of an object in JSON. Raises ProjectionError and UnreadableWorkload."""
+
+
+def decoder_of(one: FileObject, view: ClusterState) -> Decode | None:
+    """Return the decoder of an object's kind; None for an unregistered kind."""
+    if one.what == POD:
+        return partial(cluster_pods.pod, labels=view.policy.pod_labels)
+    entry = view.registry.find(one.group, one.kind, one.version)
+    return None if entry is None else partial(workload, entry=entry, registry=view.registry)
+
+
+def left_alone(sent: Mapping[str, Any], decode: Decode, view: ClusterState) -> bool:
+    """Return True for an object that cannot be read and requests nothing: it is not refused."""
+    try:
+        decode(msgspec.json.encode(sent))
+    except UnreadableWorkload:
+        return not asks_anywhere(sent, view.policy.annotations.dialects)
+    except ProjectionError:
+        pass
+    return False
+
+
 def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
     """Return a file's object as the API server takes it: with a namespace and a name, without server-set fields.
 
@@ -72,15 +101,13 @@ def as_sent(one: FileObject, *, namespace: str, serial: int) -> dict[str, Any]:
     return sent
 
 
-def submit(
-    one: FileObject, sent: Mapping[str, Any], view: Reader, *, projection: Callable[[Any], Pod | Workload]
-) -> Submitted:
+def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: Decode) -> Submitted:
     """Create an object: mutate, then validate it, with the service's own functions.
 
-    `projection` decodes objects of this kind.
+    `decode` decodes objects of this kind.
     """
     try:
-        record = projection(msgspec.json.encode(sent))
+        record = decode(msgspec.json.encode(sent))
     except ProjectionError as error:
         return Submitted(sent, (), _with_device_errors(one, sent, (_invalid(*located(error)),), view), ())
     except UnreadableWorkload as error:

@@ -6,27 +6,21 @@ Only the snapshot in memory is changed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from engine.api.field import FieldError
 from engine.api.pod import Pod
-from engine.api.workload import Workload
-from engine.cluster import pods as cluster_pods
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload
-from engine.kinds.read import UnreadableWorkload
 from engine.policy.namespaces import mode_of
-from webhook.admission.objects import POD
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.queries.names import workload_label
 from webhook.queries.subject import Subject, of_workload
 from webhook.simulate.entries import SubmittedWorkload, entries, made_by
 from webhook.simulate.reader import OfflineReader
-from webhook.simulate.submit import submit
+from webhook.simulate.submit import decoder_of, left_alone, submit
 from webhook.snapshot.files import FileObject, FileProblem
 from webhook.snapshot.snapshot import Snapshot
 
@@ -59,8 +53,8 @@ def unsubmitted(snapshot: Snapshot, objects: Iterable[FileObject], *, namespace:
 def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject]:
     view, one = snapshot.view, entry.one
     who = (entry.key[2], one.kind, entry.key[3])
-    known = view.registry.find(one.group, one.kind, one.version)
-    if one.what != POD and known is None:
+    decode = decoder_of(one, view)
+    if decode is None:
         asks = asks_anywhere(entry.sent, view.policy.annotations.dialects)
         if asks and mode_of(who[0], view.policy).manages:
             yield Subject(sent=who, refused=(_UNSUPPORTED,))
@@ -68,19 +62,14 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
             yield Subject(sent=who, ignored="PolicyOff" if asks else "NoTopologyRequested")
         return
 
-    def projection(source: Any) -> Pod | Workload:
-        if one.what == POD or known is None:
-            return cluster_pods.pod(source, labels=view.policy.pod_labels)
-        return workload(source, entry=known, registry=view.registry)
-
-    if _left_alone(snapshot, entry, projection):
+    if left_alone(entry.sent, decode, view):
         yield Subject(sent=who, ignored="NoTopologyRequested")
         return
-    submitted = submit(one, entry.sent, OfflineReader(view), projection=projection)
+    submitted = submit(one, entry.sent, OfflineReader(view), decode=decode)
     if submitted.errors:
         yield Subject(sent=who, refused=submitted.errors)
         return
-    record = projection(msgspec.json.encode(submitted.stored))
+    record = decode(msgspec.json.encode(submitted.stored))
     uid, created = str(uuid.uuid5(_UIDS, "/".join(entry.key))), snapshot.taken + entry.serial * _APART
     if isinstance(record, Pod):
         _must_be_new(entry, view.stores.pods.get(record.key))
@@ -100,17 +89,6 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
         view.stores.workloads.apply("ADDED", added)
         view.refresh()
         yield replace(of_workload(view, added), sent=who)
-
-
-def _left_alone(snapshot: Snapshot, entry: SubmittedWorkload, projection: Callable[[Any], Pod | Workload]) -> bool:
-    """Return True for an object that cannot be read and requests nothing: it is not refused."""
-    try:
-        projection(msgspec.json.encode(entry.sent))
-    except UnreadableWorkload:
-        return not asks_anywhere(entry.sent, snapshot.view.policy.annotations.dialects)
-    except ProjectionError:
-        pass
-    return False
 
 
 def _must_be_new(entry: SubmittedWorkload, known: object | None) -> None:

@@ -71,16 +71,21 @@ def namespace_options(command: Command) -> Command:
     return namespace_option(click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")(command))
 
 
-def output_options(command: Command) -> Command:
-    """Add `-o`, `--watch` and `--interval`."""
-    found = click.option(
+def interval_option(text: str) -> Callable[[Command], Command]:
+    """Return the decorator that adds `--interval`, with its help."""
+    return click.option(
         "--interval",
         default=5.0,
         show_default=True,
         type=click.FloatRange(1, 3600),
         metavar="SECONDS",
-        help="Pause between two readings with --watch.",
-    )(command)
+        help=text,
+    )
+
+
+def output_options(command: Command) -> Command:
+    """Add `-o`, `--watch` and `--interval`."""
+    found = interval_option("Pause between two readings with --watch.")(command)
     found = click.option("-w", "--watch", is_flag=True, help="Read again and print what changes, until Ctrl-C.")(found)
     return click.option("-o", "--output", default="table", show_default=True, type=click.Choice(FORMATS))(found)
 
