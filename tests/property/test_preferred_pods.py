@@ -29,6 +29,7 @@ from engine.cache.stores import Stores
 from engine.capacity.pod_preferences import pod_scores
 from engine.gang.key import key_of
 from engine.planner.sums import HostScores
+from engine.planner.tree import Ints64
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
@@ -178,6 +179,19 @@ def pod_topology_spread(
     }
 
 
+def scores_of(train: Workload, wants: Shape, view: ClusterState) -> Mapping[str, Ints64]:
+    return pod_scores(
+        train.pod_sets,
+        {"main": wants},
+        namespace="default",
+        nearby=view.nearby,
+        capacity=view.capacity,
+        topology=view.topologies["default"],
+        key=key_of(train),
+        pods=(),
+    )
+
+
 @given(clusters(), others, preferences)
 @settings(max_examples=300, deadline=None)
 def test_scores_are_those_of_each_node(nodes: list[Node], there: list[Other], preferred: PodPreferences) -> None:
@@ -186,16 +200,7 @@ def test_scores_are_those_of_each_node(nodes: list[Node], there: list[Other], pr
     train = gang(preferred, wants)
     view = view_of(nodes, there, train)
     topology = view.topologies["default"]
-    found = pod_scores(
-        train.pod_sets,
-        {"main": wants},
-        namespace="default",
-        nearby=view.nearby,
-        capacity=view.capacity,
-        topology=topology,
-        key=key_of(train),
-        pods=(),
-    )
+    found = scores_of(train, wants, view)
     by_name = {node.name: node for node in nodes}
     eligible = [node.name for node in nodes if node.labels["pool"] == "x" and not node.taints]
     expected: dict[str, int] = {}
@@ -255,16 +260,7 @@ def test_of_equal_racks_the_one_with_the_best_hosts(there: list[Other], preferre
     train = gang(preferred, wants, count=count)
     view = view_of(nodes, there, train)
     topology = view.topologies["default"]
-    scores = pod_scores(
-        train.pod_sets,
-        {"main": wants},
-        namespace="default",
-        nearby=view.nearby,
-        capacity=view.capacity,
-        topology=topology,
-        key=key_of(train),
-        pods=(),
-    )
+    scores = scores_of(train, wants, view)
     told = HostScores.of(scores["main"]) if scores else None
     by_host = dict(
         zip(topology.tree.hosts, (told.values if told else np.zeros(8, dtype=np.int64)).tolist(), strict=True)

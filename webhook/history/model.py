@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
+
+from engine.api.schema import AnswerPart
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class PastDecision(_Part):
+class PastDecision(AnswerPart):
     """One record."""
 
     at: str = Field(description="When (RFC 3339, UTC, milliseconds).")
@@ -34,7 +31,7 @@ class PastDecision(_Part):
     )
 
 
-class GangStillWaiting(_Part):
+class GangStillWaiting(AnswerPart):
     """A gang whose last record says that it waits."""
 
     namespace: str = Field(description="Namespace of the gang.")
@@ -44,7 +41,7 @@ class GangStillWaiting(_Part):
     at: str = Field(description="When that was.")
 
 
-class HistorySummary(_Part):
+class HistorySummary(AnswerPart):
     """The records in numbers."""
 
     placed: int = Field(description="Placements of gangs; one that was placed twice counts twice.")
@@ -62,7 +59,7 @@ class HistorySummary(_Part):
     waiting: tuple[GangStillWaiting, ...] = Field(description="Gangs that wait at the end of the records.")
 
 
-class LogSource(_Part):
+class LogSource(AnswerPart):
     """One log that was read."""
 
     name: str = Field(description="Pod, or file.")
@@ -72,7 +69,7 @@ class LogSource(_Part):
     unreadable: int = Field(description="Lines that should be records, and cannot be read.")
 
 
-class HistoryAnswer(_Part):
+class HistoryAnswer(AnswerPart):
     """The answer of `topogate history`."""
 
     taken_at: str = Field(description="When the logs were read (RFC 3339).")

@@ -10,15 +10,14 @@ import pytest
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
 from engine.api.workload import Workload
-from engine.cache.state import ClusterState
-from engine.cache.stores import Stores
 from engine.capacity.nearby_pods import MAX_QUERIES, PodQuery
 from engine.gang.key import key_of
 from engine.gang.repair import growth_request, repair_request
 from engine.scheduler.outcome import Outcome, Placed, Waits
-from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
+from engine.scheduler.schedule import new_placement, schedule_extension
 from engine.scheduler.separation import separation_key
 from tests.support.cluster_records import gpu_nodes, job, node, placement, pod, pod_set, shape, spec
+from tests.support.small_cluster import SmallCluster
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 IS_WEB = (SelectorRequirement("app", "In", ("web",)),)
@@ -53,26 +52,14 @@ def gang(name: str = "train", count: int = 2, constraints: PodConstraints | None
     )
 
 
-class Cluster:
+class Cluster(SmallCluster):
     """2 blocks of 2 racks of 2 hosts with 8 GPUs, unless told otherwise."""
 
     def __init__(self, *workloads: Workload, pods: tuple[Pod, ...] = (), nodes: Any = None) -> None:
-        self.stores = Stores()
-        self.view = ClusterState(self.stores)
-        self.stores.nodes.replace(gpu_nodes(2, 2, 2) if nodes is None else nodes)
-        self.stores.pods.replace(list(pods))
-        self.stores.workloads.replace(list(workloads))
-        self.view.refresh()
-
-    def plan(self, workload: Workload) -> Outcome:
-        found = self.view.gangs.get(key_of(workload))
-        assert found is not None
-        return schedule_gang(self.view, found)
+        super().__init__(workloads, nodes=gpu_nodes(2, 2, 2) if nodes is None else nodes, pods=pods)
 
     def hosts(self, workload: Workload) -> list[str]:
-        outcome = self.plan(workload)
-        assert isinstance(outcome, Placed), outcome
-        return [slot.host for one in outcome.pod_sets for slot in one.slots for _ in range(slot.count)]
+        return [slot.host for one in self.placed(workload).pod_sets for slot in one.slots for _ in range(slot.count)]
 
 
 def racks(hosts: list[str]) -> list[str]:

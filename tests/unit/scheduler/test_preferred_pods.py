@@ -20,13 +20,12 @@ from engine.api.pod import (
     WeightedPodTerm,
 )
 from engine.api.workload import Workload
-from engine.cache.state import ClusterState
-from engine.cache.stores import Stores
 from engine.capacity import pod_preferences
 from engine.gang.key import key_of
 from engine.scheduler.outcome import Placed, Waits
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import gpu_nodes, job, pod, pod_set, shape, spec
+from tests.support.small_cluster import SmallCluster
 
 RACK = "cloud.provider.com/topology-rack"
 
@@ -65,23 +64,11 @@ def other(name: str, host: str, *, gpu: int = 0, **more: Any) -> Pod:
     return replace(pod(job("x"), None, host=host, name=name), owner=None, spec=replace(own, own_labels=labels), **more)
 
 
-class Cluster:
+class Cluster(SmallCluster):
     """A block of 3 racks of 2 hosts with 8 GPUs."""
 
     def __init__(self, *workloads: Workload, pods: tuple[Pod, ...] = (), nodes: Any = None) -> None:
-        self.stores = Stores()
-        self.view = ClusterState(self.stores)
-        self.stores.nodes.replace(gpu_nodes(1, 3, 2) if nodes is None else nodes)
-        self.stores.pods.replace(list(pods))
-        self.stores.workloads.replace(list(workloads))
-        self.view.refresh()
-
-    def placed(self, workload: Workload) -> Placed:
-        found = self.view.gangs.get(key_of(workload))
-        assert found is not None
-        outcome = schedule_gang(self.view, found)
-        assert isinstance(outcome, Placed), outcome
-        return outcome
+        super().__init__(workloads, nodes=gpu_nodes(1, 3, 2) if nodes is None else nodes, pods=pods)
 
     def racks(self, workload: Workload) -> set[str]:
         return {slot.domain[1] for one in self.placed(workload).pod_sets for slot in one.slots}
