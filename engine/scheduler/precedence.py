@@ -14,7 +14,7 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
-from engine.scheduler.fairness import Turn, turn_of, weighted_usage
+from engine.scheduler.fairness import Turn, WeightedUsage, turn_of, weighted_usage
 from engine.scheduler.limits import waiting_limit
 from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.starvation import Nomination
@@ -75,6 +75,14 @@ def queued_at(workload: Workload, placement: Placement | None) -> float:
     """Return since when a gang has its position in the queue (seconds since the epoch)."""
     requeued = requeued_at(placement.status) if placement is not None else None
     return workload.created if requeued is None else requeued
+
+
+def turn_in(view: ClusterState, gang: Gang, usage: WeightedUsage | None) -> Turn:
+    """Return the place of a gang in the queue; without any PriorityClass with the priority of its Placement."""
+    workload, placement = gang.workload, gang.placement
+    known = placement.priority if placement is not None else 0
+    priority = view.pod_shapes.priority_of(workload) if len(view.stores.priority_classes) else known
+    return turn_of(priority, queued_at(workload, placement), f"{workload.namespace}/{workload.name}", usage)
 
 
 def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nomination]) -> tuple[Outcome, str]:

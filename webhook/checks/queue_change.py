@@ -15,8 +15,8 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, suspended_by_user
 from engine.policy.model import Policy, Queue
-from engine.scheduler.fairness import Turn, turn_of, weighted_usage
-from engine.scheduler.precedence import queued_at
+from engine.scheduler.fairness import Turn, weighted_usage
+from engine.scheduler.precedence import turn_in
 from webhook.checks.model import ChangedSetting, ChangedTurn, QueueChange
 
 
@@ -36,17 +36,10 @@ def queue_state(view: ClusterState, gangs: Iterable[Gang], *, taken: float) -> Q
     gang of a higher priority has.
     """
     usage = weighted_usage(view)
-
-    def turn(gang: Gang) -> Turn:
-        workload = gang.workload
-        known = gang.placement.priority if gang.placement is not None else 0
-        priority = view.pod_shapes.priority_of(workload) if len(view.stores.priority_classes) else known
-        return turn_of(priority, queued_at(workload, gang.placement), f"{workload.namespace}/{workload.name}", usage)
-
     lines: defaultdict[str, list[tuple[Turn, Gang]]] = defaultdict(list)
     for gang in gangs:
         if _queues(gang):
-            lines[gang.request.topology or ""].append((turn(gang), gang))
+            lines[gang.request.topology or ""].append((turn_in(view, gang, usage), gang))
     ordered = {name: sorted(line, key=lambda one: (one[0], one[1].key)) for name, line in lines.items()}
     keeps = {}
     for name, line in ordered.items():

@@ -17,9 +17,9 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
 from engine.gang.summary import domains_of, hosts_of, levels_of, summary_of
 from engine.policy.namespaces import mode_of
-from engine.scheduler.fairness import Turn, turn_of, weighted_usage
+from engine.scheduler.fairness import Turn, weighted_usage
 from engine.scheduler.outcome import Never, Placed
-from engine.scheduler.precedence import queued_at
+from engine.scheduler.precedence import queued_at, turn_in
 from engine.scheduler.queue import QueuePlace, written_place
 from engine.topology.topology import Topology
 from webhook.queries import model as output
@@ -134,14 +134,7 @@ def queue_of(snapshot: Snapshot, waiting: list[Gang], *, plans: int = MAX_PLANS)
     """
     view = snapshot.view
     usage = weighted_usage(view)
-
-    def turn(gang: Gang) -> Turn:
-        workload = gang.workload
-        known = gang.placement.priority if gang.placement is not None else 0
-        priority = view.pod_shapes.priority_of(workload) if len(view.stores.priority_classes) else known
-        return turn_of(priority, queued_at(workload, gang.placement), f"{workload.namespace}/{workload.name}", usage)
-
-    ordered = sorted(((turn(gang), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
+    ordered = sorted(((turn_in(view, gang, usage), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
     asked = [gang for _, gang in ordered if _planned_alone(gang)] if snapshot.capacity_known else []
     found = forecasts(snapshot, asked, plans=plans)
     return [

@@ -75,16 +75,6 @@ def test_the_examples_do_what_they_say(file: str, verdict: str, status: int) -> 
     assert (result.exit_code, result.stderr) == (status, "")
 
 
-PAGE = (ROOT / "docs" / "tasks" / "researcher" / "simulate.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("command", "shown"), re.findall(r"```console\n\$ topogate (.*)\n([^`]*)```", PAGE))
-def test_the_page_shows_what_is_printed(command: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transcripts of the documentation are real."""
-    monkeypatch.chdir(ROOT)
-    assert run(*command.split()).stdout == shown
-
-
 def test_ignored_workloads_are_no_failure(files: Any) -> None:
     """Exit status 0: a job without a request runs as ever."""
     assert simulate("-f", files("plain.json", job("plain", 2))).exit_code == 0
