@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -301,8 +302,18 @@ def free_rack(demo: Demo) -> tuple[str, str]:
     raise DemoError("no rack is free")
 
 
-def main() -> int:
-    """Run the demo; exit status 0 when everything happened that it promises."""
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Show gangs on a real control plane with 32 simulated GPU hosts.
+
+    With KEEP=1 in the environment all of it is left running. Exit status 0 when everything happened that the demo
+    promises.
+    """
+    sys.exit(run_demo())
+
+
+def run_demo() -> int:
+    """Run the demo and return its exit status."""
     console = Console(highlight=False)
     keep = os.environ.get("KEEP", "") not in ("", "0")
     started = time.monotonic()
@@ -358,4 +369,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(prog_name="python -m local.demo")

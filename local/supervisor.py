@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+import click
 import urllib3
 
 from local import commands
@@ -65,9 +66,19 @@ class Ended(Exception):
     """Somebody wants us to end."""
 
 
-def main(arguments: list[str]) -> int:
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("order", metavar="ORDER")
+def main(order: str) -> None:
+    """Run one control plane until its end; `python -m local up` starts this, with its ORDER as JSON."""
+    try:
+        found = Order(**json.loads(order))
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(f"not an order ({error}); use python -m local up", param_hint="ORDER") from None
+    sys.exit(supervise(found))
+
+
+def supervise(order: Order) -> int:
     """Run one control plane until its end; return the exit status."""
-    order = Order(**json.loads(arguments[0]))
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
     directory = Path(order.directory)
@@ -76,7 +87,7 @@ def main(arguments: list[str]) -> int:
         if not _take(lock):
             _say(failed=f"a control plane already runs in {directory}")
             return 1
-        return _supervise(order, directory)
+        return _supervised(order, directory)
 
 
 def _take(lock: IO[str]) -> bool:
@@ -90,7 +101,7 @@ def _take(lock: IO[str]) -> bool:
     return False
 
 
-def _supervise(order: Order, directory: Path) -> int:
+def _supervised(order: Order, directory: Path) -> int:
     children: dict[str, Child] = {}
     state = directory / "state.json"
     additions = Additions(directory)
@@ -261,4 +272,4 @@ def order_text(order: Order) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(prog_name="python -m local.supervisor")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+import click
 
 from hack.reference import pages
 
 
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("root", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def main(root: Path) -> None:
-    """Write every generated file below the root of the repository."""
+    """Write every generated file below ROOT, the root of the repository. Default: the current directory."""
     for path, text in pages().items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -17,4 +20,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd())
+    main(prog_name="python -m hack.reference")
