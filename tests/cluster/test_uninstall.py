@@ -132,8 +132,12 @@ def test_nothing_is_changed_without_all_rights(plane: ControlPlane, gangs: Names
     ):
         assert right in done.stderr
     tenant = caller(plane, tmp_path, namespace=gangs.name, name="tenant", in_namespace=[rule("pods")])
-    blind = topogate(tenant, "uninstall", "--yes")
-    assert (blind.returncode, "Traceback" in blind.stderr) == (1, False)
+    blind = topogate(tenant, "uninstall", "--dry-run")
+    assert blind.returncode == 1
+    unseen = "no right to get mutatingwebhookconfigurations.admissionregistration.k8s.io topogate, topogate-policy\n"
+    assert unseen in blind.stderr
+    assert "no right to list jobs.batch in namespace topogate-system\n" in blind.stderr
+    assert ("cannot get" in blind.stderr, "Traceback" in blind.stderr) == (False, False)
     assert left(plane) == before
 
 
@@ -155,6 +159,14 @@ def test_a_dry_run_shows_the_plan(plane: ControlPlane, gangs: Namespace) -> None
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "3. release      2 workloads resumed, 3 pods released (work 5); 1 gang with slots runs on" in shown.stdout
     assert "2 running workloads with the gate in a template: deployment/serve (work), job/runs (work)" in shown.stdout
+    assert "stays:" not in shown.stdout
+    claims = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    plane.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    kept = topogate(plane.kubeconfig, "uninstall", "--dry-run")
+    plane.client.patch(f"{claims}/data", {"metadata": {"finalizers": None}})
+    plane.client.delete(f"{claims}/data")
+    assert "stays: Namespace topogate-system: others use it: persistentvolumeclaims/data\n" in kept.stdout
     assert left(plane) == before
 
 

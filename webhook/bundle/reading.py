@@ -13,15 +13,17 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
+from webhook.snapshot.denied_right import fault_text
 from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, SERVICE_PODS, ops_page, service_container
 from webhook.snapshot.side_by_side import side_by_side
 
 PAGE: Final = 500
-MOST_OBJECTS: Final = 20_000  # of one collection
+MOST_OBJECTS: Final = 20_000  # of one collection, in a file
+MOST_PAGES: Final = 100  # of one collection that are looked through: a cluster may have any number of others' Events
+MOST_REPLICAS: Final = 20
 LOG_LINES: Final = 20_000
 LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
 TIMEOUT: Final = (5.0, 30.0)
-_MAX_PROBLEM: Final = 300  # characters
 _OWN: Final = {"labelSelector": SERVICE_PODS}
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 
@@ -123,7 +125,8 @@ def read_bundle(api: KubeClient, *, namespace: str) -> list[BundleFile]:
 def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
     """Yield logs, metrics and status of each replica: through the API server, as the caller may read them."""
     try:
-        body = json.loads(api.request("GET", _pods(namespace), query=_OWN, timeout=TIMEOUT))
+        query = _OWN | {"limit": str(MOST_REPLICAS)}
+        body = json.loads(api.request("GET", _pods(namespace), query=query, timeout=TIMEOUT))
     except (ApiFault, ValueError):
         return  # told by the file of these pods
     limits = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES), "timestamps": "true"}
@@ -147,10 +150,10 @@ def _member(api: KubeClient, source: Source) -> BundleFile:
         found, problem = _objects(api, source, source.keep)
     except ApiError as error:
         absent = error.status == HTTPStatus.NOT_FOUND or (source.may_fail and error.status == HTTPStatus.BAD_REQUEST)
-        problem = "there is none" if absent else sanitize(str(error), _MAX_PROBLEM)
+        problem = "there is none" if absent else fault_text(error)
         return BundleFile(source.member, problem=problem, absent=absent)
     except ApiFault as fault:
-        return BundleFile(source.member, problem=sanitize(str(fault), _MAX_PROBLEM))
+        return BundleFile(source.member, problem=fault_text(fault))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return BundleFile(source.member, problem=f"not readable ({type(error).__name__})")
     return BundleFile(source.member, as_json(found), problem)
@@ -162,20 +165,31 @@ def as_json(value: object) -> str:
 
 
 def _objects(api: KubeClient, source: Source, keep: Callable[[Json], Json]) -> tuple[Any, str]:
-    """Return what is kept of the object at a path, or of all items of a collection; and what is missing."""
+    """Return what is kept of the object at a path, or of the items of a collection; and what is missing.
+
+    A collection has bounds, and its pages may expire while they are read: what was read till then is kept.
+    """
     query = dict(source.query or {}) | {"limit": str(PAGE)}
     items: list[Json] = []
-    while True:
-        body = json.loads(api.request("GET", source.path, query=query, timeout=TIMEOUT))
+    read = 0
+    for number in range(MOST_PAGES):
+        try:
+            body = json.loads(api.request("GET", source.path, query=query, timeout=TIMEOUT))
+        except ApiFault as fault:
+            if not number:
+                raise
+            return items, f"only what is in the first {read:,}: {fault_text(fault)}"
         if "items" not in body:
             return keep(body), ""
+        read += len(body["items"] or ())
         items += [keep(one) for one in body["items"] or () if source.wanted(one)]
         following = (body.get("metadata") or {}).get("continue")
         if not following:
             return items, ""
         if len(items) >= MOST_OBJECTS:
-            return items, f"only the first {len(items):,}"
+            break
         query["continue"] = following
+    return items, f"only what is in the first {read:,}"
 
 
 def _named(api_version: str, resource: str, name: str, namespace: str | None = None) -> str:

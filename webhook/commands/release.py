@@ -15,6 +15,7 @@ from webhook.terminal.options import ClusterOptions, cluster_options, fail, prin
 
 if TYPE_CHECKING:
     from engine.policy.model import Policy
+    from webhook.maintenance.attempts import Attempts
     from webhook.maintenance.installation import FoundObject
     from webhook.maintenance.release import ReleasePlan, ReleaseScope
     from webhook.maintenance.releaser import Outcome
@@ -37,7 +38,7 @@ _PAUSE: Final = 2.0  # seconds between two passes with --follow
 @click.option(
     "--delete-webhooks",
     is_flag=True,
-    help="First delete the webhook configurations: while no replica answers, they refuse changes of held workloads.",
+    help="First delete Topogate's webhook configurations: they refuse changes of workloads while no replica answers.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be let go.")
 @cluster_options
@@ -64,6 +65,7 @@ def release(
       topogate release job/train -n alice
       topogate release --all --delete-webhooks --follow
     """  # noqa: D301 - click wants the backspace itself
+    from webhook.maintenance.attempts import Attempts
     from webhook.maintenance.release import ReleaseScope, release_plan
     from webhook.maintenance.releaser import WEBHOOK_FAILED
     from webhook.snapshot.connection import ConnectionProblem
@@ -84,10 +86,12 @@ def release(
         if delete_webhooks and not _webhooks_deleted(cluster, caller):
             sys.exit(1)
         told: list[str] = []
+        attempts = Attempts()
 
         def report(outcome: Outcome) -> None:
             told.append(outcome.text)
-            print_outcome(outcome)
+            if news := attempts.news(outcome):
+                print_outcome(news)
 
         snapshot, plan = release_held(
             cluster,
@@ -99,7 +103,7 @@ def release(
             report=report,
         )
         if follow:
-            snapshot, plan = _follow(cluster, caller, snapshot, plan, scope)
+            snapshot, plan = _follow(cluster, caller, snapshot, plan, scope, attempts=attempts, report=report)
     except ConnectionProblem as problem:
         fail(str(problem))
     for line in verdict(plan, policy=snapshot.view.policy, webhooks=not delete_webhooks):
@@ -229,17 +233,30 @@ def release_held(
 
 
 def _follow(
-    cluster: ClusterOptions, caller: Caller, snapshot: Snapshot, plan: ReleasePlan, scope: ReleaseScope
+    cluster: ClusterOptions,
+    caller: Caller,
+    snapshot: Snapshot,
+    plan: ReleasePlan,
+    scope: ReleaseScope,
+    *,
+    attempts: Attempts,
+    report: Callable[[Outcome], None],
 ) -> tuple[Snapshot, ReleasePlan]:
-    """Let go the pods that are created from templates with the gate, until there is no such template any more."""
+    """Let go the pods that are created from templates with the gate, until there is no such template any more.
+
+    What is refused again and again is given up; if that is everything, it ends.
+    """
     from engine.api.text import plural
     from webhook.maintenance.release import release_plan
     from webhook.maintenance.releaser import Releaser
     from webhook.snapshot.connection import ConnectionProblem
 
-    pause, told = threading.Event(), -1
+    pause, told, problem_told = threading.Event(), -1, ""
     try:
         while plan.templates or plan.held:
+            if attempts.over(plan):
+                print_remarks(["the API server refuses to let go what is held: ended"])
+                break
             if len(plan.templates) != told:
                 told = len(plan.templates)
                 click.echo(f"topogate: {plural(told, 'workload')} with the gate in a template; Ctrl-C ends", err=True)
@@ -247,10 +264,12 @@ def _follow(
             try:
                 snapshot = read_held(cluster, caller, namespace=scope.namespace, quiet=True)
             except ConnectionProblem as problem:
-                print_remarks([f"{problem}; trying again"])
+                if str(problem) != problem_told:
+                    print_remarks([f"{problem}; trying again"])
+                problem_told = str(problem)
                 continue
-            plan = release_plan(snapshot.view, scope)
-            Releaser(caller.api, snapshot.view.registry).release(plan, report=print_outcome)
+            plan, problem_told = release_plan(snapshot.view, scope), ""
+            Releaser(caller.api, snapshot.view.registry).release(attempts.left(plan), report=report)
     except KeyboardInterrupt:
         pass
     return snapshot, plan
@@ -271,15 +290,20 @@ def delete_and_print(caller: Caller, found: FoundObject, *, namespace: str) -> b
 
 
 def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
-    """Delete all webhook configurations; return True if none is left."""
+    """Delete the webhook configurations of Topogate; return True if none is left. Others' stay, and are named."""
     from engine.cluster.client import ApiFault
-    from webhook.maintenance.installation import WEBHOOKS, find_objects
+    from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, find_objects
+    from webhook.snapshot.denied_right import fault_text
 
     good = True
     try:
         for found in find_objects(caller.api, WEBHOOKS, namespace=cluster.service_namespace):
-            good = delete_and_print(caller, found, namespace=cluster.service_namespace) and good
+            if found.foreign:
+                why = f"it lacks the label {LABEL}={PART_OF}: add it if it is Topogate's"
+                print_line(f"{found.object.called}: stays: {why}", failed=True)
+            elif not found.deleting:
+                good = delete_and_print(caller, found, namespace=cluster.service_namespace) and good
     except ApiFault as fault:
-        print_line(f"the webhook configurations cannot be deleted: {fault}", failed=True)
+        print_line(f"the webhook configurations cannot be deleted: {fault_text(fault)}", failed=True)
         return False
     return good

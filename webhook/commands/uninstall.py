@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -49,9 +49,13 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
     from engine.cluster.client import ApiFault
     from webhook.maintenance.removal import steps_text, warnings_text
     from webhook.snapshot.connection import ConnectionProblem
+    from webhook.snapshot.denied_right import reason_text
 
     caller = caller_of(cluster)
     try:
+        if lacks := _unreadable(cluster, caller):
+            print_remarks([*lacks, "the plan cannot be made; nothing was changed"])
+            sys.exit(1)
         snapshot, plan = _planned(cluster, caller)
         if plan.empty:
             print_line("Topogate is not installed, and nothing is held")
@@ -71,16 +75,16 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
             click.confirm("Remove Topogate?", abort=True, err=True)
         sys.exit(0 if _Uninstaller(cluster, caller).run(snapshot, plan) else 1)
     except (ConnectionProblem, ApiFault) as problem:
-        print_remarks([str(problem), _AGAIN])
+        print_remarks([reason_text(str(problem)), _AGAIN])
         sys.exit(1)
 
 
 def _planned(cluster: ClusterOptions, caller: Caller) -> tuple[Snapshot, RemovalPlan]:
     """Return the state of the cluster and what is to be done. Raises ConnectionProblem and ApiFault."""
     from webhook.maintenance.installation import find_objects
+    from webhook.maintenance.others import others_in
     from webhook.maintenance.release import release_plan
     from webhook.maintenance.removal import RemovalPlan, everything
-    from webhook.maintenance.shutdown import pod_names
 
     namespace = cluster.service_namespace
     snapshot = read_held(cluster, caller, namespace=None)
@@ -91,16 +95,24 @@ def _planned(cluster: ClusterOptions, caller: Caller) -> tuple[Snapshot, Removal
         release=release_plan(snapshot.view),
         placements=len(placements),
         placed=sum(one.assignment is not None for one in placements),
-        others=pod_names(caller.api, namespace, own=False),
+        others=others_in(caller.api, namespace),
     )
+
+
+def _unreadable(cluster: ClusterOptions, caller: Caller) -> list[str]:
+    """Return the rights that the caller lacks to see what is installed. Raises ApiFault."""
+    from webhook.maintenance.removal import reading_rights
+    from webhook.maintenance.rights import lacking_text, missing_rights
+
+    return lacking_text(missing_rights(caller.api, reading_rights(cluster.service_namespace)))
 
 
 def _lacking(caller: Caller, snapshot: Snapshot, plan: RemovalPlan) -> list[str]:
     """Return what is in the way, and what the caller may not read or change. Raises ApiFault."""
     from webhook.maintenance.removal import rights
-    from webhook.maintenance.rights import missing_rights
+    from webhook.maintenance.rights import lacking_text, missing_rights
 
-    missing = [f"no right to {right.text}" for right in missing_rights(caller.api, rights(plan))]
+    missing = lacking_text(missing_rights(caller.api, rights(plan)))
     return [*plan.obstacles, *(remarks(snapshot, None) if snapshot.unread else ()), *missing]
 
 
@@ -114,6 +126,7 @@ class _Uninstaller:
     def run(self, snapshot: Snapshot, plan: RemovalPlan) -> bool:
         """Do all steps and print the verdict; return True if Topogate is removed and nothing is held."""
         from webhook.maintenance import installation as parts
+        from webhook.maintenance.others import others_in
 
         namespace = parts.service_namespace_object(plan.namespace)
         if not (self._delete(parts.WEBHOOKS) and self._end_service() and self._delete(parts.WEBHOOKS)):
@@ -124,8 +137,10 @@ class _Uninstaller:
             return self._stopped()
         good = self._delete((*parts.ADMISSION_POLICIES, *parts.DEFINITION)) and self._await_gone(parts.DEFINITION)
         good = good and self._delete(parts.ROLES) and self._delete(parts.IN_NAMESPACE)
-        if good and not plan.others:
-            good = self._delete((namespace,))
+        if good:
+            # Looked at again: minutes may have passed since the plan, and what is in it then goes with it.
+            plan = replace(plan, others=others_in(self.caller.api, plan.namespace))
+            good = bool(plan.others) or self._delete((namespace,))
         if not good:
             return self._stopped()
         snapshot, held = self._release(snapshot)  # pods that were made from templates meanwhile

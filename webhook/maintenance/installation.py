@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from engine.api import names
-from engine.api.text import sanitize
 from engine.cluster.client import ApiError, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.configuration.extra_rights import EXTRA_ROLE
+from webhook.snapshot.denied_right import reason_text
 from webhook.snapshot.installation import ADMISSION_POLICIES as POLICY_NAMES
 from webhook.snapshot.installation import DEFINITION as DEFINITION_NAME
 from webhook.snapshot.side_by_side import side_by_side
@@ -24,6 +24,7 @@ from webhook.snapshot.side_by_side import side_by_side
 LABEL: Final = "app.kubernetes.io/part-of"
 PART_OF: Final = "topogate"
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_TRIES: Final = 3  # of a deletion: what makes an object again does so every time
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 
 
@@ -178,17 +179,33 @@ def _find(api: KubeClient, one: InstalledObject, namespace: str) -> FoundObject 
 
 
 def delete_object(api: KubeClient, found: FoundObject, *, namespace: str) -> str:
-    """Delete an object, if it is still the same one; return "", or why it was not deleted. Raises ApiUnavailable."""
-    body = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": found.uid},
-        "propagationPolicy": "Background",
-    }
-    try:
-        api.request("DELETE", found.object.path(namespace), body=body)
-    except ApiError as error:
-        if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):  # gone, or another one of that name
+    """Delete an object and what was made in its place meanwhile, if that is ours too; return "", or why it is left.
+
+    Raises ApiFault if it cannot be read again, ApiUnavailable if there is no answer.
+    """
+    why = ""
+    for _ in range(_TRIES):
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": found.uid},
+            "propagationPolicy": "Background",
+        }
+        try:
+            api.request("DELETE", found.object.path(namespace), body=body)
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return ""
+            if error.status != HTTPStatus.CONFLICT:
+                return reason_text(error.message)
+            why = reason_text(error.message)
+        else:
             return ""
-        return sanitize(error.message, 300)
-    return ""
+        # Another one of that name, or (of namespaces) one that is being deleted already.
+        fresh = _find(api, found.object, namespace)
+        if fresh is None or fresh.deleting:
+            return ""
+        if fresh.foreign:
+            return f"there is another one now, without the label {LABEL}={PART_OF}"
+        found = fresh
+    return f"it is still there after {_TRIES} tries: {why}"

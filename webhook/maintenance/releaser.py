@@ -23,13 +23,13 @@ from engine.gang.gang import held_by_us
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from webhook.maintenance.release import ReleasePlan, has_gate
+from webhook.snapshot.denied_right import fault_text, reason_text
 from webhook.snapshot.side_by_side import side_by_side
 
 # Of webhooks that were just deleted, an API server may call some for a second or two.
 TRIES: Final = 6
 FIRST_PAUSE: Final = 0.25
 WEBHOOK_FAILED: Final = "failed calling webhook"  # the API server's words
-_MAX_REASON: Final = 300
 
 Target = TypeVar("Target", Pod, Workload)
 NAMED: Final = "{kind}/{name} in namespace {namespace}"
@@ -37,10 +37,12 @@ NAMED: Final = "{kind}/{name} in namespace {namespace}"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one object: `done`, and the sentence about it."""
+    """What became of one object: `done`, and the sentence about it; `refused`: the API server does not allow it."""
 
     done: bool
     text: str
+    uid: str = ""
+    refused: bool = False
 
 
 Report = Callable[[Outcome], None]
@@ -91,7 +93,9 @@ class Releaser:
         if resumes:
             return outcome_of(workload, result, "resumed; its template keeps the gate" if keeps else "resumed")
         if keeps and isinstance(result, Done):
-            return Outcome(False, f"{called(workload)}: its template keeps the gate: the service puts it back")
+            return Outcome(
+                False, f"{called(workload)}: its template keeps the gate: the service puts it back", workload.uid
+            )
         return outcome_of(workload, result, "its template has the gate no more")
 
     def until_done(
@@ -146,12 +150,14 @@ def outcome_of(one: Pod | Workload, result: Result | ApiFault, done: str) -> Out
     """Return what became of an object that was written; `done` says what was done."""
     match result:
         case Done():
-            return Outcome(True, f"{called(one)}: {done}")
+            return Outcome(True, f"{called(one)}: {done}", one.uid)
         case Gone():
-            return Outcome(True, f"{called(one)}: it is gone")
-        case Refused(message=message) | Conflict(message=message):
-            return Outcome(False, f"{called(one)}: not done: {sanitize(message, _MAX_REASON)}")
-    return Outcome(False, f"{called(one)}: not done: {sanitize(str(result), _MAX_REASON)}")
+            return Outcome(True, f"{called(one)}: it is gone", one.uid)
+        case Refused(message=message):
+            return Outcome(False, f"{called(one)}: not done: {reason_text(message)}", one.uid, refused=True)
+        case Conflict(message=message):
+            return Outcome(False, f"{called(one)}: not done: {reason_text(message)}", one.uid)
+    return Outcome(False, f"{called(one)}: not done: {fault_text(result)}", one.uid)
 
 
 def no_fence() -> None:

@@ -23,6 +23,7 @@ from webhook.maintenance.installation import (
     InstalledObject,
     service_namespace_object,
 )
+from webhook.maintenance.others import IN_USE
 from webhook.maintenance.release import ReleasePlan, workloads_text
 from webhook.maintenance.rights import Right
 
@@ -31,8 +32,8 @@ from webhook.maintenance.rights import Right
 class RemovalPlan:
     """What an uninstall removes from a cluster.
 
-    `objects` exist; `release`: what is held; `placements`: Placements, `placed` those with slots; `others`: pods in the
-    namespace of the service that are not its own, for which the namespace stays.
+    `objects` exist; `release`: what is held; `placements`: Placements, `placed` those with slots; `others`: what is in
+    the namespace of the service and not its own, for which the namespace stays.
     """
 
     namespace: str
@@ -57,7 +58,7 @@ class RemovalPlan:
     @property
     def left(self) -> tuple[str, ...]:
         """What stays because it is not certainly Topogate's, with the reason."""
-        unlabelled, used = "it lacks the label of the manifests", f"other pods are in it: {join_comma(self.others)}"
+        unlabelled, used = "it lacks the label of the manifests", f"others use it: {join_comma(self.others)}"
         return tuple(
             f"{one.object.called}: {used if self._kept(one) else unlabelled}"
             for one in self.objects
@@ -91,6 +92,15 @@ def everything(namespace: str) -> tuple[InstalledObject, ...]:
     """Return all objects of an installation, in the order in which they are deleted."""
     steps = (WEBHOOKS, SERVICE, ADMISSION_POLICIES, DEFINITION, ROLES, IN_NAMESPACE)
     return (*(one for step in steps for one in step), service_namespace_object(namespace))
+
+
+def reading_rights(namespace: str) -> Iterator[Right]:
+    """Yield the rights without which the plan of an uninstall cannot be made."""
+    for one in everything(namespace):
+        where = namespace if one.namespaced else ""
+        yield Right("get", one.group, one.resource, one.name, where)
+    for group, resource in IN_USE:
+        yield Right("list", group, resource, namespace=namespace)
 
 
 def rights(plan: RemovalPlan) -> Iterator[Right]:

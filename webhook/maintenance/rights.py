@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from engine.api.text import sanitize
+from engine.api.text import join_comma
 from engine.cluster.client import ApiUnavailable, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
+from webhook.snapshot.denied_right import right_text
 from webhook.snapshot.side_by_side import side_by_side
 
 _PATH: Final = object_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
@@ -29,9 +30,15 @@ class Right:
     @property
     def text(self) -> str:
         """The right in words: `delete clusterroles.rbac.authorization.k8s.io topogate`."""
-        where = f" in namespace {sanitize(self.namespace)}" if self.namespace else ""
-        resource = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{self.verb} {resource}{f' {sanitize(self.name, 253)}' if self.name else ''}{where}"
+        return right_text(self.verb, self.group, self.resource, name=self.name, namespace=self.namespace)
+
+
+def lacking_text(rights: Iterable[Right]) -> list[str]:
+    """Return a line for each kind of right that is missing, with the names of all objects that it is missing for."""
+    alike: dict[Right, list[str]] = {}
+    for one in sorted(set(rights)):
+        alike.setdefault(replace(one, name=""), []).append(one.name)
+    return [f"no right to {replace(one, name=join_comma(named)).text}" for one, named in alike.items()]
 
 
 class _Status(msgspec.Struct):

@@ -10,17 +10,17 @@ import msgspec
 
 from engine.api.names import LEASE_NAME
 from engine.api.text import join_comma, quote
+from engine.cache.informers import UNFINISHED
 from engine.cluster.client import ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import LeaseWatch
 from engine.cluster.lease import get_lease
 from engine.cluster.wire import UNREADABLE
-from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
+from webhook.snapshot.installation import SERVICE_PODS
 
 # Seconds: preStop and what is in flight take 30, then the kubelet has to tell.
 TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
 _MOST: Final = 20  # pods that are named
-_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class _Meta(msgspec.Struct):
@@ -38,13 +38,10 @@ class _List(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_List).decode
 
 
-def pod_names(api: KubeClient, namespace: str, *, own: bool) -> tuple[str, ...]:
-    """Return the unfinished pods in the service's namespace, at most twenty: its own, or those of others.
-
-    Raises ApiFault.
-    """
+def own_pods(api: KubeClient, namespace: str) -> tuple[str, ...]:
+    """Return the unfinished pods of the service, at most twenty. Raises ApiFault."""
     path = object_path("v1", "pods", namespace=namespace)
-    query = {"labelSelector": SERVICE_PODS if own else OTHER_PODS, "fieldSelector": _FINISHED, "limit": str(_MOST)}
+    query = {"labelSelector": SERVICE_PODS, "fieldSelector": UNFINISHED, "limit": str(_MOST)}
     try:
         return tuple(one.metadata.name for one in _decode(api.request("GET", path, query=query)).items or ())
     except UNREADABLE:
@@ -62,7 +59,7 @@ def await_end(
     watch = LeaseWatch()
     end = clock() + TIMEOUT
     while True:
-        running = pod_names(api, namespace, own=True)
+        running = own_pods(api, namespace)
         lease = get_lease(api, namespace, LEASE_NAME)
         if not (watch.seconds_left(lease, clock()) or running):
             return ""

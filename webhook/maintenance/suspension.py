@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.api import names
@@ -22,6 +22,7 @@ from engine.cluster.writes import Done, Gone, Refused, Result
 from engine.controller.status import requeued_body
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
+from webhook.snapshot.denied_right import denied_right
 
 _NO_FIELD: Final = {
     "Deployment": "scale it to 0 replicas instead",
@@ -83,6 +84,9 @@ class Suspender:
                 result = writes.patch_placement_status(self.releaser.api, one, body, fence=no_fence)
             except ApiFault as fault:
                 result = fault
+            if isinstance(result, Refused) and not denied_right(result.message):
+                words = f"only admins of the policy may move a gang back: {result.message}"
+                result = replace(result, message=words)
             if not isinstance(result, Done):
                 break
         if result is None:

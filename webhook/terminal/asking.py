@@ -135,7 +135,7 @@ def answer_and_print(
     from webhook.snapshot.connection import ConnectionProblem
 
     answer: Answer | None = None
-    pause = threading.Event()
+    pause, told = threading.Event(), ""
     try:
         while True:
             try:
@@ -143,8 +143,11 @@ def answer_and_print(
             except ConnectionProblem as problem:
                 if answer is None:
                     fail(str(problem))
-                print_remarks([f"{problem}; trying again"])
+                if str(problem) != told:
+                    print_remarks([f"{problem}; trying again"])
+                told = str(problem)
             else:
+                told = ""
                 if not snapshot.installed:
                     fail(NOT_INSTALLED)
                 fresh = ask(snapshot)

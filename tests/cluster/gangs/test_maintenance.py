@@ -82,7 +82,7 @@ def test_a_support_bundle_has_the_gangs_and_no_secret(
     assert json.loads(every["service/leases.json"])[0]["spec"]["holderIdentity"]
     assert "topologies:" in json.loads(every["policy/topogate-policy.json"])["data"][names.POLICY_KEY]
     assert "sha256 " in every["admission/mutatingwebhookconfigurations-topogate.json"]
-    assert "`cluster/nodes.json`: 403 Forbidden" in found["tenant"]["README.md"]
+    assert "`cluster/nodes.json`: no right to list nodes\n" in found["tenant"]["README.md"]
     assert '"runs"' in found["tenant"]["gangs/workloads.json"]
 
 
@@ -133,10 +133,14 @@ def test_a_waiting_gang_goes_to_the_end_of_the_queue(
         gangs.submit(name, pods=1, annotations=require("rack"))
         gangs.waits(name)
     rights = [rule("pods"), rule("jobs", group="batch"), rule("placements", group=names.API_GROUP)]
+    reads = caller(control_plane, tmp_path, namespace=gangs.name, name="reads", in_namespace=rights)
+    without = topogate(reads, "requeue", "job/first", "-n", gangs.name)
+    right = f"no right to patch placements.topogate.dev/status in namespace {gangs.name}\n"
+    assert (without.returncode, right in without.stderr) == (1, True), without.stderr
     writes = {"apiGroups": [names.API_GROUP], "resources": ["placements/status"], "verbs": ["patch"]}
     config = caller(control_plane, tmp_path, namespace=gangs.name, name="tenant", in_namespace=[*rights, writes])
     refused = topogate(config, "requeue", "job/first", "-n", gangs.name)
-    assert (refused.returncode, "placements are written only by topogate" in refused.stderr) == (1, True)
+    assert (refused.returncode, "only admins of the policy may move a gang back" in refused.stderr) == (1, True)
     moved = topogate(admin, "requeue", "job/first", "-n", gangs.name)
     assert (moved.returncode, "at the end of its priority" in moved.stdout) == (0, True), moved.stderr
 

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import names
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import Answer, FakeApi, Request
 from tests.unit.commands.conftest import forbid, kubeconfig, put, server  # noqa: F401 - fixtures
+from webhook.bundle import reading
 from webhook.bundle.archive import write_archive
 from webhook.bundle.excerpts import REMOVED, configuration_excerpt, own_pod_excerpt, pod_excerpt, scrubbed
 from webhook.bundle.reading import BundleFile
@@ -126,6 +127,68 @@ def test_what_cannot_be_read_is_listed(bundle: Bundle, server: FakeApi, tmp_path
     for told in (page, done.stderr):
         assert re.search(r"gangs/events\.json`?: 403 Forbidden: no", told)
         assert "pods cannot be read" in told
+
+
+def events(server: FakeApi, count: int) -> None:  # noqa: F811
+    """Events about Placements, of which a page has a part."""
+    for number in range(count):
+        place = f"/apis/events.k8s.io/v1/namespaces/alice/events/e{number:03}"
+        server.put(place, metadata={"name": f"e{number:03}"}, regarding={"kind": names.PLACEMENT_KIND}, reason="Placed")
+
+
+def test_what_was_read_before_a_list_expired_is_kept(
+    bundle: Bundle,
+    server: FakeApi,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A list of Events takes longer than the API server keeps its pages: the file says where it ends."""
+    monkeypatch.setattr(reading, "PAGE", 2)
+    events(server, 7)
+    gone = Answer(410, {"kind": "Status", "code": 410, "reason": "Expired", "message": "the token is too old"})
+    pages: list[str] = []
+
+    def third(request: Request) -> bool:
+        if request.path == "/apis/events.k8s.io/v1/events":
+            pages.append(request.query.get("continue", ""))
+        return len(pages) == 3 and request.query.get("continue", "") == pages[-1] != ""
+
+    server.fault(gone, when=third)
+    done = bundle()
+    found = contents(tmp_path / "bundle.tar.gz")
+    assert len(json.loads(found["gangs/events.json"])) == 4
+    said = "only what is in the first 4: 410 Expired: the token is too old"
+    assert f"`gangs/events.json`: {said}" in found["README.md"]
+    assert (done.exit_code, f"gangs/events.json: {said}" in done.stderr) == (1, True)
+
+
+def test_others_events_are_looked_through_within_bounds(
+    bundle: Bundle,
+    server: FakeApi,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster may have any number of them, of which none is kept."""
+    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(reading, "MOST_PAGES", 3)
+    for number in range(20):
+        place = f"/apis/events.k8s.io/v1/namespaces/bob/events/o{number:03}"
+        server.put(place, metadata={"name": f"o{number:03}"}, regarding={"kind": "Pod"}, reason="Pulled")
+    done = bundle()
+    asked = [one for one in server.requests if one.path == "/apis/events.k8s.io/v1/events"]
+    assert len(asked) == 3
+    assert "gangs/events.json: only what is in the first 6\n" in done.stderr
+    assert json.loads(contents(tmp_path / "bundle.tar.gz")["gangs/events.json"]) == []
+
+
+def test_a_missing_right_is_named(bundle: Bundle, server: FakeApi) -> None:  # noqa: F811
+    """Not the sentence of the API server with the caller's account."""
+    words = 'nodes is forbidden: User "eve" cannot list resource "nodes" in API group "" at the cluster scope'
+    denied = Answer(403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": words})
+    server.fault(denied, when=lambda one: one.path == "/api/v1/nodes", times=100)
+    done = bundle()
+    assert "topogate: cluster/nodes.json: no right to list nodes\n" in done.stderr
+    assert "eve" not in done.stderr
 
 
 def test_an_existing_file_is_kept(bundle: Bundle, tmp_path: Path) -> None:

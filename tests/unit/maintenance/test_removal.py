@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from engine.api import names
-from tests.support.fake_api import FakeApi
+from tests.support.fake_api import Answer, FakeApi
 from tests.support.snapshots import snapshot
 from tests.unit.maintenance.conftest import held_job
 from webhook.maintenance.installation import (
@@ -19,13 +19,16 @@ from webhook.maintenance.installation import (
     InstalledObject,
     delete_object,
     find_objects,
+    service_namespace_object,
 )
 from webhook.maintenance.release import release_plan
 from webhook.maintenance.releaser import Releaser
 from webhook.maintenance.removal import RemovalPlan, everything, rights, steps_text, warnings_text
+from webhook.maintenance.rights import Right, lacking_text
 
 BASE = Path(__file__).parents[3] / "manifests" / "base"
 NAMESPACE = names.NAMESPACE
+OURS = {"app.kubernetes.io/part-of": "topogate"}
 
 
 def in_manifests() -> set[tuple[str, str, str | None, str]]:
@@ -74,10 +77,10 @@ def test_each_step_says_what_goes() -> None:
 
 def test_what_is_not_certainly_topogates_stays() -> None:
     """An object without the label, and a namespace that others use."""
-    found = plan(others=("web-0",), foreign="ClusterRole topogate-view")
+    found = plan(others=("pods/web-0",), foreign="ClusterRole topogate-view")
     assert warnings_text(found) == [
         "stays: ClusterRole topogate-view: it lacks the label of the manifests",
-        "stays: Namespace topogate-system: other pods are in it: web-0",
+        "stays: Namespace topogate-system: others use it: pods/web-0",
     ]
     wanted = {(right.verb, right.resource, right.name) for right in rights(found)}
     assert ("delete", "clusterroles", "topogate") in wanted
@@ -108,6 +111,67 @@ def test_an_object_without_the_label_is_foreign(
     assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""
     assert find_objects(releaser.api, [role], namespace=NAMESPACE) == ()
     assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""  # done twice
+
+
+CONFLICT = Answer(409, {"kind": "Status", "code": 409, "reason": "Conflict", "message": "the UID does not match"})
+
+
+def made(server: FakeApi, uid: str, **labels: str) -> InstalledObject:
+    """A role as somebody applies it, with a uid of its own."""
+    role = InstalledObject("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", "topogate")
+    server.remove(role.path(NAMESPACE)) if server.get(role.path(NAMESPACE)) else None
+    server.put(role.path(NAMESPACE), metadata={"name": "topogate", "uid": uid, "labels": labels})
+    return role
+
+
+def test_an_object_that_was_made_again_is_deleted_too(server: FakeApi, releaser: Releaser) -> None:
+    """What applies manifests has made it anew between the reading and the deletion: 409 says so, and it is not gone."""
+    role = made(server, "first", **OURS)
+    (found,) = find_objects(releaser.api, [role], namespace=NAMESPACE)
+    made(server, "second", **OURS)
+    assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""
+    assert server.get(role.path(NAMESPACE)) is None
+
+
+def test_one_of_somebody_else_in_its_place_stays(server: FakeApi, releaser: Releaser) -> None:
+    role = made(server, "first", **OURS)
+    (found,) = find_objects(releaser.api, [role], namespace=NAMESPACE)
+    made(server, "second", team="theirs")
+    assert "without the label" in delete_object(releaser.api, found, namespace=NAMESPACE)
+    assert server.get(role.path(NAMESPACE)) is not None
+
+
+def test_what_comes_back_every_time_is_told(server: FakeApi, releaser: Releaser) -> None:
+    """After three tries, with the words of the API server."""
+    role = made(server, "first", **OURS)
+    (found,) = find_objects(releaser.api, [role], namespace=NAMESPACE)
+    server.fault(CONFLICT, when=lambda one: one.method == "DELETE", times=100)
+    said = delete_object(releaser.api, found, namespace=NAMESPACE)
+    assert said == "it is still there after 3 tries: the UID does not match"
+    assert server.count("DELETE") == 3
+
+
+def test_a_namespace_that_ends_already_is_gone(server: FakeApi, releaser: Releaser) -> None:
+    """The API server answers 409 to a second deletion of it."""
+    namespace = service_namespace_object(NAMESPACE)
+    server.put(namespace.path(NAMESPACE), metadata={"uid": "n", "labels": OURS})
+    (found,) = find_objects(releaser.api, [namespace], namespace=NAMESPACE)
+    server.put(namespace.path(NAMESPACE), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    server.fault(CONFLICT, when=lambda one: one.method == "DELETE")
+    assert delete_object(releaser.api, found, namespace=NAMESPACE) == ""
+
+
+def test_missing_rights_are_told_by_kind() -> None:
+    """One line for all objects of a resource."""
+    wanted = [
+        Right("get", "rbac.authorization.k8s.io", "roles", "a", NAMESPACE),
+        Right("get", "rbac.authorization.k8s.io", "roles", "b", NAMESPACE),
+        Right("patch", "", "pods"),
+    ]
+    assert lacking_text(wanted) == [
+        "no right to get roles.rbac.authorization.k8s.io a, b in namespace topogate-system",
+        "no right to patch pods",
+    ]
 
 
 def configuration(namespace: str, **metadata: Any) -> dict[str, Any]:
