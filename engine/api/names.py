@@ -235,6 +235,7 @@ MODULE_ID: Final = "topogate.dev/module-id"
 DEVICE_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints")
 
 # Kubernetes' own.
+MIRROR: Final = "kubernetes.io/config.mirror"  # a static pod of a kubelet, as the API server shows it
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_SCHEDULER: Final = "default-scheduler"

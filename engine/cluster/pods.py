@@ -72,7 +72,6 @@ _MAX_WAITING: Final = 63  # characters of a waiting reason, which is one CamelCa
 _MAX_MESSAGE: Final = 400  # of its message: messages for people quote fewer
 
 _REFUSALS: Final = ("Unschedulable", "SchedulerError")  # of PodScheduled=False; SchedulingGated is none
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 _Listed = tuple[tuple[str, Quantity | None], ...]
 _Asked = tuple[tuple[_Listed, _Listed, bool], ...]  # per container: requests, limits, whether it is a sidecar
@@ -101,7 +100,7 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
         created=epoch(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
         unschedulable=_unschedulable(status.conditions or ()),
-        mirror=meta.annotations is not None and _MIRROR in meta.annotations,
+        mirror=meta.annotations is not None and names.MIRROR in meta.annotations,
         bound=bound,
         readiness=readiness,
     )

@@ -30,6 +30,9 @@ _HELD: Final = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{
 _MARKS: Final = texts(sorted(names.MARK_ANNOTATIONS))
 
 NOT_HELD: Final = f"!{_HELD}"
+WRITES_DEVICES: Final = f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}"
+# The entry for pods with devices leaves out pods like those of gangs.
+LIKE_OF_A_GANG: Final = f"'{names.MANAGED}' in {_LABELS} || {_HELD}"
 MARKED: Final = f"""\
 {OWNED_LABELS}.exists(k, k in {_LABELS}) ||
 {_HELD} ||
@@ -123,7 +126,7 @@ def names_devices(resources: Iterable[str] = ()) -> str:
 
 def writes_or_names_devices() -> str:
     """Return the condition that a pod states its allocated devices, or requests devices and may be placed."""
-    return any_of(f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}", all_of(FREE, names_devices()))
+    return any_of(WRITES_DEVICES, all_of(FREE, names_devices()))
 
 
 def _of_group(group: str) -> str:

@@ -41,11 +41,14 @@ def entries(
 
     `whole` names the resources that are whole GPUs under this policy: with scope `all` every pod that asks for one is
     sent. Kinds of the policy have entries like those of the manifests, so that a fault in them touches no other kind.
-    Nothing is sent from namespaces of mode `off`, so that nothing waits for the service there.
+    Nothing is sent from namespaces of mode `off`, so that nothing waits for the service there, except pods that state
+    their devices: these nobody may choose, in no mode.
     """
     modes = modes_of(policy)
+    forged = [_forged(policy, username=own_username).body(resource, namespace=own_namespace)]
+    forged = forged if resource == VALIDATING and _unmanaged(policy) else []
     if all(one.is_off for one in modes):
-        return []
+        return forged
     manages = any(one.manages for one in modes)
     added: list[entries_of.WebhookEntry] = []
     extra = extra_kinds(policy)
@@ -72,7 +75,24 @@ def entries(
         added.append(_where(bindings, policy, lambda mode: mode.manages, name="managed-namespace"))
     exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
     looked_at = (_where(one, policy, lambda mode: not mode.is_off, name="mode-not-off") for one in added)
-    return [replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in looked_at]
+    return [*(replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in looked_at), *forged]
+
+
+def _unmanaged(policy: Policy) -> bool:
+    """Return True if gangs of some namespace are not managed, besides those whose pods are never sent."""
+    return any(one != entries_of.EXEMPT for one in policy.namespaces.exempt) or not all(
+        one.manages for one in modes_of(policy)
+    )
+
+
+def _forged(policy: Policy, *, username: str) -> entries_of.WebhookEntry:
+    others, *named = (not one.manages for one in modes_of(policy))
+    patterns = [one.namespaces for one in policy.namespaces.modes]
+    expression = match_conditions.in_modes(
+        [(policy.namespaces.exempt, True), *zip(patterns, named, strict=True)], others=others
+    )
+    entry = entries_of.marked_pods_with_devices(username=username)
+    return replace(entry, conditions=(*entry.conditions, entries_of.MatchCondition("not-managed", expression)))
 
 
 def _where(

@@ -312,6 +312,24 @@ def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> W
     )
 
 
+def marked_pods_with_devices(*, username: str) -> WebhookEntry:
+    """Return the entry for pods that state their devices and look like those of a gang, where none is managed.
+
+    Elsewhere `/mutate` has removed or written what they state.
+    """
+    return WebhookEntry(
+        "marked-pods-with-devices.topogate.dev",
+        "Ignore",
+        PODS_TIMEOUT,
+        (POD_RULE,),
+        (
+            _not_ours(username),
+            MatchCondition("states-devices", pod_conditions.WRITES_DEVICES),
+            MatchCondition("like-of-a-gang", pod_conditions.LIKE_OF_A_GANG),
+        ),
+    )
+
+
 def bindings(*, username: str) -> WebhookEntry:
     """Return the entry for bindings of pods, which a policy may guard."""
     ours = _not_ours(username)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from engine.api import names
 from engine.api.field import FieldError
 from engine.cluster import objects
+from engine.gang.exemption import is_exempt
 from engine.policy.model import Policy, PolicyError, parse_policy
 from engine.policy.namespaces import mode_of, policy_warnings
 from engine.topology.topology import Topology, uncovered
@@ -16,7 +17,7 @@ from webhook.admission.objects import POD, Unreadable, entry_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, Unavailable, allowed, denied
 from webhook.handlers.unreadable import too_costly, unreadable
-from webhook.handlers.validate_pod import validate_binding, validate_pod
+from webhook.handlers.validate_pod import forged_devices, validate_binding, validate_pod
 from webhook.handlers.validate_workload import validate_workload
 from webhook.rules.defaults import policy_errors
 from webhook.rules.policy_effect import policy_effects
@@ -44,7 +45,11 @@ def validate(review: Review, view: Reader, deadline: float) -> Response:
     policy = view.policy
     if policy is None:
         raise Unavailable("no policy is loaded yet")
-    if mode_of(review.namespace, policy).is_off:
+    mode = mode_of(review.namespace, policy)
+    managed = mode.manages and not is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
+    if what == POD and review.operation == "CREATE" and not managed and (forged := forged_devices(review, policy)):
+        return denied(forged, review)
+    if mode.is_off:
         return allowed()
     try:
         if what == POD:

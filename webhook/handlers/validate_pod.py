@@ -19,7 +19,7 @@ from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread, unusable_minimums
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
-from webhook.admission.objects import pod_of, projected
+from webhook.admission.objects import decoded, pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings
@@ -62,6 +62,19 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
         warned += lines
         errors += never
     return answer(review, errors, warned, policy=policy)
+
+
+def forged_devices(review: Review, policy: Policy) -> tuple[FieldError, ...]:
+    """Return the error for devices that the user of a new pod has chosen, in a namespace where no gang is managed.
+
+    In no mode: they are given to the pod's containers, and counted, wherever it is. Elsewhere `/mutate` has removed or
+    written what the pod of a gang was created with.
+    """
+    metadata = decoded(review.object).get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if not isinstance(annotations, Mapping) or names.MIRROR in annotations:
+        return ()
+    return annotation_errors(annotations, "metadata", review, policy, before={})
 
 
 def validate_binding(review: Review, view: Reader, deadline: float) -> Response:

@@ -271,6 +271,50 @@ def test_users_choose_no_devices(gangs: Namespace, control_plane: ControlPlane) 
     assert refusal.value.status == 403
 
 
+def unmanaged(gangs: Namespace, how: str) -> str:
+    """A policy under which no gang of the namespace is managed."""
+    if how == "exempt":
+        return f"{TEST_POLICY}namespaces: {{exempt: [{gangs.name}]}}\n"
+    return f"{TEST_POLICY}namespaces: {{modes: [{{namespaces: [{gangs.name}], mode: {how}}}]}}\n"
+
+
+def as_of_a_gang(gangs: Namespace, how: str) -> list[Json]:
+    """Metadata and more of a spec with which a pod looks like one of a gang, and like none."""
+    job = gangs.submit(f"parent-{how}", pods=1, spec={"suspend": True})
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    owner = {**reference, "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    marked = {"labels": {names.MANAGED: "true"}, "ownerReferences": [owner]}
+    gated = {"schedulingGates": [{"name": GATE}]}
+    return [{"metadata": {}}, {"metadata": marked}, {"metadata": marked, "spec": gated}, {"spec": gated}]
+
+
+@pytest.mark.parametrize("how", ["observe", "off", "exempt"])
+def test_users_choose_no_devices_where_nothing_is_managed(
+    gangs: Namespace, control_plane: ControlPlane, policy: PolicyInForce, how: str
+) -> None:
+    """No mode opens this door, and no mark of a gang; a pod without the annotation is made as it is."""
+    user = ordinary_user(control_plane, gangs.name)
+    path = f"/api/v1/namespaces/{gangs.name}/pods"
+    chosen = {names.DEVICE_ALLOCATED: '{"gpu":[{"minor":0,"resources":{}}]}'}
+    policy.set(unmanaged(gangs, how))
+
+    def refused(body: Json) -> bool:
+        try:
+            user.create(path, body, dry_run=True)
+        except ClientError as error:
+            assert (error.status, "device-allocated" in error.message) == (422, True), error.message
+            return True
+        return False
+
+    for number, one in enumerate(as_of_a_gang(gangs, how)):
+        metadata, spec = one.get("metadata", {}), asking({"limits": {NVIDIA: "1"}}) | one.get("spec", {})
+        plain = {"metadata": {"name": f"own-{number}", **metadata}, "spec": spec}
+        forged = {"metadata": {**plain["metadata"], "annotations": chosen}, "spec": spec}
+        # The leader writes the entries of a policy a moment later, and the API server takes them a moment after that.
+        eventually(lambda forged=forged: refused(forged), message=f"form {number} is refused")
+        user.create(path, plain, dry_run=True)
+
+
 def test_while_the_service_is_down_only_writers_change_devices(
     gangs: Namespace, service: Service, control_plane: ControlPlane, kubectl: Kubectl
 ) -> None:

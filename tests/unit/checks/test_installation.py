@@ -98,6 +98,7 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     },
     "nothing is held in mode observe": {
         "policy": policy_of("mode: observe"),
+        "configurations": configurations(policy="mode: observe"),
         "gang": DryRun(0.01, stored={}),
         "wrong": DryRun(0.01, stored={}),
     },

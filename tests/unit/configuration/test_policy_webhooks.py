@@ -33,10 +33,42 @@ def configuration(webhooks: object = None, **more: Any) -> bytes:
 
 
 def test_the_default_policy_adds_nothing() -> None:
-    """Scope `managed` and mode `off` need no entry of their own."""
+    """Scope `managed` and mode `off` need no mutating entry of their own."""
     for resource in RESOURCES:
         assert wanted(parse_policy("{}"), resource) == []
-        assert wanted(scope_all(mode="off"), resource) == []
+    assert wanted(scope_all(mode="off")) == []
+
+
+FORGED = "marked-pods-with-devices.topogate.dev"
+
+
+@pytest.mark.parametrize(
+    ("policy", "where"),
+    [
+        ({"mode": "off"}, "true"),
+        ({"mode": "observe"}, "true"),
+        (
+            {"namespaces": {"exempt": ["kube-system", "ci-*"]}},
+            "(request.namespace.matches('^(ci-[-a-z0-9]*|kube-system)$') ? true :\n false)",
+        ),
+        (
+            {"namespaces": {"exempt": [], "modes": [{"namespaces": ["x"], "mode": "observe"}]}},
+            "(request.namespace.matches('^(kube-system|x)$') ? true :\n false)",
+        ),
+        ({"mode": "hold"}, None),
+    ],
+)
+def test_pods_with_devices_are_sent_where_gangs_are_not_managed(policy: dict[str, Any], where: str | None) -> None:
+    """Those that look like a gang's: all others with devices are sent by the manifests. Nobody waits for the answer."""
+    found = {entry["name"]: entry for entry in wanted(parse_policy(json.dumps(policy)), VALIDATING)}
+    assert (FORGED in found) == (where is not None)
+    if where is not None:
+        entry = found[FORGED]
+        conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+        assert conditions["not-managed"] == where
+        assert names.DEVICE_ALLOCATED in conditions["states-devices"]
+        assert (entry["failurePolicy"], entry["rules"][0]["operations"]) == ("Ignore", ["CREATE"])
+    assert wanted(parse_policy(json.dumps(policy)), MUTATING) == []
 
 
 def test_scope_all_adds_one_entry_to_each_configuration() -> None:
@@ -61,7 +93,8 @@ def test_a_guard_of_reservations_adds_an_entry_that_validates_bindings() -> None
     assert (entry["name"], entry["failurePolicy"]) == ("bindings.topogate.dev", "Ignore")
     assert (entry["rules"][0]["resources"], entry["rules"][0]["operations"]) == (["pods/binding"], ["CREATE"])
     assert wanted(parse_policy(json.dumps(guarded)), MUTATING) == []
-    assert wanted(parse_policy(json.dumps({**guarded, "mode": "observe"})), VALIDATING) == []
+    observed = wanted(parse_policy(json.dumps({**guarded, "mode": "observe"})), VALIDATING)
+    assert [one["name"] for one in observed] == [FORGED]
 
 
 BENCH = {
@@ -162,7 +195,7 @@ def test_nothing_is_sent_from_namespaces_that_are_off() -> None:
         json.dumps({"namespaces": {"defaults": defaults, "modes": modes}, "kinds": [BENCH], **GUARD}),
     )
     for resource in RESOURCES:
-        found = {entry["name"]: entry for entry in wanted(policy, resource)}
+        found = {entry["name"]: entry for entry in wanted(policy, resource) if entry["name"] != FORGED}
         assert found
         for entry in found.values():
             off = [one["expression"] for one in entry["matchConditions"] if one["name"] == "mode-not-off"]

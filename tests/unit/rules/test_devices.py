@@ -381,6 +381,28 @@ def test_nobody_creates_a_pod_with_devices_of_his_choice() -> None:
     assert [error.reason for error in answer.errors] == ["ReservedName"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mode: off",
+        "mode: observe",
+        "namespaces: {exempt: [ml]}",
+        "namespaces: {modes: [{namespaces: [ml], mode: off}]}",
+    ],
+)
+@pytest.mark.parametrize("marked", [False, True])
+def test_no_mode_lets_a_user_choose_devices(text: str, marked: bool) -> None:
+    """Also of a pod that looks like one of a gang: nobody has removed there what it was created with."""
+    marks: dict[str, Any] = {"labels": {names.MANAGED: "true"}, "owner": live(rack_job())} if marked else {"gates": ()}
+    view = FakeView(policy=parse_policy(text))
+    answer = said(raw_pod(annotations=DEVICES, **marks), view)
+    assert (answer.code, [error.reason for error in answer.errors]) == (422, ["ReservedName"])
+    assert said(raw_pod(annotations=DEVICES, **marks), view, groups=("system:masters",)).allowed
+    assert said(raw_pod(**marks), view).allowed
+    mirror = raw_pod(annotations={**DEVICES, "kubernetes.io/config.mirror": "x"}, nodeName="x", **marks)
+    assert said(mirror, view).allowed
+
+
 def test_its_writers_and_the_admins_may() -> None:
     """Those that the policy names, exactly."""
     view = FakeView(policy=policy(deviceAnnotationWriters=[WRITER]))
