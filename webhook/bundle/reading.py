@@ -13,7 +13,7 @@ from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
-from webhook.snapshot.denied_right import fault_text
+from webhook.snapshot.connection import fault_text
 from webhook.snapshot.installation import ADMISSION_POLICIES, DEFINITION, SERVICE_PODS, ops_page, service_container
 from webhook.snapshot.side_by_side import side_by_side
 

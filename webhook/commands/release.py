@@ -293,7 +293,7 @@ def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
     """Delete the webhook configurations of Topogate; return True if none is left. Others' stay, and are named."""
     from engine.cluster.client import ApiFault
     from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, find_objects
-    from webhook.snapshot.denied_right import fault_text
+    from webhook.snapshot.connection import fault_text
 
     good = True
     try:

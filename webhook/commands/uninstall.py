@@ -48,8 +48,7 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
     """  # noqa: D301 - click wants the backspace itself
     from engine.cluster.client import ApiFault
     from webhook.maintenance.removal import steps_text, warnings_text
-    from webhook.snapshot.connection import ConnectionProblem
-    from webhook.snapshot.denied_right import reason_text
+    from webhook.snapshot.connection import ConnectionProblem, reason_text
 
     caller = caller_of(cluster)
     try:

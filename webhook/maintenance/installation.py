@@ -16,7 +16,7 @@ from engine.api import names
 from engine.cluster.client import ApiError, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.configuration.extra_rights import EXTRA_ROLE
-from webhook.snapshot.denied_right import reason_text
+from webhook.snapshot.connection import reason_text
 from webhook.snapshot.installation import ADMISSION_POLICIES as POLICY_NAMES
 from webhook.snapshot.installation import DEFINITION as DEFINITION_NAME
 from webhook.snapshot.side_by_side import side_by_side

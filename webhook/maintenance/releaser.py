@@ -23,7 +23,7 @@ from engine.gang.gang import held_by_us
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from webhook.maintenance.release import ReleasePlan, has_gate
-from webhook.snapshot.denied_right import fault_text, reason_text
+from webhook.snapshot.connection import fault_text, reason_text
 from webhook.snapshot.side_by_side import side_by_side
 
 # Of webhooks that were just deleted, an API server may call some for a second or two.

@@ -11,7 +11,7 @@ import msgspec
 from engine.api.text import join_comma
 from engine.cluster.client import ApiUnavailable, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
-from webhook.snapshot.denied_right import right_text
+from webhook.snapshot.connection import right_text
 from webhook.snapshot.side_by_side import side_by_side
 
 _PATH: Final = object_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")

@@ -22,7 +22,7 @@ from engine.cluster.writes import Done, Gone, Refused, Result
 from engine.controller.status import requeued_body
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
-from webhook.snapshot.denied_right import denied_right
+from webhook.snapshot.connection import denied_right
 
 _NO_FIELD: Final = {
     "Deployment": "scale it to 0 replicas instead",

@@ -9,7 +9,7 @@ from tests.unit.maintenance.conftest import gated_pod, held_job
 from webhook.maintenance.attempts import TRIES, Attempts
 from webhook.maintenance.release import ReleasePlan, release_plan
 from webhook.maintenance.releaser import Outcome
-from webhook.snapshot.denied_right import denied_right, reason_text
+from webhook.snapshot.connection import denied_right, reason_text
 
 DENIED = Outcome(False, "job/held: not done: no right to patch jobs.batch", "held", refused=True)
 
