@@ -162,6 +162,8 @@ class _Evaluation:
                 return self._increase(window, per_second=False)
             case "rate", [window]:
                 return self._increase(window, per_second=True)
+            case "max_over_time", [window]:
+                return self._largest(window)
             case "histogram_quantile", [promql.NumberLiteral() as share, inner]:
                 return _quantile(float(share.val), self._vector(inner))
         raise NotImplementedError(node.func.name)
@@ -175,6 +177,14 @@ class _Evaluation:
             if len(samples) > 1:
                 grown = _extrapolated(samples, self.at - length, self.at)
                 found[_unnamed(one.labels)] = grown / length if per_second else grown
+        return found
+
+    def _largest(self, window: Any) -> Vector:
+        begin = self.at - window.range.total_seconds()
+        found: Vector = {}
+        for one in self._selected(window.vector_selector):
+            if values := [value for when, value in one.samples if begin < when <= self.at]:
+                found[_unnamed(one.labels)] = max(values)
         return found
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api.field import FieldError, natural_order, render
-from engine.api.reasons import REASONS
+from engine.api.reasons import REASONS, Code
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
@@ -102,7 +102,7 @@ class Response:
     `patch` holds JSON Patch operations, `document` the patched object (None where nothing is patched). `code`,
     `reason`, `message` and the other fields matter only if `allowed` is False. `errors` are the source of `causes`, for
     callers that want our own codes. `blamed` are the errors, also of an admitted object, that an entry of the policy's
-    kinds may have caused.
+    kinds may have caused. `aside` is why a new object with a request is left alone.
     """
 
     allowed: bool
@@ -118,6 +118,7 @@ class Response:
     causes: tuple[Cause, ...] = ()
     errors: tuple[FieldError, ...] = ()
     blamed: tuple[FieldError, ...] = ()
+    aside: Code | None = None
 
     @property
     def outcome(self) -> str:

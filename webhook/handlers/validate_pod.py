@@ -6,6 +6,7 @@ Pods with a request that has no effect get warnings. The binding of a pod is che
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from engine.api import names
@@ -36,14 +37,15 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     pod, document = pod_of(review, policy)
     reason = pod_exemption(pod, view, policy)
     warned = [f"topogate: {text}" for text in _warnings(document, pod, reason, policy)]
+    aside = reason if pod.owner is None and _asks(pod, policy) else None
     if reason is not None and not REASONS[reason].checked:
-        return answer(review, (), warned, policy=policy)
+        return replace(answer(review, (), warned, policy=policy), aside=aside)
     managed = names.MANAGED in pod.spec.labels
     if managed and pod.owner is not None and _registered(pod, view):
         return allowed()  # its workload was reviewed
     forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
     if reason is not None:
-        return answer(review, forged, warned, policy=policy)
+        return replace(answer(review, forged, warned, policy=policy), aside=aside)
     found = alone(pod, view, policy)
     if not managed and mode_of(pod.namespace, policy).manages and _lost_marks(pod, view, policy):
         return forbidden(
@@ -109,8 +111,11 @@ def _registered(pod: Pod, view: Reader) -> bool:
 
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
     """Return True for a pod that `/mutate` held and that has lost our marks since."""
-    requested = read_own_annotations(pod, dialects=policy.annotations.dialects)
-    return requests_something(requested) and not isinstance(membership(pod, view, policy), NotManaged)
+    return _asks(pod, policy) and not isinstance(membership(pod, view, policy), NotManaged)
+
+
+def _asks(pod: Pod, policy: Policy) -> bool:
+    return requests_something(read_own_annotations(pod, dialects=policy.annotations.dialects))
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:

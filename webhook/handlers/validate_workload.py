@@ -11,6 +11,7 @@ from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement
+from engine.api.reasons import asks_nothing
 from engine.api.text import MAX_WARNING, sanitize, truncate_bytes
 from engine.api.workload import Workload
 from engine.gang.annotations import own_source, read_own_annotations
@@ -97,7 +98,8 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         never, warned = forecast_warnings(seen, request, view, policy, deadline, budget=review.budget)
         lines += warned
         errors += never
-    return answer(review, errors, lines, policy=policy)
+    left_alone = own and old is None and not asks_nothing(request.ignored)
+    return replace(answer(review, errors, lines, policy=policy), aside=request.ignored if left_alone else None)
 
 
 def _old(review: Review, view: Reader) -> tuple[Workload | None, Mapping[str, Any]]:

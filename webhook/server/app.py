@@ -69,6 +69,8 @@ def create_app(
             raise
         except Exception as fault:
             raise _HandlerFault(review.uid) from fault
+        if response.allowed and response.aside is not None and not review.dry_run:
+            metrics.left_alone(response.aside)
         metrics.answered(
             path,
             operation=review.operation,

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from engine.api.reasons import REASONS, Code
 from engine.kinds.registry import built_in
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -90,9 +91,18 @@ class Metrics:
             ("entry",),
             registry=self.registry,
         )
+        self._aside = Counter(
+            "topogate_aside",
+            "New workloads and pods with a request that were left alone, by the reason code.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for code, reason in REASONS.items():
+            if reason.kind in ("exempt", "ignored") and reason.asks:
+                self._aside.labels(code)
         self._entries: frozenset[str] = frozenset()
-        for reason in Ended:
-            self._ended.labels(reason.value)
+        for why in Ended:
+            self._ended.labels(why.value)
         for port in ("webhook", "ops"):
             self._faults.labels(port)
 
@@ -133,6 +143,10 @@ class Metrics:
     def over_budget(self, path: str) -> None:
         """Count one review that was stopped for its processor time."""
         self._over_budget.labels(path).inc()
+
+    def left_alone(self, reason: Code) -> None:
+        """Count one new object with a request that is left alone."""
+        self._aside.labels(reason).inc()
 
     def ended(self, why: Ended) -> None:
         """Count one connection that the server ended."""

@@ -22,7 +22,7 @@ from local.service import Service
 from tests.cluster.gangs.conftest import POLICY, TEST_POLICY, PolicyInForce
 from tests.support.alerts import alerts
 from tests.support.eventually import eventually
-from tests.support.gangs import Namespace, require
+from tests.support.gangs import Namespace, job_body, require
 from tests.support.pages import ROOT, Page, pages
 from tests.support.promql import STEP, Series, evaluate, names
 from tests.support.runbooks import FOLDER, command_lines, runbooks
@@ -34,6 +34,7 @@ OF_THE_CLUSTER = {
     "TopogateDevicesNotCounted",
     "TopogateObjectsUnreadable",
     "TopogateGangStuck",
+    "TopogateGangWithoutPods",
 }
 BY_RUNNING = re.compile(r"kubectl (?!.*(?:port-forward|POD|CRD))|topogate |time kubectl |curl ")
 
@@ -106,6 +107,21 @@ def test_what_alerts_and_dashboard_read_is_exported(busy: Namespace, service: Se
     exported = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))
     missing = {name for name in read if name not in exported}
     assert {name for name in missing if re.sub(r"_(bucket|count|sum)$", "", name) not in exported} == set()
+
+
+def test_a_request_that_is_left_alone_is_counted_by_its_reason(busy: Namespace, service: Service) -> None:
+    """Once, on the replica that answered; the question before it does not count."""
+
+    def counted() -> float:
+        found = (one for one in scrape(service) if one[0] == "topogate_aside_total")
+        return sum(value for _, labels, value in found if labels["reason"] == "OtherScheduler")
+
+    before = counted()
+    other = {"schedulerName": "example.com/of-my-own"}
+    body = job_body("aside", pods=1, annotations=require("rack"), pod_spec=other)
+    busy.client.create(busy.jobs_path, body, dry_run=True)
+    busy.client.create(busy.jobs_path, body)
+    eventually(lambda: counted() == before + 1, message="the Job is counted")
 
 
 def test_a_healthy_service_is_silent_and_a_refused_policy_is_not(

@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.api.text import MAX_WARNING
 from engine.gang.warnings import misspelt
-from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review, with_policy
+from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -54,6 +54,26 @@ def test_whoever_asks_on_what_others_have_is_told_why() -> None:
             (warning,) = told(pod)
             texts[f"{title}, of a pod"] = warning
     golden("left-alone", texts)
+
+
+def test_the_reason_is_said_for_the_count_too() -> None:
+    """Once, when the object is made; of what asks for nothing, and of what is managed, none is said."""
+    reasons = {
+        "schedulerName": "OtherScheduler",
+        "nodeName": "NodeNameSet",
+        "managedBy": "OtherController",
+        "queue": "ManagedByKueue",
+        "core gang": "CoreGang",
+        "exclusive": "ExclusiveTopology",
+    }
+    for title, reason in reasons.items():
+        job = ASIDE[title]
+        assert validate(review(job), FakeView(), 0.0).aside == reason
+        assert validate(review(job, old=live(job)), FakeView(), 0.0).aside is None
+    alone = raw_pod(annotations=ASKS, gates=(), schedulerName="example.com/of-my-own")
+    assert validate(review(alone), FakeView(), 0.0).aside == "OtherScheduler"
+    for managed in (raw_job(ASKS), raw_job(), raw_pod(gates=(), nodeName="host-000"), raw_job(labels={"a": "b"})):
+        assert validate(review(managed), FakeView(), 0.0).aside is None
 
 
 def test_whoever_asks_in_an_exempt_namespace_is_told() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,3 +197,21 @@ def test_reviews_are_counted_by_path_operation_kind_and_outcome() -> None:
     assert 'topogate_review_duration_seconds_count{outcome="allowed",path="mutate"} 1.0' in text
     assert 'topogate_review_duration_seconds_count{outcome="invalid",path="validate"} 1.0' in text
     assert "topogate_reviews_in_flight 0.0" in text
+
+
+@pytest.mark.parametrize(("dry_run", "refused", "count"), [(False, False, 1), (True, False, 0), (False, True, 0)])
+def test_what_is_left_alone_is_counted_by_its_reason(dry_run: bool, refused: bool, count: int) -> None:
+    """A question and a refusal are none; every reason has its series from the start."""
+    errors = [FieldError("spec.a", "Invalid value", "x", "InvalidValue", "no")]
+
+    def left_alone(review: Review, deadline: float) -> Response:
+        return replace(denied(errors, review) if refused else allowed(), aside="OtherScheduler")
+
+    asked = Asked(validate=left_alone)
+    body = json.loads(review_body())
+    body["request"]["dryRun"] = dry_run
+    asked.post("/validate", body=json.dumps(body).encode())
+    text = asked.metrics.exposition().decode()
+    assert f'topogate_aside_total{{reason="OtherScheduler"}} {count}.0' in text
+    assert 'topogate_aside_total{reason="ManagedByKueue"} 0.0' in text
+    assert 'topogate_aside_total{reason="NoTopologyRequested"}' not in text
