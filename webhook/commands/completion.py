@@ -10,7 +10,7 @@ VARIABLE: Final = "_TOPOGATE_COMPLETE"
 _OF_KUBECTL: Final = f"""\
 #!/bin/sh
 # kubectl_complete-topogate: put this on the PATH, executable; kubectl runs it to complete "kubectl topogate ...".
-COMP_WORDS="topogate $*" COMP_CWORD=$# {VARIABLE}=bash_complete topogate | cut -d, -f2
+COMP_WORDS="topogate $*" COMP_CWORD=$# {VARIABLE}=bash_complete kubectl-topogate | cut -d, -f2
 echo :4
 """
 
