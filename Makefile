@@ -116,6 +116,14 @@ bench-bystanders: $(STAMP) ## Measure what objects that ask for nothing cost the
 bench-kinds: $(STAMP) ## Count our writes for gangs of 64 and 128 pods of every kind, with its real controller (20 minutes)
 	@$(BIN)/python -m bench.kinds $(ARGS)
 
+.PHONY: plugin
+plugin: $(STAMP) ## Build the kubectl plugin and its krew manifest in dist/plugin (URL=https://...: where it will be; PLATFORMS)
+	@$(BIN)/python -m hack.plugin --url "$(URL)" $(foreach platform,$(PLATFORMS),--platform $(platform))
+
+.PHONY: test-plugin
+test-plugin: $(STAMP) ## Build the plugin for this machine, install it with the real krew and run it (2 minutes)
+	@$(BIN)/pytest --build-plugin tests/plugin $(ARGS)
+
 .PHONY: lock
 lock: .tools/bin/uv ## Write the requirements locks anew from pyproject.toml (UPGRADE=1: newest versions)
 	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' \

@@ -1,1 +1,4 @@
-"""Tools of the checkout, for whoever works on the project: generated files, a kind cluster. Not part of the wheel."""
+"""Tools of the checkout, for whoever works on the project, and not part of the wheel.
+
+Generated files, the kubectl plugin, a kind cluster.
+"""

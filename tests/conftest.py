@@ -20,11 +20,15 @@ pytest.register_assert_rewrite("tests.support")  # a failing assertion there sho
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many random schedules tests/cluster/gangs/test_faults_chaos.py goes through."""
+    """How many random schedules tests/cluster/gangs/test_faults_chaos.py goes through, and what takes minutes."""
     group = parser.getgroup("random schedules")
     group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
     group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
     group.addoption("--seconds", type=float, default=8.0, help="how long things happen in each, roughly (8)")
+    group = parser.getgroup("kubectl plugin")
+    group.addoption(
+        "--build-plugin", action="store_true", help="build the plugin, and install it with krew (tests/plugin)"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -97,7 +97,15 @@ def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, st
     directory = built.program.parent
     with tempfile.TemporaryDirectory(prefix=".source-", dir=directory) as folder:
         module = Path(folder) / "module"
-        shutil.copytree(_download(controller, go, folder=folder, environment=environment), module, copy_function=_copy)
+        downloaded = download(
+            controller.module,
+            controller.version,
+            checksum=controller.checksum,
+            go=go,
+            folder=Path(folder),
+            environment=environment,
+        )
+        shutil.copytree(downloaded, module, copy_function=_copy)
         for path in [module, *module.rglob("*/")]:
             path.chmod(0o755)  # the module cache is read-only, and so would be the copies of its folders
         for substitution in controller.substitutions:
@@ -132,9 +140,14 @@ def undescribed(value: Any) -> Any:
             return value
 
 
-def _download(controller: Controller, go: str, *, folder: str, environment: Mapping[str, str]) -> Path:
-    """Return the module's folder in the module cache, after a look at its checksum."""
-    named = f"{controller.module}@{controller.version}"
+def download(
+    module: str, version: str, *, checksum: str, go: str, folder: Path, environment: Mapping[str, str]
+) -> Path:
+    """Return a module's folder in the module cache, after a look at its checksum; `folder` is in no module.
+
+    Raises ProgramsError.
+    """
+    named = f"{module}@{version}"
     asked = subprocess.run(
         [go, "mod", "download", "-json", named],
         cwd=folder,
@@ -149,8 +162,8 @@ def _download(controller: Controller, go: str, *, folder: str, environment: Mapp
         answer = {}
     if asked.returncode != 0 or "Dir" not in answer:
         raise ProgramsError(f"{named} cannot be downloaded: {answer.get('Error') or asked.stderr.strip()}")
-    if answer.get("Sum") != controller.checksum:
-        raise ProgramsError(f"{named} has the checksum {answer.get('Sum')}, not {controller.checksum}")
+    if answer.get("Sum") != checksum:
+        raise ProgramsError(f"{named} has the checksum {answer.get('Sum')}, not {checksum}")
     return Path(answer["Dir"])
 
 
