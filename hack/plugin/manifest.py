@@ -56,7 +56,7 @@ def manifest(archives: Iterable[Archive], *, url: str) -> str:
     archives = list(archives)
     texts = [f"{major}.{minor}" for major, minor in python_versions()]
     systems = dict.fromkeys(archive.platform.needs for archive in archives)
-    told = {"versions": ", ".join(texts[:-1]) + f" or {texts[-1]}", "system": " (Linux), or ".join(systems)}
+    told = {"versions": ", ".join(texts[:-1]) + f" or {texts[-1]}", "system": ", or ".join(systems)}
     document = {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
         "kind": "Plugin",

@@ -36,7 +36,7 @@ class Platform:
     @property
     def needs(self) -> str:
         """What the operating system must have."""
-        return f"macOS {_MACOS[0]} or newer" if self.os == "darwin" else f"glibc 2.{_GLIBC[0]} or newer"
+        return f"macOS {_MACOS[0]} or newer" if self.os == "darwin" else f"Linux with glibc 2.{_GLIBC[0]} or newer"
 
     def target(self, python: tuple[int, int]) -> str:
         """Return pex's description of CPython of this version here: the values of markers, and the tags of wheels."""

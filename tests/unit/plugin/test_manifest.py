@@ -98,7 +98,7 @@ def test_the_manifest_tells_what_the_program_needs(archives: list[Archive]) -> N
     """Python in description and caveats, and what the operating systems of its archives must have."""
     spec = document(archives)["spec"]
     for text in (spec["description"], spec["caveats"]):
-        needs = "Python 3.11, 3.12 or 3.13 on the PATH, and glibc 2.28 or newer (Linux), or macOS 14 or newer."
+        needs = "Python 3.11, 3.12 or 3.13 on the PATH, and Linux with glibc 2.28 or newer, or macOS 14 or newer."
         assert needs in text
     assert "\n" not in spec["shortDescription"]
     assert len(spec["shortDescription"]) <= 50
