@@ -21,12 +21,22 @@ _MAX_WARNINGS: Final = 4  # users do not read more
 _MAX_KEY: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
-_KUEUE: Final = tuple(sorted(key.partition("/")[2] for key in names.ALIASES["kueue"]))
-_READ: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
+_ALIASES: Final = {
+    dialect: tuple(sorted(key.partition("/")[2] for key in keys)) for dialect, keys in names.ALIASES.items()
+}
+READ_ELSEWHERE: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
 
 _POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
-# As in the match conditions (`webhook.configuration.match_conditions`): other keys alone send no review.
-_TOPOLOGY_LIKE: Final = re.compile(r"(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology")
+# Keys that are compared with ours. `webhook.configuration.match_conditions` sends no review for others alone, and reads
+# the patterns as RE2.
+LIKE_A_LEVEL: Final = "(^|/)(pod-?[sS]et[-_]?)?(slice[-_]?)?(req|rqe|rqu|pref|perfe|unc)[a-zA-Z]*[-_.]?[tT]op[a-z]*$"
+LIKE_OUR_PREFIX: Final = "^t[a-z-]{1,6}ga?te?[a-z0-9.-]*/"
+LIKE_AN_ALIAS: Final = "^(kueue[.]x-k8s[.]io/pod-?[sS]et[-_]|kai[.]scheduler/(seg|.*top))"
+_LEVEL: Final = re.compile(LIKE_A_LEVEL)
+_MISSPELT_PREFIX: Final = re.compile(LIKE_OUR_PREFIX)
+_ALIAS: Final = re.compile(LIKE_AN_ALIAS)
+# Our names that are compared without any prefix; the others are words of everybody.
+WITHOUT_PREFIX: Final = frozenset(_OURS) - {"pod-group", "profile", "slices", "topology"}
 
 # The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {
@@ -209,13 +219,27 @@ def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]
         yield f"{sanitize(key, _MAX_KEY)} is ignored; did you mean {meant}?"
 
 
+def aliases_as_labels(labels: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each alias of these dialects that was written as a label."""
+    known = {key for dialect in dialects for key in names.ALIASES.get(dialect, ())}
+    for key in islice(sorted(known & set(labels)), _MAX_WARNINGS):
+        yield f"label {key} is ignored: it must be an annotation"
+
+
 def _suggestion(key: str, dialects: Collection[str]) -> str | None:
+    """Return the name that an annotation should have, without the prefix if that is right; None for any other key."""
     prefix, _, name = key.rpartition("/")
-    if prefix == names.API_GROUP or key in _READ:
+    if prefix == names.API_GROUP or key in READ_ELSEWHERE:
         return None
-    if f"{prefix}/" == names.KUEUE_PREFIX:
-        return suggest(name, _KUEUE) if _TOPOLOGY_LIKE.fullmatch(name) and "kueue" in dialects else None
-    if not (key.startswith(_PREFIX) or _TOPOLOGY_LIKE.fullmatch(name)) or NATIVE_DIALECT not in dialects:
+    for dialect, beginning in (("kueue", names.KUEUE_PREFIX), ("kai", names.KAI_PREFIX)):
+        if f"{prefix}/" == beginning:
+            like = (_ALIAS.search(key) or _LEVEL.search(key)) and dialect in dialects
+            return suggest(name, _ALIASES[dialect]) if like else None
+    if NATIVE_DIALECT not in dialects:
+        return None
+    if not prefix and name in WITHOUT_PREFIX:
+        return f"{names.PREFIX}{name}"
+    if not (key.startswith(_PREFIX) or _LEVEL.search(key) or _MISSPELT_PREFIX.match(key)):
         return None
     near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
     return f"{names.PREFIX}{near}" if near is not None else None

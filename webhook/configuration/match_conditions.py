@@ -8,10 +8,12 @@ Conditions of pods are in `webhook.configuration.pod_conditions`, paths of templ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from engine.api import names
+from engine.gang.warnings import LIKE_A_LEVEL, LIKE_AN_ALIAS, LIKE_OUR_PREFIX, READ_ELSEWHERE, WITHOUT_PREFIX
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
@@ -23,15 +25,8 @@ ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dial
 UNREAD: Final = texts(sorted(key for dialect in names.UNREAD.values() for key in dialect))
 OWNED_ANNOTATIONS: Final = texts(sorted(names.OWNED_ANNOTATIONS))
 OWNED_LABELS: Final = texts(sorted(names.OWNED_LABELS))
-# Keys that repeat what another key already requests are no spelling mistakes.
-_READ: Final = texts(
-    sorted(
-        {
-            *(key for dialect in names.ALIASES.values() for key in dialect if key.endswith("-topology")),
-            *(key for dialect in names.UNREAD.values() for key in dialect if key.endswith("-topology")),
-        }
-    )
-)
+_READ: Final = texts(sorted(key for key in READ_ELSEWHERE if re.search(f"{LIKE_A_LEVEL}|{LIKE_AN_ALIAS}", key)))
+_ALIAS_PREFIXES: Final = (names.KUEUE_PREFIX, names.KAI_PREFIX)
 _PREFIXES: Final = (names.PREFIX, names.KUEUE_PREFIX, names.KAI_PREFIX, names.POD_GROUP_PREFIX)
 # Keys with other prefixes whose change concerns us: what they say counts, or (unread) gets a warning.
 _COUNTED: Final = texts(
@@ -94,10 +89,15 @@ _GATED: Final = f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?schedulingGates].exists(gs, type(gs) == list &&
   gs.exists(g, type(g) == map && has(g.name) && g.name == '{names.GATE}')))"""
 
-# Our keys under another prefix or none (`topogate.io/require-topology`), or a Kueue key that Kueue does not have.
+# Our keys under another prefix or none (`topogate.io/require-topology`), and keys that Kueue and KAI do not have. The
+# first comparison of each line is cheap and rarely true: an object may have thousands of keys.
 FOREIGN: Final = f"""\
 (k.startsWith('topogate') && !k.startsWith('{names.PREFIX}')) ||
-(k.endsWith('-topology') && k.matches('(^|/)(podset-)?(slice-)?(req|pref|unc)[a-z]*-topology$') &&
+k in {texts(sorted(WITHOUT_PREFIX))} ||
+(k.startsWith('t') && k.matches({text(LIKE_OUR_PREFIX)}) && !k.startsWith('{names.PREFIX}')) ||
+((k.contains('top') || k.contains('Top') || {texts(_ALIAS_PREFIXES)}.exists(p, k.startsWith(p))) &&
+ (k.matches({text(LIKE_A_LEVEL)}) ||
+  k.matches({text(LIKE_AN_ALIAS)})) &&
  !k.startsWith('{names.PREFIX}') && !(k in {_READ}))"""
 _MEANT: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && (
@@ -105,7 +105,8 @@ _MEANT: Final = f"""\
   a.exists(k, (k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
 {indented(FOREIGN, 4)}))) ||
 [?m.?labels].exists(l, type(l) == map && (
-  '{names.POD_GROUP_NAME}' in l || l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS})))) ||
+  '{names.POD_GROUP_NAME}' in l || {ALIASES}.exists(k, k in l) ||
+  l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS})))) ||
 (request.operation == 'UPDATE' &&
   [?m.?annotations, ?m.?labels].exists(a, type(a) == map && {texts(_GROUPS_ELSEWHERE)}.exists(k, k in a)))"""
 

@@ -70,7 +70,10 @@ _MINIMUM: Final = f"""\
 ('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} && '{names.KOORDINATOR_GANG_MIN}' in {_ANNOTATIONS})"""
 _REQUESTED: Final = any_of(_NATIVE_REQUESTING, _ALIAS_REQUESTING, _GROUPED)
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
-_FOREIGN: Final = f"{_ANNOTATIONS}.exists(k,\n{indented(FOREIGN, 2)})"
+_FOREIGN: Final = f"""\
+{_ANNOTATIONS}.exists(k,
+{indented(FOREIGN, 2)}) ||
+{ALIASES}.exists(k, k in {_LABELS})"""
 
 
 def asks() -> str:

@@ -37,6 +37,7 @@ from webhook.rules.gating import (
     without_marks,
 )
 from webhook.rules.membership import ParentRelation, parent_relation
+from webhook.rules.warnings import fixed_fields
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
@@ -107,7 +108,8 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     _hand_over_suspension(edits, before.workload, workload)
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
-    return patched(edits.operations, warnings, document=edits.document)
+    fixed = fixed_fields(before.document, document, workload)
+    return patched(edits.operations, (*fixed, *warnings), document=edits.document)
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.reasons import Code
+from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT
 from engine.gang.exemption import exemption_text
-from engine.gang.warnings import misspelt
+from engine.gang.warnings import aliases_as_labels, misspelt
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 from webhook.rules.gating import templates
+
+# Fields of a Job's pods that may change while it is suspended (`validateJobUpdate` in Kubernetes).
+_FREE: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
+_CONTAINERS: Final = ("containers", "initContainers")
+_MAX_KEY: Final = 30  # the longest that Kubernetes has; the warning has 120 characters
 
 
 def workload_warnings(
@@ -43,8 +49,42 @@ def _warnings(
     # A request in another system's keys was perhaps not meant for us.
     asks_us = any(_asks(annotations, names.OWNED_ANNOTATIONS)) or any(_asks(labels, names.OWNED_LABELS))
     left_alone = exemption is not None and NATIVE_DIALECT in dialects and asks_us
-    return (*((f"left alone: {exemption}",) if left_alone else ()), *misspelt(annotations, dialects=dialects))
+    return (
+        *((f"left alone: {exemption}",) if left_alone else ()),
+        *misspelt(annotations, dialects=dialects),
+        *aliases_as_labels(labels, dialects=dialects),
+    )
 
 
 def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
     return (key.startswith(names.PREFIX) and key not in owned for key in keys)
+
+
+def fixed_fields(old: Mapping[str, Any], new: Mapping[str, Any], workload: Workload) -> tuple[str, ...]:
+    """Return a warning if an UPDATE of a Job changes its pods in a way that the API server refuses.
+
+    Its own refusal prints the whole pod spec on one line, without the field. `old` and `new` are the documents.
+    """
+    if not workload.api_version.startswith("batch/"):
+        return ()
+    for root in templates(workload):
+        was, now = Edits(old).get(*root, "spec"), Edits(new).get(*root, "spec")
+        path = next(_changed(was, now), None) if isinstance(was, Mapping) and isinstance(now, Mapping) else None
+        if path is not None:
+            return (
+                f"topogate: {path} of a {workload.kind} is fixed: create it again (kubectl replace --force -f FILE)",
+            )
+    return ()
+
+
+def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for key in sorted((was.keys() | now.keys()) - _FREE):
+        old, new = was.get(key), now.get(key)
+        if old == new:
+            continue
+        if not (key in _CONTAINERS and isinstance(old, list) and isinstance(new, list) and len(old) == len(new)):
+            yield sanitize(key, _MAX_KEY)
+            continue
+        for number, (one, other) in enumerate(zip(old, new, strict=True)):
+            changed = (field for field in sorted(one.keys() | other.keys()) if one.get(field) != other.get(field))
+            yield from (f"{key}[{number}].{sanitize(field, _MAX_KEY)}" for field in changed if field != "resources")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
-from engine.gang.warnings import misspelt
+from engine.gang.warnings import aliases_as_labels, misspelt
 from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.handlers.mutate import mutate
@@ -110,6 +111,29 @@ def test_nothing_is_told_of_what_is_placed() -> None:
         ("kueue.x-k8s.io/podset-requierd-topology", "podset-required-topology"),
         ("kueue.x-k8s.io/podset-prefered-topology", "podset-preferred-topology"),
         ("kueue.x-k8s.io/podset-slice-require-topology", "podset-slice-required-topology"),
+        ("require-topolgy", names.REQUIRE),
+        ("requireTopology", names.REQUIRE),
+        ("prefer_topology", names.PREFER),
+        ("perfer-topology", names.PREFER),
+        ("example.com/unconstrained-topolgy", names.UNCONSTRAINED),
+        ("gang-name", names.GANG_NAME),
+        ("min-available", names.MIN_AVAILABLE),
+        ("topgate.dev/relax-after", names.RELAX_AFTER),
+        ("topo-gate.dev/min-avaliable", names.MIN_AVAILABLE),
+        ("kueue.k8s.io/podset-required-topology", names.REQUIRE),
+        ("kueue.x-k8s.io/podset-required-topolgy", "podset-required-topology"),
+        ("kueue.x-k8s.io/pod-set-preferred-topology", "podset-preferred-topology"),
+        ("kueue.x-k8s.io/podset-slice-sise", "podset-slice-size"),
+        ("kai.scheduler/topology-required-placment", "topology-required-placement"),
+        ("kai.scheduler/topolgy", "topology"),
+        ("kai.scheduler/segment-topology-required", "segment-topology-required-placement"),
+        ("topology", None),  # a word of everybody
+        ("example.com/gang-name", None),
+        ("performance-topology", None),
+        ("targets.example.com/x", None),
+        ("kueue.x-k8s.io/podset", None),
+        ("kueue.x-k8s.io/pod-group-serving", None),
+        ("kai.scheduler/queue", None),
         ("topogate.io/team", None),
         ("topogate", None),
         ("cloud.google.com/gke-tpu-slice-topology", None),
@@ -136,6 +160,18 @@ def test_a_key_that_looks_like_ours_is_told_wherever_it_stands(place: str) -> No
         assert told(raw_pod(gates=(), **foreign)) == (expected,)
 
 
+def test_an_alias_that_is_written_as_a_label_is_told() -> None:
+    """On a workload, its template and a pod, while the policy reads the dialect; ours is refused there."""
+    labels = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    expected = "topogate: label kueue.x-k8s.io/podset-required-topology is ignored: it must be an annotation"
+    assert told(raw_job(labels=labels)) == told(raw_job(template_labels=labels)) == (expected,)
+    assert told(raw_pod(labels=labels, gates=())) == (expected,)
+    assert [*aliases_as_labels(labels, dialects=("topogate", "kai"))] == []
+    longest = max((key for keys in names.ALIASES.values() for key in keys), key=len)
+    (text,) = aliases_as_labels([longest], dialects=DIALECTS)
+    assert len(f"topogate: {text}") <= MAX_WARNING
+
+
 def test_few_keys_of_many_are_told() -> None:
     """An object with thousands of them costs no more than its user reads."""
     many = {f"topogate.io/require-topology{number}": "" for number in range(5_000)}
@@ -154,3 +190,47 @@ def test_a_key_that_only_another_dialect_reads_is_not_suggested() -> None:
 def test_a_key_that_is_not_read_is_told_on_a_pod() -> None:
     (warning,) = told(raw_pod(annotations={"kai.scheduler/segment-size": "2"}, gates=()))
     assert warning.startswith("topogate: kai.scheduler/segment-size is ignored")
+
+
+CONTAINER = {"name": "main", "image": "example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"containers": [{**CONTAINER, "image": "example.com/train:2"}]}, "containers[0].image"),
+        ({"containers": [{**CONTAINER, "command": ["x"]}]}, "containers[0].command"),
+        ({"containers": [CONTAINER, {"name": "side"}]}, "containers"),
+        ({"initContainers": [CONTAINER]}, "initContainers"),
+        ({"priorityClassName": "high"}, "priorityClassName"),
+        ({"unknown\u202e": 1}, "unknown\\u202e"),
+        ({"containers": [{**CONTAINER, "resources": {"limits": {"nvidia.com/gpu": "4"}}}]}, None),
+        ({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a"}], "affinity": {"nodeAffinity": {}}}, None),
+        ({"schedulingGates": [{"name": "example.com/theirs"}]}, None),
+        ({}, None),
+    ],
+)
+def test_a_change_of_a_waiting_job_that_kubernetes_refuses_is_told_with_its_field(
+    changes: dict[str, Any], field: str | None
+) -> None:
+    """The API server's own refusal is the whole pod spec on one line; what may change in a held Job is not told."""
+    job = raw_job(ASKS, pod_spec={"containers": [CONTAINER]})
+    held = live(apply(job, mutate(review(job), FakeView(), 0.0)))
+    edited = copy.deepcopy(held)
+    edited["spec"]["template"]["spec"].update(changes)
+    warnings = mutate(review(edited, old=held), FakeView(), 0.0).warnings
+    assert len(warnings) == (field is not None)
+    for text in warnings:
+        assert text.startswith(f"topogate: {field}")
+        assert text.endswith(" of a Job is fixed: create it again (kubectl replace --force -f FILE)")
+        assert text.isprintable()
+        assert len(text) <= MAX_WARNING
+
+
+def test_the_fixed_fields_of_other_kinds_are_their_own_business() -> None:
+    """A Deployment's image may change at any time."""
+    deployment = raw_job(ASKS, pod_spec={"containers": [CONTAINER]})
+    deployment |= {"apiVersion": "apps/v1", "kind": "Deployment"}
+    edited = copy.deepcopy(deployment)
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/train:2"
+    assert mutate(review(edited, old=deployment), FakeView(), 0.0).warnings == ()
