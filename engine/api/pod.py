@@ -192,6 +192,17 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedPod:
+    """A pod that has failed: when (seconds since the epoch), and how; `how` is "" if nothing says it."""
+
+    at: float
+    rank: int | None
+    name: str
+    host: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. `spec.labels`/`spec.annotations` are its own metadata."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -13,6 +14,7 @@ from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
 from engine.api.pod import (
+    FailedPod,
     OwnerRef,
     Pod,
     PodSpec,
@@ -66,6 +68,7 @@ _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
 _MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
 
 _ENDED: Final = ("Succeeded", "Failed")
+_RANK: Final = re.compile("[0-9]{1,9}", re.ASCII)
 # Of a container that waits for others of its pod, or that is being started: no fault.
 _TURNS: Final = ("PodInitializing", "ContainerCreating")
 _MAX_WAITING: Final = 63  # characters of a waiting reason, which is one CamelCase word
@@ -470,3 +473,33 @@ def _end_of(ended: wire.ContainerEnd | None) -> str:
         return ""
     reason = (ended.reason or "")[:_MAX_WAITING]
     return intern(f"exit code {ended.exit_code or 0}" + (f", {reason}" if reason else ""))
+
+
+def failed_pods(source: Source) -> list[FailedPod]:
+    """Return the pods of a list that have failed, the first one first."""
+    found = [_failed(pod) for pod in decode(wire.PodList, source).items or ()]
+    return sorted(found, key=lambda one: (one.at, one.rank is None, one.rank or 0, one.name))
+
+
+def _failed(pod: wire.Pod) -> FailedPod:
+    meta, spec, status = pod.metadata or wire.ObjectMeta(), pod.spec or wire.PodSpec(), pod.status or wire.PodStatus()
+    ends = [
+        (epoch(ended.finished_at), container.name or "", ended)
+        for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        if container.state is not None and (ended := container.state.terminated) is not None and ended.exit_code
+    ]
+    first = min(ends, key=lambda one: one[0], default=None)
+    at = first[0] if first is not None else 0.0
+    how = (status.reason or "")[:_MAX_WAITING]
+    if first is not None:
+        how = f"container {first[1][:_MAX_NAME]}: exit code {first[2].exit_code}"
+        if first[2].reason not in (None, "", "Error"):  # which says no more than the code
+            how += f", {(first[2].reason or '')[:_MAX_WAITING]}"
+    rank = (meta.annotations or {}).get(names.RANK) or ""
+    return FailedPod(
+        at=at or max((epoch(one.last_transition_time) for one in status.conditions or ()), default=0.0),
+        rank=int(rank) if _RANK.fullmatch(rank) else None,
+        name=meta.name or "",
+        host=spec.node_name or "",
+        how=how,
+    )

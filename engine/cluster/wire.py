@@ -327,6 +327,7 @@ class ContainerEnd(Struct):
 
     reason: str | None = None
     exit_code: int | None = None
+    finished_at: datetime | None = None
 
 
 class ContainerState(Struct):
@@ -350,6 +351,7 @@ class PodStatus(Struct):
     """status of a pod."""
 
     phase: str | None = None
+    reason: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
@@ -362,6 +364,12 @@ class Pod(Struct):
     metadata: ObjectMeta | None = None
     spec: PodSpec | None = None
     status: PodStatus | None = None
+
+
+class PodList(Struct):
+    """A list of pods."""
+
+    items: list[Pod] | None = None
 
 
 class Taint(Struct):
@@ -711,7 +719,7 @@ class Placement(Struct):
 # Made while one thread imports this: msgspec reads a struct's fields when it is first used, and a second thread that
 # decodes a struct which is half read crashes the process.
 _KINDS: Final[tuple[type[Any], ...]] = (
-    *(Node, Pod, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
+    *(Node, Pod, PodList, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
     *(PersistentVolume, PersistentVolumeClaim, StorageClass),
     *(Object, Template, dict),
 )

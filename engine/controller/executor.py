@@ -20,14 +20,15 @@ from engine.api.reasons import Code, Why, known_code
 from engine.api.text import plural, quote
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
-from engine.cluster import writes
-from engine.cluster.client import ApiFault, KubeClient
+from engine.cluster import wire, writes
+from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import NotLeader
+from engine.cluster.pods import failed_pods
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.actions import Status, Unmanage
 from engine.controller.reconcile import request_written
-from engine.controller.status import details_body, event_text, requeued_body, status_body
+from engine.controller.status import details_body, event_text, failures_text, requeued_body, status_body
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
@@ -284,6 +285,20 @@ class ActionExecutor:
             placement = self._writer.write(new_placement(gang, None, priority=priority, now=self._wall()), gang)
         happened = event_of(status.phase, status.reason) if event else None
         self._write_status(gang, placement, status, placed, happened=happened, since=since)
+
+    def failures(self, gang: Gang) -> str:
+        """Return the sentence about the pods that have failed since a gang's last status; "" if they cannot be read."""
+        placement = gang.placement
+        if placement is None:
+            return ""
+        query = {"labelSelector": f"{names.GANG}={placement.name}", "fieldSelector": "status.phase=Failed"}
+        path = object_path("v1", "pods", namespace=placement.namespace)
+        try:
+            found = failed_pods(self._api.request("GET", path, query={**query, "resourceVersion": "0"}))
+        except (ApiFault, wire.ProjectionError) as error:
+            log.info("the failed pods of %s were not read: %s", placement.name, error)
+            return ""
+        return failures_text(found, placement.status)
 
     def relax(self, gang: Gang) -> None:
         """Write a Placement in which the required level is preferred from now on, and report it."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from engine import metrics
+from engine.api.placement import Assignment, Placement
+from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.actions import Extend
 from engine.controller.executor import ActionExecutor
+from engine.controller.host_health import named
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
@@ -96,9 +100,8 @@ class ExtensionScheduler:
             self._term.extensions.drop(key)
             gang_state.last_plan = outcome
             gang_state.pending_status = None  # the loss was reported already, and is repaired now
-            self._term.send(
-                key, lambda: self._executor.extend(gang, placement, extension, f"{action.why}: {outcome.message}")
-            )
+            message = f"{extended_text(action, gang.placement, placement)}; {outcome.message}"
+            self._term.send(key, lambda: self._executor.extend(gang, placement, extension, message))
             return
         self._term.extensions.missed(key, outcome)
         self._report_status(key, gang, now)
@@ -107,3 +110,20 @@ class ExtensionScheduler:
     def _report_status(self, key: GangKey, gang: Gang, now: float) -> None:
         if (status := self._term.extensions.status(key)) is not None:
             self._reporter.report(key, gang, status, now)
+
+
+def extended_text(action: Extend, before: Placement, after: Placement) -> str:
+    """Return what an extension has done: the pods that joined, or the slots that were lost, and the new hosts."""
+    assert before.assignment is not None and after.assignment is not None
+    new = _slots_by_host(after.assignment) - _slots_by_host(action.extension.kept_part(before.assignment))
+    if action.extension.more:
+        return f"{plural(new.total(), 'pod')} joined on {named(new)}"
+    return f"{action.why}: new {'slot' if new.total() == 1 else 'slots'} on {named(new)}"
+
+
+def _slots_by_host(assignment: Assignment) -> Counter[str]:
+    counts = Counter[str]()
+    for plan in assignment.pod_sets:
+        for slot in plan.slots:
+            counts[slot.host] += slot.count
+    return counts

@@ -209,6 +209,8 @@ class GangState:
     requeues: int | None = None  # counted in its status, as far as is known here
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
     pending_status: tuple[float, Status] | None = None  # when due, status
+    failed_pods: str | None = None  # the sentence about failed pods in a status about missing ones; None: not read yet
+    failed_pods_for: str = ""  # the message that they were read for
     reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason for holding it in its Event
     refused: frozenset[str] = frozenset()  # uids of pods that had their Event
     wake: float | None = None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from engine import metrics
+from engine.api.event_reasons import ON_PHASES
 from engine.api.reasons import Code, reason_of
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
@@ -20,7 +21,16 @@ from engine.controller.actions import Status
 from engine.controller.executor import REPORTED_PODS, ActionExecutor
 from engine.controller.gang_state import GangState
 from engine.controller.reconcile import request_written
-from engine.controller.status import details_body, differs, has_details, settle, status_of
+from engine.controller.status import (
+    details_body,
+    differs,
+    has_details,
+    may_have_failed,
+    settle,
+    status_of,
+    with_failures,
+    written_failures,
+)
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import in_order
@@ -29,6 +39,8 @@ from engine.scheduler.queue import QueuePlace, written_place
 
 # Minimum time between writes of the text of one gang's status (seconds).
 TEXT_EVERY: Final = 10.0
+# The longest wait for the first status of a Placement (seconds): as long as `Placed` has to last.
+FIRST_STATUS: Final = ON_PHASES["Placed"].settles
 # Pods of one gang that get their Events in one reconcile; the queue of Events holds a thousand.
 PODS_AT_A_TIME: Final = 200
 
@@ -46,15 +58,22 @@ class StatusReporter:
     def report(self, key: GangKey, gang: Gang, status: Status, now: float) -> None:
         """Take the status of a gang; a status that its Placement already has is not written."""
         gang_state = self._term.of(key)
+        status = self._with_failures(gang_state, gang, status)
         gang_state.current = status
         if not gang_state.place_known and gang.placement is not None:
             gang_state.place, gang_state.place_known = written_place(gang.placement.status), True
         if self._is_news(gang_state, gang, status):
             self._term.texts.drop(key)
-            pause = settle(status) + self._term.bursts.delay(status.phase, now)
-            due = now + pause
-            if gang_state.pending_status is not None and gang_state.pending_status[1].phase == status.phase and pause:
-                due = gang_state.pending_status[0]
+            # A Placement without any phase says nothing at all: it gets its first one soon, whatever happens meanwhile,
+            # and a reason that may pass is reported later.
+            first = gang.placement is not None and gang_state.reported is None and status_of(gang) is None
+            if first and settle(status) > FIRST_STATUS:
+                status = replace(status, reason="")
+            pause = min(settle(status), FIRST_STATUS) if first else settle(status)
+            pause += self._term.bursts.delay(status.phase, now)
+            due, pending = now + pause, gang_state.pending_status
+            if pending is not None and pause and (first or pending[1].phase == status.phase):
+                due = min(due, pending[0]) if first else pending[0]
             gang_state.pending_status = (due, status)
             return
         gang_state.pending_status = None
@@ -65,6 +84,15 @@ class StatusReporter:
             self._term.texts.put(key, status, due=max(now, gang_state.reported_at + TEXT_EVERY))
         else:
             self._term.texts.drop(key)
+
+    def _with_failures(self, gang_state: GangState, gang: Gang, status: Status) -> Status:
+        """Return a status with what is known of failed pods; what is not is read when the status is written."""
+        if not may_have_failed(gang, status):
+            gang_state.failed_pods = None
+        elif gang_state.failed_pods is None or gang_state.failed_pods_for != status.message:
+            known = written_failures(gang.placement.status, status) if gang.placement is not None else None
+            gang_state.failed_pods, gang_state.failed_pods_for = known, status.message
+        return status if gang_state.failed_pods is None else with_failures(status, gang_state.failed_pods)
 
     def _report_pods(self, gang_state: GangState, gang: Gang, status: Status, now: float) -> None:
         """Record Events on the held pods of a gang that waits, or of which more pods wait for slots.
@@ -162,7 +190,15 @@ class StatusReporter:
         gang_state.place, gang_state.place_known = place, True
         self._term.places.drop(key)
         told, placed, since = replace(status, place=place), gang_state.last_plan, gang_state.waiting_since
-        self._term.send(key, lambda: self._executor.report(gang, told, placed, event=event, since=since))
+
+        def report() -> None:
+            explained = told
+            if may_have_failed(gang, told) and gang_state.failed_pods is None:
+                gang_state.failed_pods, gang_state.failed_pods_for = self._executor.failures(gang), told.message
+                explained = with_failures(told, gang_state.failed_pods)
+            self._executor.report(gang, explained, placed, event=event, since=since)
+
+        self._term.send(key, report)
 
     def _is_news(self, gang_state: GangState, gang: Gang, status: Status) -> bool:
         if gang.placement is None and gang.request.asked is not None:

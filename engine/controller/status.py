@@ -8,14 +8,16 @@ docs/benchmarks.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.event_reasons import ON_PHASES
-from engine.api.placement import Placement, kept_hosts, requeues
+from engine.api.placement import Placement, kept_hosts, last_transition, requeues
+from engine.api.pod import FailedPod
 from engine.api.reasons import known_code, known_phase, reason_of
+from engine.api.text import plural, sanitize
 from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
@@ -30,6 +32,12 @@ WITHIN: Final = 2.0
 # Good news during a burst is reported this much later (seconds).
 LATER: Final = 5.0
 _MOST_REQUEUES: Final = 1_000_000  # that are counted
+# Seconds. A failed pod counts if it failed after the gang was ready (times are in whole seconds). If the status says
+# already that the gang is not, it counts if it failed shortly before: a missing pod is reported after five seconds.
+_SECOND, _FAILED_BEFORE = 1.0, 15.0
+# Pods that fail because another one did mostly take no longer (seconds).
+_FAILED_TOGETHER: Final = 60.0
+_MAX_HOW: Final = 200
 GOOD: Final = frozenset({"Placed", "Starting", "Running"})
 
 
@@ -190,16 +198,14 @@ def requeued_body(before: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def event_text(status: Status, placed: Placed | None, *, before: Placement | None) -> str:
-    """Return the note of a status's Event: for a healthy gang on its way the hosts, else the message.
+    """Return the note of a status's Event: where a healthy gang has its slots, once that is new, else the message.
 
-    Both where the first thing to tell of a gang with slots is a problem: `before` is its Placement until now.
+    `before` is its Placement until now.
     """
-    if placed is None or status.phase not in GOOD:
-        return status.message
-    if not status.reason:
-        return placed.message
     untold = before is None or before.status.get("phase") in (None, "Waiting")
-    return f"{placed.message}; {status.message}" if untold else status.message
+    if placed is None or status.phase not in GOOD or not untold:
+        return status.message
+    return f"{placed.message}; {status.message}" if status.reason else placed.message
 
 
 def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | None:
@@ -220,3 +226,44 @@ def _waits_for_us(status: Status) -> bool:
     """Return True for a wait that counts for the patience; one that its user or the policy's mode causes does not."""
     reason = reason_of(status.reason)
     return status.phase == "Waiting" and (reason is None or reason.patient)
+
+
+def may_have_failed(gang: Gang, status: Status) -> bool:
+    """Return True for a status about pods that are missing, perhaps because they have failed, or a failed workload."""
+    if status.phase == "Finished":
+        return gang.workload.failed
+    reason = reason_of(status.reason)
+    return status.phase == "Incomplete" and reason is not None and reason.until == "members"
+
+
+def with_failures(status: Status, text: str) -> Status:
+    """Return a status that begins with the sentence about failed pods; unchanged without one."""
+    return replace(status, message=f"{text}; {status.message}") if text else status
+
+
+def written_failures(known: Mapping[str, Any], status: Status) -> str | None:
+    """Return the sentence about failed pods that a written status has before the message of a current one."""
+    message = known.get("message")
+    end = f"; {status.message}"
+    same = known.get("phase") == status.phase and isinstance(message, str) and message.endswith(end)
+    return str(message).removesuffix(end) if same else None
+
+
+def failures_text(pods: Sequence[FailedPod], before: Mapping[str, Any]) -> str:
+    """Return which pods of a gang have failed since its last status changed, and how the first of them did.
+
+    Of those that failed last the first one counts: the others often fail because it did. "" if there is none. `pods`
+    are in the order in which they failed.
+    """
+    since = (last_transition(before) or 0.0) - (_SECOND if before.get("phase") == "Running" else _FAILED_BEFORE)
+    found = [pod for pod in pods if pod.at >= since]
+    found = [pod for pod in found if pod.at >= found[-1].at - _FAILED_TOGETHER]
+    if not found:
+        return ""
+    first = found[0]
+    who = sanitize(first.name) if first.rank is None else f"rank {first.rank:,}"
+    where = f" on {sanitize(first.host)}" if first.host else ""
+    how = f" ({sanitize(first.how, _MAX_HOW)})" if first.how else ""
+    if len(found) == 1:
+        return f"{who} failed{where}{how}"
+    return f"{plural(len(found), 'pod')} failed, {who}{where} first{how}"

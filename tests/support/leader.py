@@ -15,7 +15,7 @@ from unittest.mock import patch
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
-from engine.api.pod import Pod
+from engine.api.pod import FailedPod, Pod
 from engine.api.workload import GangKey, Owned, Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
@@ -27,7 +27,7 @@ from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, requeued_body
+from engine.controller.status import event_text, failures_text, requeued_body
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
@@ -77,6 +77,7 @@ class Hands(ActionExecutor):
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
         self.deaf = False  # what is asked to go stays
+        self.failed: list[FailedPod] = []  # pods that the API server has and no watch shows
         self.drops: Collection[str] = ()  # fields of a status that the CRD does not know
         self._versions = count(10_000_000)
 
@@ -196,6 +197,10 @@ class Hands(ActionExecutor):
             placement = self.put(new_placement(gang, None, priority=priority, now=self._wall()))
         if placement is not None:
             self._status(gang, placement, status, placed, since)
+
+    def failures(self, gang: Gang) -> str:
+        self._called("read failed pods", gang.workload.name)
+        return failures_text(self.failed, gang.placement.status) if gang.placement is not None else ""
 
     def relax(self, gang: Gang) -> None:
         self._called("relax", gang.workload.name)

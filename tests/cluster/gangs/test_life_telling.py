@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from local.controlplane import ControlPlane
+from local.kubelets import fail_pod
 from tests.support.eventually import eventually
-from tests.support.gang_steps import occupy, status_of, vacate
+from tests.support.gang_steps import occupy, pod_of_index, replaced, status_of, vacate
 from tests.support.gangs import Namespace, require
 from tests.support.raw_placements import placements_path
 
@@ -70,3 +73,57 @@ def test_a_running_placement_tells_its_place_to_kubectl(gangs: Namespace, contro
         message=lambda: f"the slot of the second pod is released\n{gangs.describe('train')}",
     )
     control_plane.kubectl("wait", "--for=condition=Ready", "tgp", *chosen, "--timeout=60s")
+
+
+def test_a_gang_and_its_failed_job_say_which_rank_failed_where_and_how(gangs: Namespace) -> None:
+    """Exit codes are in no watch of ours; the Event on the Job has them too, and the end of the Job keeps them."""
+    gangs.fleet.grid("1x1x2")
+    gangs.submit("train", pods=2, annotations=require("rack"), spec={"backoffLimit": 1})
+    hosts = gangs.all_bound("train", 2)
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
+    first = pod_of_index(gangs, "train", 1)["metadata"]
+    fail_pod(gangs.client, gangs.name, first["name"], exit_code=137)
+    failed = f"rank 1 failed on {hosts[1]} (container main: exit code 137); "
+    expected = f"{failed}waits for 1 pod of the gang to be created and bound again"
+    eventually(
+        lambda: status_of(gangs, "train").get("message") == expected,
+        message=lambda: f"the failed pod is named\n{gangs.describe('train')}",
+    )
+    events = f"/apis/events.k8s.io/v1/namespaces/{gangs.name}/events"
+    eventually(
+        lambda: (
+            expected in [one.get("note") for one in gangs.client.items(events) if one["regarding"]["kind"] == "Job"]
+        ),
+        message="the Event on the Job names it too",
+    )
+    eventually(lambda: replaced(gangs, "train", 1, first["uid"]), 60.0, "the Job has created it again")
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
+    fail_pod(gangs.client, gangs.name, pod_of_index(gangs, "train", 0)["metadata"]["name"], exit_code=3)
+    ends = f"rank 0 failed on {hosts[0]} (container main: exit code 3); the Job has failed; its slots are free"
+    eventually(
+        lambda: status_of(gangs, "train").get("message") == ends,
+        60.0,
+        lambda: f"the end names the last failure\n{gangs.describe('train')}",
+    )
+
+
+def test_an_edit_that_a_job_does_not_allow_is_told_with_its_field(
+    gangs: Namespace, control_plane: ControlPlane
+) -> None:
+    """The API server prints the whole pod spec; the warning above it names the field and the way."""
+    gangs.fleet.grid("1x1x1")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.waits("train")
+    edit = ("set", "image", "job/train", "main=example.com/other:2", "-n", gangs.name)
+    refused = control_plane.kubectl(*edit, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Warning: topogate: containers[0].image of a Job is fixed: create it again")
+    assert "field is immutable" in refused.stderr
+    smaller = [
+        {"op": "replace", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": "4"}
+    ]
+    smaller += [{**smaller[0], "path": smaller[0]["path"].replace("limits", "requests")}]
+    done = control_plane.kubectl(
+        "patch", "job/train", "-n", gangs.name, "--type=json", f"--patch={json.dumps(smaller)}", check=False
+    )
+    assert (done.returncode, "is fixed" in done.stderr) == (0, False)

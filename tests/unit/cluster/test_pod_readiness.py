@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.api.pod import Readiness
-from engine.cluster.pods import pod
+from engine.api.pod import FailedPod, Readiness
+from engine.cluster.pods import failed_pods, pod
 from engine.cluster.wire import ProjectionError
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
@@ -125,3 +125,50 @@ def test_a_status_of_the_wrong_type_is_named_by_its_path(status: dict[str, Any])
     """As for every other field; the API server itself sends no such object."""
     with pytest.raises(ProjectionError, match=r"^\$\.status\.containerStatuses"):
         read(**status)
+
+
+def failed(name: str, at: str | None = None, *, rank: str | None = None, **status: Any) -> dict[str, Any]:
+    """A pod that has failed at this second after noon; `status` besides that."""
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": f"2026-11-21T12:00:{at}Z"}
+    containers = [container(ready=True, state={"running": {}}), container("train", state={"terminated": ended})]
+    annotations = {names.RANK: rank} if rank is not None else {}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"nodeName": "host-1"},
+        "status": {"phase": "Failed", **({"containerStatuses": containers} if at is not None else {}), **status},
+    }
+
+
+def read_failed(*pods: Any) -> list[FailedPod]:
+    return failed_pods(json.dumps({"kind": "PodList", "items": pods}).encode())
+
+
+def test_failed_pods_tell_when_where_and_how_the_first_one_first() -> None:
+    """The rank is that of our annotation; "Error" says no more than the exit code."""
+    first, second = read_failed(failed("b", "30"), failed("a", "10", rank="3"))
+    assert first == FailedPod(NOON + 10, 3, "a", "host-1", "container train: exit code 137, OOMKilled")
+    assert second == FailedPod(NOON + 30, None, "b", "host-1", "container train: exit code 137, OOMKilled")
+    ended = container("main", state={"terminated": {"exitCode": 1, "reason": "Error"}})
+    (plain,) = read_failed(failed("c", containerStatuses=[ended], conditions=[condition("False")]))
+    assert (plain.at, plain.how) == (NOON + 5, "container main: exit code 1")
+
+
+def test_a_pod_that_failed_without_a_container_tells_its_reason() -> None:
+    """Evicted by the kubelet, or lost: no container says anything."""
+    (evicted,) = read_failed(failed("a", reason="Evicted", conditions=[condition("False")]))
+    assert (evicted.at, evicted.how) == (NOON + 5, "Evicted")
+
+
+@pytest.mark.parametrize("rank", ["", "x", "-1", "\u0663", "1" * 40])
+def test_a_rank_that_is_none_is_left_out(rank: str) -> None:
+    assert [one.rank for one in read_failed(failed("a", "10", rank=rank))] == [None]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"items": {}}', b'{"items": [{"status": {"phase": 1}}]}'])
+def test_a_list_of_pods_that_is_none_is_an_error(body: bytes) -> None:
+    with pytest.raises(ProjectionError):
+        failed_pods(body)
+
+
+def test_an_empty_list_of_pods_is_empty() -> None:
+    assert [*failed_pods(b'{"items": null}'), *failed_pods(b'{"items": [{}]}')] == [FailedPod(0.0, None, "", "", "")]

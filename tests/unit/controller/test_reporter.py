@@ -10,9 +10,10 @@ import pytest
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.api.placement import Placement
-from engine.api.pod import Pod
+from engine.api.pod import FailedPod, Pod, Readiness
 from engine.api.workload import Workload
 from engine.controller.reporter import PODS_AT_A_TIME, TEXT_EVERY
+from engine.controller.status import failures_text
 from engine.controller.term import PLACES, TEXTS
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod
@@ -28,6 +29,11 @@ def full(*hosts: str) -> list[Pod]:
 def gone(leader: Leader, *pods: Pod) -> None:
     for one in pods:
         leader.stores.pods.apply("DELETED", one)
+
+
+def pod_of(leader: Leader, rank: int) -> Pod:
+    (found,) = [one for one in leader.stores.pods.values() if one.name == f"train-{rank}"]
+    return found
 
 
 def message(leader: Leader, name: str = "train") -> str:
@@ -569,6 +575,124 @@ def test_growth_that_waits_is_told_as_waiting(hosts: int) -> None:
     assert told == "train"
     assert note.startswith("1 more pod to join: ")
     assert "placed" not in note
+
+
+def test_a_gang_whose_pods_are_all_ready_again_says_so_and_not_where_it_was_placed_once() -> None:
+    """The Event of the first status has the place; later ones say what is so now."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    run(leader, 2)
+    assert leader.hands.notes[-1] == ("train", "placed 2 pods in b0 / b0-r0 (2 hosts)")
+    gone(leader, pod_of(leader, 1))
+    leader.settle()
+    leader.later(TEXT_EVERY)
+    assert leader.status() == ("Incomplete", "WaitingForMembers")
+    leader.has(pod(leader.workload(), 1, host="b0-r0-h1"))
+    leader.later(TEXT_EVERY)
+    assert leader.hands.notes[-1] == ("train", "2 pods ready")
+
+
+# -- failed pods -----------------------------------------------------------------------------------------------------
+
+FAILED = FailedPod(at=0.0, rank=1, name="train-1-x", host="b0-r0-h1", how="container main: exit code 137, OOMKilled")
+SENTENCE = "rank 1 failed on b0-r0-h1 (container main: exit code 137, OOMKilled)"
+
+
+def wall(leader: Leader) -> float:
+    return 1_800_000_000.0 + leader.now
+
+
+def failing(leader: Leader) -> None:
+    """The second of two pods fails, and no watch shows it any more."""
+    run(leader, 2)
+    leader.hands.failed = [replace(FAILED, at=wall(leader))]
+    gone(leader, pod_of(leader, 1))
+    leader.settle()
+
+
+def test_a_gang_that_misses_a_failed_pod_says_which_one_where_and_how() -> None:
+    """In its Event and its status; read once, as finished pods are in no watch; the next leader reads nothing."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    failing(leader)
+    leader.later(TEXT_EVERY)
+    expected = f"{SENTENCE}; waits for 1 pod of the gang to be created and bound again"
+    assert (message(leader), leader.hands.notes[-1]) == (expected, ("train", expected))
+    for _ in range(3):
+        leader.later(TEXT_EVERY)
+    assert (message(leader), leader.hands.of("read failed pods")) == (expected, ["train"])
+    leader.hands.calls.clear()
+    leader.leading = False
+    leader.turn()
+    leader.leading = True
+    leader.later(60)
+    assert (message(leader), leader.hands.calls) == (expected, [])
+
+
+def test_a_pod_that_fails_later_is_named_anew() -> None:
+    """Another number of missing pods is another message."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    failing(leader)
+    leader.later(TEXT_EVERY)
+    leader.hands.failed.append(replace(FAILED, at=wall(leader), rank=0, host="b0-r0-h0"))
+    gone(leader, pod_of(leader, 0))
+    for _ in range(2):
+        leader.later(TEXT_EVERY)
+    assert message(leader).startswith("2 pods failed, rank 1 on b0-r0-h1 first (container main: exit code 137")
+    assert leader.hands.of("read failed pods") == ["train", "train"]
+
+
+def test_a_failed_workload_says_how_its_pod_failed() -> None:
+    """One that has ended well reads nothing."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    failing(leader)
+    edited(leader, finished=True, failed=True)
+    leader.later(TEXT_EVERY)
+    assert message(leader) == f"{SENTENCE}; the Job has failed; its slots are free"
+    well = Leader(nodes=gpu_nodes(1, 1, 4))
+    failing(well)
+    edited(well, finished=True)
+    well.later(TEXT_EVERY)
+    assert (message(well), well.hands.of("read failed pods")) == ("the Job has ended; its slots are free", [])
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], ""),
+        ([replace(FAILED, at=98.0)], ""),  # before the gang was ready: another pod has its rank now
+        ([replace(FAILED, at=98.0), replace(FAILED, at=100.0, rank=2)], SENTENCE.replace("rank 1", "rank 2")),
+        ([replace(FAILED, at=100.0, rank=None)], SENTENCE.replace("rank 1", "train-1-x")),
+        ([replace(FAILED, at=100.0, host="", how="Evicted")], "rank 1 failed (Evicted)"),
+        ([replace(FAILED, at=100.0, how="")], "rank 1 failed on b0-r0-h1"),
+        (
+            [replace(FAILED, at=100.0), replace(FAILED, at=101.0, rank=0), replace(FAILED, at=159.0, rank=3)],
+            SENTENCE.replace("rank 1 failed", "3 pods failed, rank 1").replace("h1", "h1 first"),
+        ),
+        ([replace(FAILED, at=100.0), replace(FAILED, at=200.0, rank=7)], SENTENCE.replace("rank 1", "rank 7")),
+    ],
+)
+def test_of_several_failed_pods_the_first_of_the_last_is_named(pods: list[FailedPod], said: str) -> None:
+    """The others of these often fail because it did; older ones have been replaced."""
+    changed_at = {"conditions": [{"type": "Ready", "lastTransitionTime": "1970-01-01T00:01:40Z"}]}
+    assert failures_text(pods, {"phase": "Running", **changed_at}) == said
+    earlier = [replace(one, at=one.at - 14.0) for one in pods if one.at >= 100.0]
+    assert failures_text(earlier, {"phase": "Incomplete", **changed_at}) == said
+
+
+def test_the_first_status_of_a_placement_comes_soon_while_its_pods_start() -> None:
+    """A phase is there two seconds after the Placement, although each phase of the start is over before it is told."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    assert leader.status() == ("", "")
+    leader.later(1.5)
+    starting = Readiness(ready=False, since=wall(leader), restarts=0, container="main", waiting="ContainerCreating")
+    for rank in range(2):
+        one = pod(leader.workload(), rank, host=f"b0-r0-h{rank}")
+        leader.has(replace(one, bound=wall(leader), readiness=starting))
+    leader.settle()
+    assert leader.status() == ("", "")
+    leader.later(0.5)
+    assert leader.status() == ("Starting", "")
 
 
 def test_a_running_gang_whose_request_is_taken_off_says_so() -> None:

@@ -11,6 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod, Readiness
 from engine.api.reasons import REASONS
+from engine.controller.reporter import FIRST_STATUS
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
@@ -102,7 +103,7 @@ def test_a_container_that_cannot_start_is_the_reason_of_a_starting_gang() -> Non
     leader = racks()
     pods = start(leader, 1)
     leader.later(10.0)
-    assert "phase" not in status(leader)
+    assert (status(leader)["phase"], status(leader)["reason"]) == ("Starting", "")
     leader.later(SETTLED)
     assert leader.status() == ("Starting", "PodsNotReady")
     host = pods[1].spec.node_name
@@ -182,7 +183,8 @@ def test_a_start_that_takes_too_long_is_given_up_and_tried_on_other_hosts() -> N
     """Suspended, so that no retry of the user is used; planned again without the host of the pod in question."""
     leader = racks(LIMITED)
     pods = start(leader, 1)
-    leader.later(10 * MINUTES - 1)
+    leader.later(FIRST_STATUS)
+    leader.later(10 * MINUTES - FIRST_STATUS - 1)
     assert not leader.workload().suspended
     leader.later(1)
     assert leader.workload().suspended
