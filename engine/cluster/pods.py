@@ -476,8 +476,9 @@ def _end_of(ended: wire.ContainerEnd | None) -> str:
 
 
 def failed_pods(source: Source) -> list[FailedPod]:
-    """Return the pods of a list that have failed, the first one first."""
-    found = [_failed(pod) for pod in decode(wire.PodList, source).items or ()]
+    """Return the pods of a list that have failed, the first one first; not those that somebody deletes."""
+    listed = decode(wire.PodList, source).items or ()
+    found = [_failed(pod) for pod in listed if pod.metadata is None or pod.metadata.deletion_timestamp is None]
     return sorted(found, key=lambda one: (one.at, one.rank is None, one.rank or 0, one.name))
 
 

@@ -153,6 +153,13 @@ def test_failed_pods_tell_when_where_and_how_the_first_one_first() -> None:
     assert (plain.at, plain.how) == (NOON + 5, "container main: exit code 1")
 
 
+def test_a_pod_that_somebody_deletes_has_not_failed() -> None:
+    """The controller of a failed Job ends the other pods, which end with an exit code too."""
+    ended = failed("b", "10")
+    ended["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:09Z"
+    assert [one.name for one in read_failed(ended, failed("a", "30"))] == ["a"]
+
+
 def test_a_pod_that_failed_without_a_container_tells_its_reason() -> None:
     """Evicted by the kubelet, or lost: no container says anything."""
     (evicted,) = read_failed(failed("a", reason="Evicted", conditions=[condition("False")]))
