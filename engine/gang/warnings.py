@@ -27,6 +27,13 @@ _ALIASES: Final = {
 READ_ELSEWHERE: Final = frozenset(key for keys in (*names.ALIASES.values(), *names.UNREAD.values()) for key in keys)
 
 _POD_GROUP: Final = frozenset({names.POD_GROUP_NAME, names.POD_GROUP_MIN})
+# Keys of a pod group that its own system reads as labels, and as annotations.
+GROUP_LABELS: Final = frozenset({*_POD_GROUP, names.SCHEDULER_PLUGINS_POD_GROUP})
+GROUP_ANNOTATIONS: Final = frozenset(
+    {names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, names.KOORDINATOR_GANG_WAIT}
+)
+GANG_PREFIX: Final = "gang.scheduling.koordinator.sh/"
+_GANG: Final = tuple(sorted(key.removeprefix(GANG_PREFIX) for key in GROUP_ANNOTATIONS))
 # Keys that are compared with ours. `webhook.configuration.match_conditions` sends no review for others alone, and reads
 # the patterns as RE2.
 LIKE_A_LEVEL: Final = "(^|/)(pod-?[sS]et[-_]?)?(slice[-_]?)?(req|rqe|rqu|pref|perfe|unc)[a-zA-Z]*[-_.]?[tT]op[a-z]*$"
@@ -109,6 +116,8 @@ def request_warnings(
         and (gang is None or gang.require is None)
     ):
         yield "relax-after has no effect without require-topology: no level is required"
+    if float(gang_wide.get(names.RELAX_AFTER, "inf")) < 1:
+        yield "relax-after of less than a second relaxes at once: 1ms is a millisecond, 1m a minute"
     yield from _timeouts(workload, gang_wide, keeps_incomplete=keeps_incomplete)
     yield from _separation(workload, gang_wide, levels)
     yield from _unshared_domains(asks, scopes)
@@ -143,6 +152,8 @@ def _separation(workload: Workload, gang_wide: Mapping[str, str], levels: LevelN
 
 def _slices(asks: Iterable[PodSetRequest]) -> Iterator[str]:
     for ask in asks:
+        if any(size == 1 for _, size in ask.slices):
+            yield "slices of 1 pod have no effect: a pod is always in one domain"
         if ask.slices and not ask.ranked:
             layers = join_and([f"each {level} gets a multiple of {size}" for level, size in ask.slices])
             yield f"pods without an index have no order: {layers} of them"
@@ -219,22 +230,41 @@ def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]
         yield f"{sanitize(key, _MAX_KEY)} is ignored; did you mean {meant}?"
 
 
-def aliases_as_labels(labels: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
-    """Yield a warning for each alias of these dialects that was written as a label."""
-    known = {key for dialect in dialects for key in names.ALIASES.get(dialect, ())}
-    for key in islice(sorted(known & set(labels)), _MAX_WARNINGS):
-        yield f"label {key} is ignored: it must be an annotation"
+def misplaced(annotations: Iterable[str], labels: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each key of another system that is a label instead of an annotation, or the reverse."""
+    as_annotations = {key for dialect in dialects for key in names.ALIASES.get(dialect, ())}
+    as_labels: frozenset[str] = frozenset()
+    if POD_GROUP_DIALECT in dialects:
+        as_annotations, as_labels = as_annotations | GROUP_ANNOTATIONS, GROUP_LABELS
+    found = [
+        *(f"label {key} is ignored: it must be an annotation" for key in sorted(as_annotations & set(labels))),
+        *(f"annotation {key} is ignored: it must be a label" for key in sorted(as_labels & set(annotations))),
+    ]
+    yield from found[:_MAX_WARNINGS]
+
+
+def misspelt_labels(labels: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
+    """Yield a warning with the right name for each label that was probably meant as one of a pod group."""
+    if POD_GROUP_DIALECT not in dialects:
+        return
+    known = sorted(key.partition("/")[2] for key in _POD_GROUP)
+    for key in islice((key for key in labels if key.startswith(names.POD_GROUP_PREFIX)), _MAX_WARNINGS):
+        near = suggest(key.partition("/")[2], known)
+        if key not in _POD_GROUP and near is not None:
+            yield f"label {sanitize(key, _MAX_KEY)} is ignored; did you mean {near}?"
 
 
 def _suggestion(key: str, dialects: Collection[str]) -> str | None:
     """Return the name that an annotation should have, without the prefix if that is right; None for any other key."""
     prefix, _, name = key.rpartition("/")
-    if prefix == names.API_GROUP or key in READ_ELSEWHERE:
+    if prefix == names.API_GROUP or key in READ_ELSEWHERE or key in GROUP_ANNOTATIONS:
         return None
     for dialect, beginning in (("kueue", names.KUEUE_PREFIX), ("kai", names.KAI_PREFIX)):
         if f"{prefix}/" == beginning:
             like = (_ALIAS.search(key) or _LEVEL.search(key)) and dialect in dialects
             return suggest(name, _ALIASES[dialect]) if like else None
+    if f"{prefix}/" == GANG_PREFIX:
+        return suggest(name, _GANG) if POD_GROUP_DIALECT in dialects else None
     if NATIVE_DIALECT not in dialects:
         return None
     if not prefix and name in WITHOUT_PREFIX:

@@ -13,7 +13,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from engine.api import names
-from engine.gang.warnings import LIKE_A_LEVEL, LIKE_AN_ALIAS, LIKE_OUR_PREFIX, READ_ELSEWHERE, WITHOUT_PREFIX
+from engine.gang.warnings import (
+    GANG_PREFIX,
+    GROUP_ANNOTATIONS,
+    GROUP_LABELS,
+    LIKE_A_LEVEL,
+    LIKE_AN_ALIAS,
+    LIKE_OUR_PREFIX,
+    READ_ELSEWHERE,
+    WITHOUT_PREFIX,
+)
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
@@ -22,6 +31,7 @@ from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_ot
 
 NOTES: Final = texts(names.NOTE_ANNOTATIONS)
 ALIASES: Final = texts(key for dialect in names.ALIASES.values() for key in dialect)
+MISPLACED: Final = texts([*(key for dialect in names.ALIASES.values() for key in dialect), *sorted(GROUP_ANNOTATIONS)])
 UNREAD: Final = texts(sorted(key for dialect in names.UNREAD.values() for key in dialect))
 OWNED_ANNOTATIONS: Final = texts(sorted(names.OWNED_ANNOTATIONS))
 OWNED_LABELS: Final = texts(sorted(names.OWNED_LABELS))
@@ -93,7 +103,8 @@ _GATED: Final = f"""\
 # first comparison of each line is cheap and rarely true: an object may have thousands of keys.
 FOREIGN: Final = f"""\
 (k.startsWith('topogate') && !k.startsWith('{names.PREFIX}')) ||
-k in {texts(sorted(WITHOUT_PREFIX))} ||
+k in {texts(sorted({*WITHOUT_PREFIX, *GROUP_LABELS}))} ||
+(k.startsWith('{GANG_PREFIX}') && !(k in {texts(sorted(GROUP_ANNOTATIONS))})) ||
 (k.startsWith('t') && k.matches({text(LIKE_OUR_PREFIX)}) && !k.startsWith('{names.PREFIX}')) ||
 ((k.contains('top') || k.contains('Top') || {texts(_ALIAS_PREFIXES)}.exists(p, k.startsWith(p))) &&
  (k.matches({text(LIKE_A_LEVEL)}) ||
@@ -105,7 +116,7 @@ _MEANT: Final = f"""\
   a.exists(k, (k.startsWith('{names.PREFIX}') && !(k in {OWNED_ANNOTATIONS})) ||
 {indented(FOREIGN, 4)}))) ||
 [?m.?labels].exists(l, type(l) == map && (
-  '{names.POD_GROUP_NAME}' in l || {ALIASES}.exists(k, k in l) ||
+  {MISPLACED}.exists(k, k in l) || l.exists(k, k.startsWith('{names.POD_GROUP_PREFIX}')) ||
   l.exists(k, k.startsWith('{names.PREFIX}') && !(k in {OWNED_LABELS})))) ||
 (request.operation == 'UPDATE' &&
   [?m.?annotations, ?m.?labels].exists(a, type(a) == map && {texts(_GROUPS_ELSEWHERE)}.exists(k, k in a)))"""

@@ -15,6 +15,7 @@ from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_e
 from webhook.configuration.match_conditions import (
     ALIASES,
     FOREIGN,
+    MISPLACED,
     OWNED_ANNOTATIONS,
     OWNED_LABELS,
     UNREAD,
@@ -73,7 +74,8 @@ _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
 _FOREIGN: Final = f"""\
 {_ANNOTATIONS}.exists(k,
 {indented(FOREIGN, 2)}) ||
-{ALIASES}.exists(k, k in {_LABELS})"""
+{MISPLACED}.exists(k, k in {_LABELS}) ||
+{_LABELS}.exists(k, k.startsWith('{names.POD_GROUP_PREFIX}'))"""
 
 
 def asks() -> str:

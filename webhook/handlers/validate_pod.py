@@ -23,7 +23,7 @@ from engine.policy.namespaces import mode_of
 from webhook.admission.objects import decoded, pod_of, projected
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
-from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings
+from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings, unit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.membership import Alone, NotManaged, alone, membership, pod_exemption
 from webhook.rules.warnings import pod_warnings
@@ -56,7 +56,8 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     errors = [*dict.fromkeys((*forged, *errors, *devices))]
     if found is not None:
         hami = hami_warnings(document, (), reported=view.reported.names)
-        noted = (*limit_warnings(document, (), policy=policy), *hami)
+        units = unit_warnings(document, (), policy=policy)
+        noted = (*limit_warnings(document, (), policy=policy), *hami, *units)
     warnings += noted
     warned = [f"topogate: {text}" for text in warnings] + warned
     if found is not None and not errors and pod.owner is None and view.placement_of(found.key) is None:

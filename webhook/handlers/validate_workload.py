@@ -27,7 +27,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer
 from webhook.rules.children import Findings, child_requests
 from webhook.rules.defaults import by_default
-from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings
+from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings, unit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
 from webhook.rules.immutable import lost_request, mark_errors, request_errors
@@ -149,6 +149,7 @@ def _devices(
             noted = (
                 *limit_warnings(document, root, policy=policy),
                 *hami_warnings(document, root, reported=view.reported.names),
+                *unit_warnings(document, root, policy=policy),
             )
         warnings |= dict.fromkeys(noted)
     return tuple(errors), tuple(warnings)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.device import DeviceRequest
 from engine.api.field import FieldError, path_of
-from engine.api.text import join_and, quote
+from engine.api.text import join_and, plural, quote, sanitize
 from engine.policy.model import Policy
 from engine.resources.annotations import reapplied, recorded_requests
 from engine.resources.containers import AmountError, PodResources, pod_resources
@@ -30,6 +30,10 @@ from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Review
 
+# Amounts up to these are probably numbers of GPUs or of gibibytes: no pod has use for so little.
+_FEW_PERCENT: Final = 8
+_FEW_BYTES: Final = 1 << 20
+_MAX_NAME: Final = 30  # the warning has 120 characters
 _SIDES: Final = ("requests", "limits")
 
 
@@ -135,6 +139,28 @@ def hami_warnings(document: Mapping[str, Any], root: Path, *, reported: Collecti
             f"instead of HAMi's names use koordinator.sh/{wanted}" if wanted else f"only HAMi reads {join_and(unread)}"
         )
         found.append(f"container {quote(container.name)}: {told}")
+    return tuple(found)
+
+
+def unit_warnings(document: Mapping[str, Any], root: Path, *, policy: Policy) -> tuple[str, ...]:
+    """Return a warning for each container of a gang's pod or template at `root` with an amount in the wrong unit.
+
+    `koordinator.sh/gpu` counts percent and `gpu-memory` bytes: 8 is nearly always meant as 8 GPUs, or 8 GiB.
+    """
+    own, _ = _parts(pod := _at(document, root), policy)
+    found: list[str] = []
+    for container in pod:
+        part = own.get(container.path)
+        if part is None or part.gpus != 1:
+            continue
+        name = quote(sanitize(container.name, _MAX_NAME))
+        if 0 < part.memory < _FEW_BYTES:
+            found.append(
+                f"container {name} asks for {part.memory:,} bytes of GPU memory; for GiB write {part.memory}Gi"
+            )
+        elif 0 < part.ratio <= _FEW_PERCENT and part.core in (0, part.ratio):
+            gpus = plural(part.ratio, "GPU")
+            found.append(f"container {name} asks for {part.ratio}% of one GPU; for {gpus} write {part.ratio}00")
     return tuple(found)
 
 

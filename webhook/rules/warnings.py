@@ -12,7 +12,7 @@ from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT
 from engine.gang.exemption import exemption_text
-from engine.gang.warnings import aliases_as_labels, misspelt
+from engine.gang.warnings import misplaced, misspelt, misspelt_labels
 from engine.policy.model import Policy
 from webhook.admission.patch import Edits, Path
 from webhook.rules.gating import templates
@@ -52,7 +52,8 @@ def _warnings(
     return (
         *((f"left alone: {exemption}",) if left_alone else ()),
         *misspelt(annotations, dialects=dialects),
-        *aliases_as_labels(labels, dialects=dialects),
+        *misplaced(annotations, labels, dialects=dialects),
+        *misspelt_labels(labels, dialects=dialects),
     )
 
 

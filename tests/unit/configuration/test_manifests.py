@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from engine.api import names
-from engine.gang.warnings import WITHOUT_PREFIX
+from engine.gang.warnings import GANG_PREFIX, GROUP_ANNOTATIONS, WITHOUT_PREFIX
 from engine.kinds.conditions import ObjectCondition
 from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
@@ -159,7 +159,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.POD_GROUP_NAME, names.KUEUE_QUEUE, names.KUEUE_WORKLOAD, names.GATE, names.POLICY_NAME, OUR_USER),
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
         *(*names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
-        *("topogate", "t", "top", "Top", *WITHOUT_PREFIX),  # what looks like ours
+        *("topogate", "t", "top", "Top", GANG_PREFIX, *GROUP_ANNOTATIONS, *WITHOUT_PREFIX),  # what looks like ours
         *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false"),
     }
     for one in built_in().entries:

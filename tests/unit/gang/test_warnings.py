@@ -57,6 +57,8 @@ UNCOUNTED = {
 TOLD: Mapping[str, Json] = {
     "relax-after beside prefer-topology": raw_job(PREFER_AND_RELAX),
     "relax-after without a level": raw_job({names.UNCONSTRAINED: "true", names.RELAX_AFTER: "10m"}),
+    "relax-after in milliseconds": raw_job({**RACK, names.RELAX_AFTER: "10ms"}),
+    "slices of one pod": raw_job({**RACK, names.SLICE_TOPOLOGY: "host", names.SLICE_SIZE: "1"}),
     "colocate on a Job": raw_job(COLOCATED),
     "min-available on a Deployment": other("deployment", {**RACK, names.MIN_AVAILABLE: "1"}),
     "a minimum of the kind above its pods": other(

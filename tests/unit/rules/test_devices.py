@@ -11,7 +11,7 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import Policy, parse_policy
-from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
+from engine.resources.names import CORE, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, Reported
 from tests.support.admission import FakeView, Json, apply, gang_view, live, rack_job, raw_job, raw_pod, review
 from tests.support.golden import golden
 from webhook.admission.review import Response, decode_review
@@ -424,3 +424,32 @@ def test_a_template_gives_no_devices_either() -> None:
     assert said(new, old=old).allowed
     new["spec"]["template"]["metadata"]["annotations"] = {names.DEVICE_ALLOCATED: "{}"}
     assert not said(new, old=old).allowed
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({GPU: "1"}, "asks for 1% of one GPU; for 1 GPU write 100"),
+        ({GPU: "8"}, "asks for 8% of one GPU; for 8 GPUs write 800"),
+        ({RATIO: "4"}, "asks for 4% of one GPU; for 4 GPUs write 400"),
+        ({MEMORY: "40"}, "asks for 40 bytes of GPU memory; for GiB write 40Gi"),
+        ({MEMORY: "80000m"}, "asks for 80 bytes of GPU memory; for GiB write 80Gi"),
+        ({GPU: "9"}, None),
+        ({CORE: "50", RATIO: "5"}, None),  # somebody has thought about both
+        ({GPU: "800"}, None),
+        ({MEMORY: "1Mi"}, None),
+        ({NVIDIA: "8"}, None),
+    ],
+)
+def test_an_amount_in_the_wrong_unit_is_told(limits: Mapping[str, str], said: str | None) -> None:
+    """`koordinator.sh/gpu` counts percent and `gpu-memory` bytes; on a workload and on a pod, also once translated."""
+    annotations = {names.REQUIRE: "rack"}
+    view = FakeView(reported=MIXED)
+    containers = [{"name": "main", "image": "x", "resources": {"limits": dict(limits)}}]
+    for one in (
+        raw_job(annotations, pod_spec={"containers": containers}),
+        raw_pod(annotations=annotations, owner=None, gates=(), containers=containers),
+    ):
+        stored = apply(one, mutate(review(one), view, 0.0))
+        told = [text for text in validate(review(stored), view, 0.0).warnings if 'container "main"' in text]
+        assert told == ([f'topogate: container "main" {said}'] if said is not None else [])

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
-from engine.gang.warnings import aliases_as_labels, misspelt
+from engine.gang.warnings import misplaced, misspelt
 from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.handlers.mutate import mutate
@@ -127,6 +127,10 @@ def test_nothing_is_told_of_what_is_placed() -> None:
         ("kai.scheduler/topology-required-placment", "topology-required-placement"),
         ("kai.scheduler/topolgy", "topology"),
         ("kai.scheduler/segment-topology-required", "segment-topology-required-placement"),
+        ("gang.scheduling.koordinator.sh/min-availble", "min-available"),
+        ("gang.scheduling.koordinator.sh/nmae", "name"),
+        ("gang.scheduling.koordinator.sh/total-number", None),
+        ("gang.scheduling.koordinator.sh/mode", None),
         ("topology", None),  # a word of everybody
         ("example.com/gang-name", None),
         ("performance-topology", None),
@@ -160,16 +164,46 @@ def test_a_key_that_looks_like_ours_is_told_wherever_it_stands(place: str) -> No
         assert told(raw_pod(gates=(), **foreign)) == (expected,)
 
 
-def test_an_alias_that_is_written_as_a_label_is_told() -> None:
-    """On a workload, its template and a pod, while the policy reads the dialect; ours is refused there."""
-    labels = {"kueue.x-k8s.io/podset-required-topology": "rack"}
-    expected = "topogate: label kueue.x-k8s.io/podset-required-topology is ignored: it must be an annotation"
-    assert told(raw_job(labels=labels)) == told(raw_job(template_labels=labels)) == (expected,)
-    assert told(raw_pod(labels=labels, gates=())) == (expected,)
-    assert [*aliases_as_labels(labels, dialects=("topogate", "kai"))] == []
+WRONG_PLACES = {
+    "kueue.x-k8s.io/podset-required-topology": "labels",
+    "kai.scheduler/topology": "labels",
+    names.KOORDINATOR_GANG_NAME: "labels",
+    names.KOORDINATOR_GANG_MIN: "labels",
+    names.POD_GROUP_NAME: "annotations",
+    names.POD_GROUP_MIN: "annotations",
+    names.SCHEDULER_PLUGINS_POD_GROUP: "annotations",
+}
+
+
+@pytest.mark.parametrize(("key", "place"), WRONG_PLACES.items())
+def test_a_key_of_another_system_is_told_where_it_belongs(key: str, place: str) -> None:
+    """A label that is read as an annotation, or the reverse; on a workload, its template and a pod."""
+    keys = {key: "4"}
+    right = "must be an annotation" if place == "labels" else "must be a label"
+    expected = f"topogate: {place.removesuffix('s')} {key} is ignored: it {right}"
+    template = {"template_labels": keys} if place == "labels" else {"template": keys}
+    assert told(raw_job(**{place: keys})) == told(raw_job(**template)) == (expected,)
+    assert told(raw_pod(**{place: keys}, gates=())) == (expected,)
+
+
+def test_only_keys_of_dialects_that_the_policy_reads_are_told_where_they_belong() -> None:
+    """What nobody reads is no help elsewhere either; the longest key leaves space for the advice."""
+    labels = [key for key, place in WRONG_PLACES.items() if place == "labels"]
+    annotations = [key for key, place in WRONG_PLACES.items() if place == "annotations"]
+    assert [one.split()[1] for one in misplaced(annotations, labels, dialects=("topogate", "kai"))] == [
+        "kai.scheduler/topology"
+    ]
     longest = max((key for keys in names.ALIASES.values() for key in keys), key=len)
-    (text,) = aliases_as_labels([longest], dialects=DIALECTS)
+    (text,) = misplaced((), [longest], dialects=DIALECTS)
     assert len(f"topogate: {text}") <= MAX_WARNING
+
+
+def test_a_misspelt_label_of_a_pod_group_is_told() -> None:
+    """Without its minimum the group asks for nothing."""
+    labels = {names.POD_GROUP_NAME: "g", f"{names.POD_GROUP_PREFIX}min-availble": "4"}
+    expected = f"topogate: label {names.POD_GROUP_PREFIX}min-availble is ignored; did you mean min-available?"
+    assert told(raw_job(labels=labels)) == told(raw_job(template_labels=labels)) == (expected,)
+    assert told(raw_job(labels={f"{names.POD_GROUP_PREFIX}match-policy": "x"})) == ()
 
 
 def test_few_keys_of_many_are_told() -> None:
