@@ -483,8 +483,8 @@ class GangScheduler:
             since = relaxed_text(gang.request, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}", shortage=outcome.shortage)
         waited = format_duration(self._view.policy.queue.patience)
-        pods = plural(gang.request.least, "pod")
-        message = f"has waited for {waited}: {nomination.where} kept free until {pods} fit"
+        pods = f"{plural(gang.request.least, 'pod')} {'fits' if gang.request.least == 1 else 'fit'}"
+        message = f"has waited for {waited}: {nomination.where} kept free until {pods}"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)
 
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:

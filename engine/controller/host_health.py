@@ -99,18 +99,19 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
     if not lost:
         return Decision(NoAction(), wake=wake) if wake is not None else None
     pods = tuple(pod for pod in bound if pod.spec.node_name in lost)
-    said = f"{plural(len(pods), 'pod')} on {named(lost)}: {_why(lost, down, policy)}"
+    said = f"{named(lost)} {_why(lost, down, policy)}, with {plural(len(pods), 'pod')} of the gang"
+    are, them, their = ("it is", "it", "its") if len(pods) == 1 else ("they are", "them", "their")
     restarts = policy.node_loss == "restart" and can_suspend(gang.workload)
     held = restarts and mode_of(gang.workload.namespace, policy).holds  # stopped now, it could not start again
     if restarts and not held:
         return Decision(Unplace(suspend=True, reason="NodeLost", message=f"{said}; the gang is restarted"))
     if held or policy.node_loss == "wait":
-        message = f"{said}; Kubernetes evicts them when their toleration ends"
+        message = f"{said}; Kubernetes evicts {them} when {their} toleration ends"
         return Decision(NoAction(), Status("Incomplete", "NodeLost", message), wake=wake)
-    status = Status("Incomplete", "NodeLost", f"{said}; they are evicted")
+    status = Status("Incomplete", "NodeLost", f"{said}; {are} evicted")
     orphans = [pod for pod in pods if down[pod.spec.node_name] == GONE]
     if due := timers.remove(orphans, now):
-        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=f"{said}; they are deleted"), status)
+        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=f"{said}; {are} deleted"), status)
     due = timers.remove([pod for pod in pods if pod not in orphans], now)
     if not due:
         return Decision(NoAction(), status, wake=now + REMOVE_AGAIN)
@@ -168,6 +169,6 @@ def named(hosts: Iterable[str]) -> str:
 def _why(lost: set[str], down: dict[str, float], policy: Policy) -> str:
     gone = sum(1 for host in lost if down[host] == GONE)
     if gone == len(lost):
-        return "node not found"
-    late = f"not ready for {policy.timeouts.node:g} s"
+        return "was not found" if gone == 1 else "were not found"
+    late = f"{'is' if len(lost) == 1 else 'are'} not ready for {policy.timeouts.node:g} s"
     return f"{late} or gone" if gone else late

@@ -68,15 +68,20 @@ class StatusReporter:
             # and a reason that may pass is reported later.
             first = gang.placement is not None and gang_state.reported is None and status_of(gang) is None
             if first and settle(status) > FIRST_STATUS:
+                gang_state.reason_due = gang_state.reason_due or (now + settle(status), status.reason)
                 status = replace(status, reason="")
             pause = min(settle(status), FIRST_STATUS) if first else settle(status)
             pause += self._term.bursts.delay(status.phase, now)
             due, pending = now + pause, gang_state.pending_status
             if pending is not None and pause and (first or pending[1].phase == status.phase):
                 due = min(due, pending[0]) if first else pending[0]
+            if gang_state.reason_due is not None and status.reason == gang_state.reason_due[1]:
+                due = min(due, gang_state.reason_due[0])
+            elif not first:
+                gang_state.reason_due = None
             gang_state.pending_status = (due, status)
             return
-        gang_state.pending_status = None
+        gang_state.pending_status = gang_state.reason_due = None
         self._report_pods(gang_state, gang, status, now)
         if not self._request_written(gang):
             gang_state.pending_status = (now, status)

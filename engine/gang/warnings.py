@@ -192,8 +192,8 @@ def _pod_group_minimum(
     least = least if group is None else group
     for value in sorted(said - {str(least)}):
         shown = quote(sanitize(value, _MAX_VALUE))
-        pods = plural(least, "pod")
-        yield f"the pod group's min-available {shown} is ignored: {pods} start together; use {names.MIN_AVAILABLE}"
+        pods = f"{plural(least, 'pod')} {'starts alone' if least == 1 else 'start together'}"
+        yield f"the pod group's min-available {shown} is ignored: {pods}; use {names.MIN_AVAILABLE}"
 
 
 def unusable_minimums(source: AnnotationSource, *, dialects: Collection[str]) -> Iterator[str]:

@@ -254,7 +254,7 @@ def _host_too_small(short: Shortfall) -> str:
     if short.gpus_per_pod and short.host_gpus is not None and short.host_gpus < short.gpus_per_pod:
         asks = f"one pod asks for {plural(short.gpus_per_pod, 'GPU')}"
         if short.host_gpus == 0:
-            return f"{asks} and no host has any"
+            return f"{asks} and no host has any; ask the admin which nodes have some"
         return f"{asks} and no host has more than {short.host_gpus}; use {short.host_gpus} per pod and more pods"
     if short.devices is not None and short.devices.selected == 0:
         asks = f"one pod asks for {short.devices.asked} ({names.DEVICE_SELECTOR})"

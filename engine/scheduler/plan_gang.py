@@ -445,10 +445,10 @@ def _not_placed(
 ) -> Outcome:
     topology = inputs.topology
     if any(inputs.kept.values()):
-        missing = plural(max(1, _wanted(inputs) - sum(map(len, inputs.kept.values()))), "pod")
+        missing = plural(max(1, _wanted(inputs) - sum(map(len, inputs.kept.values()))), "more pod")
         level = _alias(topology, answer.level if answer.level >= 0 else None)
         where = f"the {level} of the running pods" if level else "the topology"
-        return Waits("Fragmented", f"needs room for {missing} more in {where}")
+        return Waits("Fragmented", f"needs room for {missing} in {where}")
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
         explained = explain(answer, ask)

@@ -71,11 +71,12 @@ _MINIMUM: Final = f"""\
 ('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} && '{names.KOORDINATOR_GANG_MIN}' in {_ANNOTATIONS})"""
 _REQUESTED: Final = any_of(_NATIVE_REQUESTING, _ALIAS_REQUESTING, _GROUPED)
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
+_GROUP: Final = texts((names.POD_GROUP_NAME, names.POD_GROUP_MIN))
 _FOREIGN: Final = f"""\
 {_ANNOTATIONS}.exists(k,
 {indented(FOREIGN, 2)}) ||
 {MISPLACED}.exists(k, k in {_LABELS}) ||
-{_LABELS}.exists(k, k.startsWith('{names.POD_GROUP_PREFIX}'))"""
+{_LABELS}.exists(k, k.startsWith('{names.POD_GROUP_PREFIX}') && !(k in {_GROUP}))"""
 
 
 def asks() -> str:

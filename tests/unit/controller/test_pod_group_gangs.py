@@ -227,7 +227,6 @@ def test_a_part_that_cannot_be_suspended_starts_no_further_pod_before_the_rest_h
     pods = [pod(first, 0, gated=False), *(pod(first, rank, gated=True) for rank in (1, 2, 3))]
     leader.has(done, first, member("b"), *pods)
     leader.settle()
-    leader.later(2)
     leader.later(5)
     assert leader.hands.of("release") == []
     assert assigned(leader, "a") == 4

@@ -11,7 +11,6 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod, Readiness
 from engine.api.reasons import REASONS
-from engine.controller.reporter import FIRST_STATUS
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
@@ -183,8 +182,7 @@ def test_a_start_that_takes_too_long_is_given_up_and_tried_on_other_hosts() -> N
     """Suspended, so that no retry of the user is used; planned again without the host of the pod in question."""
     leader = racks(LIMITED)
     pods = start(leader, 1)
-    leader.later(FIRST_STATUS)
-    leader.later(10 * MINUTES - FIRST_STATUS - 1)
+    leader.later(10 * MINUTES - 1)
     assert not leader.workload().suspended
     leader.later(1)
     assert leader.workload().suspended
