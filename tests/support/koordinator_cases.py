@@ -26,7 +26,8 @@ class KoordinatorCase:
     """`kind`: request (what a pod means), admission, rewriting, memory (bytes and percent of one GPU of `size`,
     which is None where none is healthy).
 
-    An answer is `refused`, `accepted`, or the amounts. `ours` stands where we decide differently, and why.
+    An answer is `refused`, `accepted`, or the amounts. `ours` stands where we decide differently, and why; `silent`
+    says why a request for no device is accepted without a word.
     """
 
     id: str
@@ -38,6 +39,7 @@ class KoordinatorCase:
     ours: Answer | None = None
     differs: str | None = None
     outside: str | None = None
+    silent: str | None = None
 
     @property
     def expected(self) -> Answer:

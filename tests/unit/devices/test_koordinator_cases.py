@@ -27,6 +27,12 @@ def test_every_difference_has_its_reason_and_is_one() -> None:
         assert case.ours != case.koordinator, case.id
 
 
+def test_a_request_that_asks_for_nothing_says_why_silence_is_right() -> None:
+    """Whoever writes a device means one: without it he is told, or the case says who tells him."""
+    for case in CASES:
+        assert (case.expected == {"dimensions": {}}) == (case.silent is not None), case.id
+
+
 def test_the_tables_of_the_reference_are_true() -> None:
     """docs/reference/gpu-cases.md gives the counts that the cases give, by kind and by reason."""
     counted: dict[str, Counter[str]] = {}
