@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
-
-import msgspec
 
 from engine.api.text import join_comma
-from engine.cluster.client import ApiUnavailable, KubeClient, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.cluster.client import KubeClient
 from webhook.snapshot.connection import right_text
+from webhook.snapshot.granted_rights import is_allowed
 from webhook.snapshot.side_by_side import side_by_side
-
-_PATH: Final = object_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,14 +36,6 @@ def lacking_text(rights: Iterable[Right]) -> list[str]:
     return [f"no right to {replace(one, name=join_comma(named)).text}" for one, named in alike.items()]
 
 
-class _Status(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
 def missing_rights(api: KubeClient, rights: Iterable[Right]) -> tuple[Right, ...]:
     """Return the rights that the caller does not have. Raises ApiFault if the API server does not say."""
     wanted = sorted(set(rights))
@@ -57,20 +44,4 @@ def missing_rights(api: KubeClient, rights: Iterable[Right]) -> tuple[Right, ...
 
 
 def _allowed(api: KubeClient, right: Right) -> bool:
-    attributes = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.resource,
-        "name": right.name,
-        "namespace": right.namespace,
-    }
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
-    }
-    answer = api.request("POST", _PATH, body=body)
-    try:
-        return msgspec.json.decode(answer, type=_Review).status.allowed
-    except UNREADABLE:
-        raise ApiUnavailable(f"POST {_PATH}: not a review of rights") from None
+    return is_allowed(api, right.verb, right.group, right.resource, name=right.name, namespace=right.namespace)

@@ -10,14 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from engine.api import names
-from engine.cluster.client import ApiFault, KubeClient, get_or_none, object_path
+from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
 from webhook.snapshot.installation import GrantedRights, account
 from webhook.snapshot.side_by_side import side_by_side
 
 _TIMEOUT: Final = (5.0, 10.0)
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -119,7 +118,7 @@ def granted_rights(api: KubeClient, namespace: str, needed: Sequence[NeededRight
         return GrantedRights(
             "reviews", len(needed), [str(right) for right, ok in zip(needed, allowed, strict=True) if not ok]
         )
-    except (ApiFault, *UNREADABLE):
+    except ApiFault:
         pass
     try:
         everywhere = _rules(api, None, namespace)
@@ -130,21 +129,49 @@ def granted_rights(api: KubeClient, namespace: str, needed: Sequence[NeededRight
     return GrantedRights("roles", len(needed), [str(right) for right in missing])
 
 
-def _allowed(api: KubeClient, namespace: str, right: NeededRight) -> bool:
-    resource, _, subresource = right.resource.partition("/")
+def is_allowed(
+    api: KubeClient,
+    verb: str,
+    group: str,
+    resource: str,
+    *,
+    name: str = "",
+    namespace: str = "",
+    account_in: str | None = None,
+) -> bool:
+    """Ask the API server for one right: of the caller, or of the service's account in the namespace `account_in`.
+
+    `resource` is with its subresource (`pods/eviction`); a `namespace` of "" means all. Raises ApiFault.
+    """
+    plural, _, subresource = resource.partition("/")
     attributes = {
-        "group": right.group,
-        "resource": resource,
+        "verb": verb,
+        "group": group,
+        "resource": plural,
         "subresource": subresource,
-        "verb": right.verb,
-        "name": right.name,
-        "namespace": namespace if right.namespaced else "",
+        "name": name,
+        "namespace": namespace,
     }
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-    spec = {"user": account(namespace), "groups": groups, "resourceAttributes": attributes}
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answer = api.request("POST", _REVIEWS, body=body, timeout=_TIMEOUT)
-    return msgspec.json.decode(answer, type=_Reviewed).status.allowed
+    kind = "SelfSubjectAccessReview"
+    spec: dict[str, Any] = {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
+    if account_in is not None:
+        kind = "SubjectAccessReview"
+        spec["user"] = account(account_in)
+        spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{account_in}", "system:authenticated"]
+    path = object_path("authorization.k8s.io/v1", f"{kind.lower()}s")
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    answer = api.request("POST", path, body=body, timeout=_TIMEOUT)
+    try:
+        return msgspec.json.decode(answer, type=_Reviewed).status.allowed
+    except UNREADABLE:
+        raise ApiUnavailable(f"POST {path}: not a review of rights") from None
+
+
+def _allowed(api: KubeClient, namespace: str, right: NeededRight) -> bool:
+    where = namespace if right.namespaced else ""
+    return is_allowed(
+        api, right.verb, right.group, right.resource, name=right.name, namespace=where, account_in=namespace
+    )
 
 
 def _rules(api: KubeClient, within: str | None, namespace: str) -> list[Mapping[str, Any]]:
