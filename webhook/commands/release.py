@@ -5,24 +5,21 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.terminal.asking import ReadingProgress, caller_of
+from webhook.commands.held import delete_and_print, print_outcome, read_held, release_held, remarks, verdict
+from webhook.terminal.asking import caller_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 
 if TYPE_CHECKING:
-    from engine.policy.model import Policy
     from webhook.maintenance.attempts import Attempts
-    from webhook.maintenance.installation import FoundObject
     from webhook.maintenance.release import ReleasePlan, ReleaseScope
     from webhook.maintenance.releaser import Outcome
     from webhook.snapshot.connection import Caller
     from webhook.snapshot.snapshot import Snapshot
 
-_PASSES: Final = 5  # pods may appear while others are let go
 _NO_ANSWER: Final = "no replica of the service answers its webhooks: start it again, or add --delete-webhooks"
 _PAUSE: Final = 2.0  # seconds between two passes with --follow
 
@@ -114,59 +111,6 @@ def release(
     sys.exit(1 if plan.held else 0)
 
 
-def read_held(cluster: ClusterOptions, caller: Caller, *, namespace: str | None, quiet: bool = False) -> Snapshot:
-    """Return the pods, Placements and workloads of the cluster as they are now. Raises ConnectionProblem."""
-    from engine.api import names
-    from webhook.snapshot.live import read_cluster
-
-    read = partial(
-        read_cluster,
-        caller.api,
-        namespace=namespace or caller.namespace,
-        service_namespace=cluster.service_namespace,
-        only=("pods", names.PLACEMENTS),
-        consistent=True,
-    )
-    if quiet:
-        return read()
-    with ReadingProgress() as progress:
-        return read(progress=progress)
-
-
-def remarks(snapshot: Snapshot, namespace: str | None) -> list[str]:
-    """Return what could not be read of the namespace (None: of all), and may therefore stay held."""
-    found = []
-    for one in snapshot.unread:
-        if one.collection == "configmaps":
-            found.append("the policy cannot be read: kinds that it adds are not known")
-        elif one.except_in is None:
-            found.append(f"{one.collection} cannot be read{f' ({one.why})' if one.why else ''}: some may stay held")
-        elif one.except_in != namespace:
-            found.append(f"{one.collection} are read in namespace {one.except_in} alone: others may stay held")
-    return [*found, *snapshot.notes]
-
-
-def verdict(plan: ReleasePlan, *, policy: Policy, webhooks: bool) -> list[str]:
-    """Return the last lines of a release: what is still held, and what is held again later."""
-    from engine.api.text import plural
-    from engine.policy.namespaces import modes_of, modes_text
-    from webhook.maintenance.release import workloads_text
-
-    held = plan.held
-    lines = ["nothing is held any more" if not held else f"{plural(held, 'object')} still held"]
-    if plan.templates:
-        lines.append(
-            f"{plural(len(plan.templates), 'workload')} with the gate in a template: {workloads_text(plan.templates)}. "
-            "Pods that they create later are held: topogate release --all --follow releases these too"
-        )
-    if webhooks and any(mode.manages for mode in modes_of(policy)):
-        lines.append(
-            f"the policy's mode is {modes_text(policy)}: while the service runs, it holds new workloads; "
-            "mode: off ends that"
-        )
-    return lines
-
-
 def _named(snapshot: Snapshot, name: str, namespace: str) -> ReleaseScope:
     from webhook.maintenance.release import ReleaseScope
     from webhook.queries.subject import SubjectProblem, subject_of
@@ -199,37 +143,6 @@ def _print_plan(plan: ReleasePlan, *, templates: bool) -> None:
 
 
 _KEEPS: Final = "its template has the gate: pods that it creates are held"
-
-
-def release_held(
-    cluster: ClusterOptions,
-    caller: Caller,
-    snapshot: Snapshot,
-    scope: ReleaseScope,
-    *,
-    all_templates: bool = False,
-    suspended_templates: bool = False,
-    report: Callable[[Outcome], None] | None = None,
-) -> tuple[Snapshot, ReleasePlan]:
-    """Release what is held, and what becomes held meanwhile; return what is held then. Raises ConnectionProblem.
-
-    The gate is taken out of all templates, or out of those of suspended workloads, if that is asked for.
-    """
-    from webhook.maintenance.release import release_plan
-    from webhook.maintenance.releaser import Releaser
-
-    plan = release_plan(snapshot.view, scope)
-    opened = plan.templates if all_templates else plan.changeable if suspended_templates else ()
-    for _ in range(_PASSES):
-        if not plan.held and not opened:
-            break
-        releaser = Releaser(caller.api, snapshot.view.registry)
-        good = releaser.release(plan, templates=opened, report=report or print_outcome)
-        snapshot, opened = read_held(cluster, caller, namespace=scope.namespace, quiet=True), ()
-        plan = release_plan(snapshot.view, scope)
-        if not good:
-            break
-    return snapshot, plan
 
 
 def _follow(
@@ -273,20 +186,6 @@ def _follow(
     except KeyboardInterrupt:
         pass
     return snapshot, plan
-
-
-def print_outcome(outcome: Outcome) -> None:
-    """Print what became of one object: on standard error if it was not done."""
-    print_line(outcome.text, failed=not outcome.done)
-
-
-def delete_and_print(caller: Caller, found: FoundObject, *, namespace: str) -> bool:
-    """Delete an object of the installation and print what became of it; return True if it is gone."""
-    from webhook.maintenance.installation import delete_object
-
-    why = delete_object(caller.api, found, namespace=namespace)
-    print_line(f"{found.object.called}: {f'not deleted: {why}' if why else 'deleted'}", failed=bool(why))
-    return not why
 
 
 def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:

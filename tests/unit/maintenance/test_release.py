@@ -9,7 +9,7 @@ from engine.policy.model import parse_policy
 from tests.support.fake_api import Answer, FakeApi, Hang
 from tests.support.snapshots import snapshot
 from tests.unit.maintenance.conftest import gated_pod, held_job
-from webhook.commands.release import verdict
+from webhook.commands.held import verdict
 from webhook.maintenance.release import ReleasePlan, ReleaseScope, release_plan
 from webhook.maintenance.releaser import TRIES, Outcome, Releaser
 
