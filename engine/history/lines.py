@@ -27,11 +27,15 @@ _LATEST: Final = 253_000_000_000.0  # in the year 9987: later times cannot be sh
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a log: its time if it has one, its record if it is one; `unreadable`: it should be, but is not."""
+    """One line of a log: its time if it has one, its record if it is one; `unreadable`: it should be, but is not.
+
+    `structured`: it is JSON with a logger, as the service writes it.
+    """
 
     at: float | None = None
     record: HistoryRecord | None = None
     unreadable: bool = False
+    structured: bool = False
 
 
 def parse_line(raw: bytes) -> LogLine:
@@ -54,10 +58,10 @@ def parse_line(raw: bytes) -> LogLine:
         return LogLine(at)
     stamp = found.get("time")
     at = (moment(stamp) if isinstance(stamp, str) else None) or at
-    if found.get("logger") != LOGGER:
-        return LogLine(at)
+    if (logger := found.get("logger")) != LOGGER:
+        return LogLine(at, structured=isinstance(logger, str))
     record = _record(found, at)
-    return LogLine(at, record, unreadable=record is None)
+    return LogLine(at, record, unreadable=record is None, structured=True)
 
 
 def moment(text: str) -> float | None:

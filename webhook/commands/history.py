@@ -65,7 +65,7 @@ def history(
     Example:
       topogate history -A --since 12h
       topogate history job/train -n alice -o wide
-      kubectl logs -n topogate-system deploy/topogate --all-pods | topogate history -f -
+      kubectl logs -n topogate-system POD --previous | topogate history -f -
     """  # noqa: D301 - click wants the backspace itself
     from engine.api.duration import DurationError, parse_duration
     from webhook.history.answer import HistoryFilter, answer_of

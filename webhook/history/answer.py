@@ -88,8 +88,10 @@ def _remarks(parts: Sequence[LogPart]) -> Iterator[str]:
             yield f"{part.name}: only its last {len(part.records):,} records are shown; a shorter --since has them all"
         if part.unreadable:
             yield f"{part.name}: {plural(part.unreadable, 'record')} could not be read"
-    if not any(part.records for part in parts):
-        yield from (f"{part.name}: {_NO_RECORDS}" for part in parts if part.lines and part.begins is None)
+        if part.larger:
+            yield f"{part.name}: its log is so large that its end was not read; a shorter --since has it"
+        if part.lines and not part.structured:
+            yield f"{part.name}: {_NO_RECORDS}"
 
 
 def _summary(records: Sequence[HistoryRecord]) -> HistorySummary:

@@ -18,7 +18,7 @@ import msgspec
 from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
-from engine.history.lines import parse_line
+from engine.history.lines import MAX_LINE, parse_line
 from webhook.history.parts import LogPart, read_part
 from webhook.snapshot.installation import SERVICE_PODS, service_container
 from webhook.snapshot.side_by_side import side_by_side
@@ -125,14 +125,20 @@ def _log(
     query = {"timestamps": "true", **({"container": replica.container} if replica.container else {})}
     recent = {**query, "sinceSeconds": str(max(1, math.ceil(now - since))), "limitBytes": str(MOST_BYTES)}
     begins: list[float] = []
+    larger = False
 
     def lines() -> Iterator[bytes]:
+        nonlocal larger
         for previous in (True, False) if replica.restarted else (False,):
             which = {"previous": "true"} if previous else {}
             try:
                 begins.extend(_first_time(api, path, {**query, **which, "limitBytes": str(_HEAD)}))
+                size = 0
                 with api.stream(path, {**recent, **which}, read_timeout=TIMEOUT[1]) as stream:
-                    yield from stream
+                    for line in stream:
+                        size += len(line) + 1
+                        yield line
+                larger = larger or size >= MOST_BYTES - MAX_LINE  # an unfinished last line is dropped
             except ApiError as error:
                 # The kubelet may have removed the container before; a pod that starts has no log yet.
                 if not previous and error.status != HTTPStatus.BAD_REQUEST:
@@ -142,7 +148,8 @@ def _log(
         part = read_part(replica.pod, lines(), since=since, progress=progress)
     except ApiFault as fault:
         return fault
-    return part if part.cut else replace(part, begins=min(begins, default=now))
+    complete = part.begins if part.cut else min(begins, default=now)
+    return replace(part, begins=complete, larger=larger)
 
 
 def _first_time(api: KubeClient, path: str, query: dict[str, str]) -> Sequence[float]:

@@ -17,14 +17,20 @@ _TOLD_EVERY: Final = 1_000  # lines
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """What one log has: its records, since when it is complete (`begins`), and how many lines could not be read."""
+    """What one log has: its records, since when it is complete (`begins`), and how many lines could not be read.
+
+    `structured`: some lines are JSON as the service writes it. `cut`: it has more records, older ones, than are kept;
+    `larger`: it has more bytes than were read, at its end.
+    """
 
     name: str
     begins: float | None = None
     records: tuple[HistoryRecord, ...] = ()
     lines: int = 0
     unreadable: int = 0
-    cut: bool = False  # it has more records than are kept
+    structured: bool = False
+    cut: bool = False
+    larger: bool = False
 
 
 def read_part(
@@ -38,12 +44,14 @@ def read_part(
     records: deque[HistoryRecord] = deque(maxlen=MOST_RECORDS)
     count = unreadable = found = 0
     begins: float | None = None
+    structured = False
     for line in lines:
         count += 1
         if count % _TOLD_EVERY == 0:
             progress(_TOLD_EVERY)
         one = parse_line(line)
         unreadable += one.unreadable
+        structured = structured or one.structured
         if one.at is not None:
             begins = one.at if begins is None else min(begins, one.at)
         if one.record is not None and (since is None or one.record.at >= since):
@@ -52,7 +60,7 @@ def read_part(
     cut = found > len(records)
     if cut:
         begins = min(one.at for one in records)
-    return LogPart(name, begins, tuple(records), count, unreadable, cut)
+    return LogPart(name, begins, tuple(records), count, unreadable, structured, cut)
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from engine.api.duration import timestamp
 from engine.history.lines import MAX_LINE
 from engine.history.record import LOGGER, ON_GANGS, ON_SERVICE
+from tests.support.pages import ROOT
 from webhook.history import parts as parts_module
 from webhook.history.answer import HistoryFilter, answer_of
 from webhook.history.model import HistoryAnswer
@@ -156,6 +158,17 @@ def test_what_cannot_be_read_is_counted_and_told() -> None:
     assert answer([b"12:00:01 I topogate.runtime: serving\n"]).remarks == (
         "topogate-0: no records in it: not the log of `topogate serve`, or one with --log-format text",
     )
+
+
+def test_a_replica_that_never_led_has_no_records_and_that_is_no_problem() -> None:
+    waits = json.dumps({"time": "2026-11-22T22:00:00Z", "logger": "topogate.runtime", "message": "serving"})
+    assert answer(FIRST, [waits.encode()]).remarks == ()
+
+
+def test_the_json_is_as_its_schema_says() -> None:
+    schema = json.loads((ROOT / "schemas" / "history.schema.json").read_text())
+    for found in (answer(FIRST, SECOND, wanted=HistoryFilter(NIGHT)), answer([])):
+        jsonschema.validate(json.loads(found.model_dump_json(by_alias=True)), schema)
 
 
 def test_a_long_line_is_read_in_pieces_and_only_its_start_is_looked_at() -> None:

@@ -11,9 +11,12 @@ import pytest
 
 from engine.api import names
 from engine.cluster.client import KubeClient, connect
+from engine.history.lines import MAX_LINE
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.unit.commands.conftest import Topogate, kubeconfig, server, topogate  # noqa: F401 - fixtures
 from tests.unit.history.test_answer import FIRST, NIGHT, NOW, SECOND, line
+from webhook.history import logs as logs_module
+from webhook.history.answer import HistoryFilter, answer_of
 from webhook.history.logs import LogsProblem, ServiceLogs, service_logs
 from webhook.snapshot.installation import SERVICE_PODS
 
@@ -92,6 +95,22 @@ def test_a_log_that_is_gone_or_not_there_yet_is_no_problem(server: FakeApi, read
     found = read()
     assert ([len(part.records) for part in found.parts], found.problems) == ([9, 0], ())
     assert found.parts[1].begins == NOW
+
+
+def test_a_log_that_is_larger_than_is_read_says_so(
+    server: FakeApi,  # noqa: F811
+    read: Read,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server ends its answer at the limit, with the oldest part of the log."""
+    replica(server, "topogate-a")
+    log(server, "topogate-a", *FIRST)
+    assert not read().parts[0].larger
+    monkeypatch.setattr(logs_module, "MOST_BYTES", MAX_LINE + 500)
+    found = read()
+    assert found.parts[0].larger
+    told = answer_of(found.parts, HistoryFilter(), now=NOW, one_log=False).remarks
+    assert told == ("topogate-a: its log is so large that its end was not read; a shorter --since has it",)
 
 
 def test_one_log_that_cannot_be_read_is_told_beside_the_others(server: FakeApi, read: Read) -> None:  # noqa: F811
