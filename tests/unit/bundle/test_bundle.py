@@ -107,6 +107,7 @@ def test_everything_is_in_it_but_secrets(bundle: Bundle, server: FakeApi, tmp_pa
     assert workloads["wide"]["suspended"] is True
     assert json.loads(found["cluster/nodes.json"])[0]["status"]["allocatable"]
     assert found["service/topogate-0/log.txt"] == f"GET / Authorization: Bearer {REMOVED}\nit leads"
+    assert {one.query.get("container") for one in server.requests if one.path.endswith("/log")} == {"topogate"}
     assert found["service/topogate-0/metrics.txt"] == "topogate_leader 1.0\n"
     (own,) = json.loads(found["service/pods.json"])
     assert own["spec"]["containers"] == [{"name": "topogate", "image": "example.com/topogate:1"}]
