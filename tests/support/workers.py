@@ -30,6 +30,7 @@ LONG = {
     "tests/cluster/test_pages_install.py": 60,
     "tests/cluster/test_verify.py": 50,
     "tests/cluster/test_uninstall.py": 50,
+    "tests/cluster/test_history.py": 40,
     "tests/cluster/gangs/kinds/test_training_gangs.py": 50,
     "tests/cluster/gangs/kinds/test_ray_gangs.py": 40,
     "tests/cluster/gangs/test_monitoring.py": 30,
