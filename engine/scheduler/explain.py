@@ -237,7 +237,10 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     possible = _possible(short, away)
     whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
     if short.level is None or whole < short.count:
-        return f"{asked}{_sliced(short)}, but the whole topology {has} {whole * unit:,}; use fewer pods"
+        most = f"the whole topology {has} {whole * unit:,}"
+        if short.slices and not whole:
+            most = f"no {sanitize(short.slices[-1][0])} holds {short.slices[-1][1]:,}"
+        return f"{asked}{_sliced(short)}, but {most}; {_fewer(short, whole)}"
     level = sanitize(short.level)
     detail = ""
     if short.largest is not None:
@@ -246,8 +249,17 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     way_out = f"prefer {level}"
     if short.roomier is not None:
         way_out = f"require {sanitize(short.roomier[0])} (largest {short.roomier[1] * unit:,}) or {way_out}"
+    if short.smaller_slice is not None:
+        way_out = f"use slices of {short.smaller_slice:,} pods or {way_out}"
     largest = f"the largest {level} {has} {possible * unit:,}{detail}"
     return f"{asked} must share one {level}{_sliced(short)}, but {largest}; {way_out}"
+
+
+def _fewer(short: Shortfall, whole: int) -> str:
+    """Return what would make room in the whole topology, which holds `whole` pods, in whole slices if there are any."""
+    if short.smaller_slice is not None:
+        return f"use slices of {short.smaller_slice:,} pods{' or fewer pods' if whole else ''}"
+    return "use smaller slices and fewer pods" if short.slices and not whole else "use fewer pods"
 
 
 def _host_too_small(short: Shortfall) -> str:

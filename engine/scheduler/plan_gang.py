@@ -445,10 +445,12 @@ def _not_placed(
 ) -> Outcome:
     topology = inputs.topology
     if any(inputs.kept.values()):
-        missing = plural(max(1, _wanted(inputs) - sum(map(len, inputs.kept.values()))), "more pod")
+        missing = max(1, _wanted(inputs) - sum(map(len, inputs.kept.values())))
         level = _alias(topology, answer.level if answer.level >= 0 else None)
         where = f"the {level} of the running pods" if level else "the topology"
-        return Waits("Fragmented", f"needs room for {missing} in {where}")
+        room = _room_beside(inputs, capacity, answer.level)
+        has = f", which has room for {room:,}" if room is not None and room < missing else ""
+        return Waits("Fragmented", f"needs room for {plural(missing, 'more pod')} in {where}{has}")
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
         explained = explain(answer, ask)
@@ -473,6 +475,19 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return Waits(reason, f"{asked}; {alone} together now")
+
+
+def _room_beside(inputs: PlanInput, capacity: Capacity, level: int) -> int | None:
+    """Return how many more pods fit into the domains of the running ones; None for pod sets that count differently."""
+    if len(inputs.asks) != 1:
+        return None
+    tree = inputs.topology.tree
+    slots = np.maximum(_free_resources(inputs, capacity).free[:, 0], 0)
+    if level >= 0:
+        hosts = [tree.index[host] for ranks in inputs.kept.values() for host in ranks.values()]
+        domains = {tree.paths[host][: level + 1] for host in hosts}
+        slots = slots[[path[: level + 1] in domains for path in tree.paths]]
+    return int(slots.sum())
 
 
 def _of_pod_set(name: str, outcome: Outcome) -> Outcome:

@@ -97,8 +97,11 @@ def _miss(
     needed = group.minimum - group.assigned
     fitting = f"there is room for {most:,} of them"
     if group.assigned:
-        fitting = f"{group.assigned:,} have slots, and there is room for {most:,} more"
+        has = "has" if group.assigned == 1 else "have"
+        fitting = f"{group.assigned:,} {has} slots, and there is room for {most:,} more"
     message = f"{plural(group.minimum, 'pod')} of pod group {group.name} start together; {fitting}"
+    if group.minimum == 1:
+        message = f"1 pod of pod group {group.name} is enough to start; there is no room for it"
     never = [(gang, outcome) for gang, outcome in missed if isinstance(outcome, Never)]
     if sum(gang.request.count for gang in gangs) - sum(gang.request.count for gang, _ in never) < needed:
         lost, why = never[0]

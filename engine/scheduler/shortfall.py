@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -204,6 +205,7 @@ def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
     )
 
 
+_MOST_SIZES: Final = 16  # of smaller slices that are tried
 WHOLE_TOPOLOGY: Final = "topology"  # value of `fits_level` if only the whole topology has enough slots
 
 
@@ -235,6 +237,8 @@ class Shortfall:
     host_gpus       GPUs of the largest host
     slices          level and size, coarse to fine: so many pods at a time have to share one domain of the level.
                     If there are any, all numbers of slots are of whole slices
+    smaller_slice   the largest smaller slice with which the gang would fit on the empty, repaired hosts; None: there is
+                    no such size, or several layers of slices
     tolerate        key of a taint: a toleration for it would make room for the gang now
     devices         what its pods need of the hosts' devices; None: nothing
     too_big         a resource of a pod that exceeds every host: its name, units of a pod, most of a host
@@ -260,6 +264,7 @@ class Shortfall:
     largest: tuple[str, int] | None = None
     roomier: tuple[str, int] | None = None
     host_gpus: int | None = None
+    smaller_slice: int | None = None
     tolerate: str | None = None
     devices: DeviceShortfall | None = None
     unreported: tuple[str, ...] = ()
@@ -303,6 +308,7 @@ def shortfall_of(
     built = np.where(sound, counted.built, 0)
     slices = topology.slices(ask.slices)
     by_numbers = without_devices(shape, topology, capacity, counted)
+    ceiling = int(domain_slots(topology.tree, built, level, slices).max(initial=0))
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
     request = shape.devices
@@ -354,9 +360,10 @@ def shortfall_of(
         else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
         fits_level=_fits(answer.fits_level, topology),
         gpus_per_pod=gpus_per_pod,
-        ceiling=int(domain_slots(topology.tree, built, level, slices).max(initial=0)),
+        ceiling=ceiling,
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
         roomier=_coarser_level(topology, level, empty, least, slices),
+        smaller_slice=_smaller_slice(topology, built, level, ask) if ceiling < least else None,
         tolerate=_blocking_taint(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
         host_gpus=host_gpus,
         devices=devices,
@@ -384,6 +391,19 @@ def _best_domains(
         for level, (domain, pods) in enumerate(found)
         if pods > 0 and domain >= 0
     )
+
+
+def _smaller_slice(topology: Topology, built: Ints64, level: int, ask: PodSetRequest) -> int | None:
+    """Return the largest divisor of the pods below the size of the slices with which all of them would fit."""
+    if len(ask.slices) != 1:
+        return None
+    ((alias, size),) = ask.slices
+    smaller = (one for one in range(min(size, ask.count) - 1, 1, -1) if ask.count % one == 0)
+    for one in islice(smaller, _MOST_SIZES):
+        slots = domain_slots(topology.tree, built, level, topology.slices(((alias, one),)))
+        if slots.max(initial=0) >= min(ask.count, ask.min_available):
+            return one
+    return None
 
 
 def _too_big(shape: Shape, capacity: Capacity, topology: Topology) -> tuple[str, int, int] | None:

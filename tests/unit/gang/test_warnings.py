@@ -67,6 +67,9 @@ TOLD: Mapping[str, Json] = {
     "a pod group's minimum that is no number": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "nine"}),
     "a pod group's minimum above the pods": raw_job(labels={**GROUP, names.POD_GROUP_MIN: "9"}),
     "a pod group's minimum beside a request": raw_job(RACK, template_labels=GROUP),
+    "a pod group's minimum beside a request for one pod": raw_job(
+        RACK, template_labels=GROUP, parallelism=1, completions=1
+    ),
     "a pod group's minimum that another template exceeds": other(
         "tfjob", {}, workers("TFJob", 4, metadata={"labels": {**GROUP, names.POD_GROUP_MIN: "5"}}), labels=GROUP
     ),

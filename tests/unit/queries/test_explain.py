@@ -286,6 +286,14 @@ def test_members_of_a_pod_group_are_explained_together() -> None:
     assert one([*grid(1, 1, 4), first, second], "job/second").verdict == "fits"
 
 
+def test_one_pod_of_a_group_does_not_start_together() -> None:
+    """A group that one pod is enough for, without room for any."""
+    asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
+    cluster = [*grid(1, 1, 1), *runs("fill", ["b0-r0-h0"])]
+    found = one([*cluster, waits("first", 1, asks), waits("second", 1, asks, minute=11)], "job/second")
+    assert found.message.startswith("1 pod of pod group g is enough to start; there is no room for it")
+
+
 def test_the_history_has_events() -> None:
     asked: list[object] = []
 

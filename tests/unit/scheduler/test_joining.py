@@ -57,7 +57,16 @@ def test_without_room_in_that_rack_the_rest_waits() -> None:
     answer = planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 0, host="b0-r0-h0")], pod(other, 0, host="b0-r0-h1"))
     assert isinstance(answer, Waits)
     assert answer.reason == "Fragmented"
-    assert "the rack of the running pods" in answer.message
+    assert answer.message == "needs room for 1 more pod in the rack of the running pods, which has room for 0"
+
+
+def test_what_a_growth_needs_and_has_is_told_in_numbers() -> None:
+    """Two more pods, and one host left in their rack."""
+    gang, other = job(count=4), job("other", count=1, require=None)
+    running = [pod(gang, 0, host="b0-r0-h0"), pod(gang, 1, host="b0-r0-h1")]
+    answer = planned(gpu_nodes(1, 2, 4), gang, running, pod(other, 0, host="b0-r0-h2"))
+    assert isinstance(answer, Waits)
+    assert answer.message == "needs room for 2 more pods in the rack of the running pods, which has room for 1"
 
 
 def test_a_pod_that_is_pinned_and_not_bound_stays_where_it_will_be() -> None:

@@ -43,6 +43,10 @@ NOTHING_FREE = replace(
 NOTHING_FREE_CPU = replace(NOTHING_FREE, per_host=4, gpus_per_pod=0, limiting="cpu")
 ONE_HOST = replace(CPU_ONLY, level="host", count=4, capacity_best=4, best="host-028", best_slots=3)
 
+SLICED = replace(
+    WITHOUT_LEVEL, count=64, slices=(("rack", 32),), total_slots=0, capacity_best=0, capacity_total=0, ceiling=0
+)
+
 CASES: dict[str, tuple[str, Shortfall]] = {
     "fragmented": ("Fragmented", WHOLE_HOSTS),
     "fragmented, one level up has room": ("Fragmented", replace(WHOLE_HOSTS, fits_level="block")),
@@ -115,6 +119,19 @@ CASES: dict[str, tuple[str, Shortfall]] = {
 }
 
 NEVER: dict[str, tuple[str, Shortfall]] = {
+    "slices that no rack holds, smaller ones would do": (
+        "GangTooLarge",
+        replace(SLICED, smaller_slice=16),
+    ),
+    "slices of which some racks hold one, smaller ones would do": (
+        "GangTooLarge",
+        replace(SLICED, smaller_slice=16, capacity_best=32, capacity_total=32, ceiling=32),
+    ),
+    "slices that no rack holds, and no smaller ones would do": ("GangTooLarge", SLICED),
+    "slices in a required block, smaller ones would do": (
+        "GangTooLarge",
+        replace(SLICED, level="block", smaller_slice=16, capacity_total=480),
+    ),
     "larger than every rack": (
         "GangTooLarge",
         replace(WHOLE_HOSTS, count=80, capacity_best=72, ceiling=72, largest=("rack-07", 72), roomier=("block", 576)),

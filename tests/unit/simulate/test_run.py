@@ -560,3 +560,28 @@ def test_no_nodes_at_all() -> None:
     found = answer([], [job("a", 4, RACK)])
     assert (found["workloads"][0]["verdict"], found["workloads"][0]["reason"]) == ("waits", "LabelsMissing")
     assert found["cluster"] == {"nodes": 0, "nodesInTopology": 0, "levels": ["host"]}
+
+
+@pytest.mark.parametrize(
+    ("pods", "size", "advice"),
+    [
+        (8, 8, "use slices of 4 pods"),  # racks of four hosts
+        (16, 8, "use slices of 4 pods"),
+        (12, 6, "use slices of 4 pods"),
+        (64, 8, "use smaller slices and fewer pods"),
+        (64, 4, "use fewer pods"),
+    ],
+)
+def test_smaller_slices_are_advised_where_they_help(pods: int, size: int, advice: str) -> None:
+    """Fewer pods would not: no rack holds one slice. With the advice the gang is placed."""
+    cluster = grid(2, 2, 4)
+    (found,) = answer(cluster, [job("sliced", pods, {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: str(size)})])[
+        "workloads"
+    ]
+    assert (found["verdict"], found["reason"]) == ("never", "GangTooLarge")
+    assert found["message"].endswith(advice), found["message"]
+    if "slices of" in advice:
+        (found,) = answer(cluster, [job("sliced", pods, {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"})])[
+            "workloads"
+        ]
+        assert found["verdict"] == "placed"
