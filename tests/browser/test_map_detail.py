@@ -127,7 +127,10 @@ def test_the_page_has_few_elements_whatever_the_size(shown: Shown) -> None:
     elements, canvases = page.run(count)
     assert elements < 1200
     assert canvases < 10
-    assert len(page.gangs()) == 102
+    assert len(page.gangs()) == 32
+    page.find("#waiting [data-more]").click()
+    assert len(page.gangs()) == 132
+    assert page.run("return document.activeElement.dataset.gang") == page.gangs()[30]
     page.gang("alice/job/a").click()
     page.find("#search").send_keys("later-149")
     assert page.gangs() == ["alice/job/later-149"]

@@ -5,7 +5,7 @@ import { cellBeside, layOut, refilled } from "./layout.js";
 import { MapCanvas } from "./canvas.js";
 import { byId, clean, element } from "./dom.js";
 import { detailsOf } from "./details.js";
-import { showFits, showGangs, showLegend, showSummary } from "./panels.js";
+import { listMore, showFits, showGangs, showLegend, showSummary } from "./panels.js";
 import { showTables } from "./table.js";
 import { Timeline } from "./timeline.js";
 
@@ -19,6 +19,7 @@ class Page {
   found = null;
   looks = new Looks();
   rows = new Map(); // of the lists, by gang; made when they are first shown
+  listed = new Map(); // how many rows of a list are wanted, by its id
   #layout = null;
   #map = new MapCanvas(byId("base"), byId("overlay"));
   #hovered = null;
@@ -219,7 +220,9 @@ class Page {
     byId("search").addEventListener("input", () => this.#showFound());
     for (const list of ["waiting", "placed"]) byId(list).addEventListener("click", ({ target }) => {
       const id = target.closest("[data-gang]")?.dataset.gang;
+      const most = target.closest("[data-more]")?.dataset.more;
       if (id !== undefined) this.choose(this.selected === id ? null : id);
+      else if (most !== undefined) listMore(this, byId(list), Number(most));
     });
     byId("topology").addEventListener("change", (event) => {
       this.topology = this.view.topologies.find((one) => one.name === event.target.value);

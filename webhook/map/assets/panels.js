@@ -3,7 +3,8 @@ import { idOf, moment, plural, span } from "./model.js";
 import { lookOf } from "./looks.js";
 import { byId, element, tableOf } from "./dom.js";
 
-const MOST_LISTED = 100;
+const FIRST_LISTED = 30; // rows of a list; each costs a tenth of a millisecond whenever something above it changes
+const MORE_LISTED = 100;
 const LEGEND = [["other", "in use, no gang"], ["reserved", "reserved, pods to come"], ["kept", "kept for a waiting gang"], ["out", "out of use"], ["free", "free"]];
 
 export function showSummary(view, topology) {
@@ -25,7 +26,7 @@ export function showSummary(view, topology) {
   byId("meter").replaceChildren(svg);
 }
 
-// `page`: {view, topology, looks, rows, selected, found, swatch(canvas, paint)}
+// `page`: {view, topology, looks, rows, listed, selected, found, swatch(canvas, paint)}
 export function showGangs(page) {
   const mine = [...page.view.gangs.values()].filter((gang) => gang.topology === null || gang.topology === page.topology.name);
   const wanted = (gang) => page.found === null || page.found.gangs.has(idOf(gang));
@@ -44,10 +45,18 @@ export function showGangs(page) {
 }
 
 function fill(list, gangs, page, more) {
-  const rows = gangs.slice(0, MOST_LISTED).map((gang) => rowOf(gang, page, more));
+  const most = page.listed.get(list.id) ?? FIRST_LISTED;
+  const rows = gangs.slice(0, most).map((gang) => rowOf(gang, page, more));
   if (!rows.length) rows.push(element("p", { className: "none", text: "none" }));
-  if (gangs.length > MOST_LISTED) rows.push(element("p", { className: "none", text: `and ${gangs.length - MOST_LISTED} more: search for one` }));
-  if (rows.length !== list.children.length || rows.some((one, at) => one !== list.children[at])) list.replaceChildren(...rows);
+  if (gangs.length > most) rows.push(element("button", { type: "button", "data-more": String(most), text: `${Math.min(MORE_LISTED, gangs.length - most)} more of ${gangs.length}` }));
+  if (rows.length !== list.children.length || rows.some((one, at) => one !== list.children[at] && !(one.dataset.more && one.isEqualNode(list.children[at])))) list.replaceChildren(...rows);
+}
+
+// Lists more rows, and leaves the focus on the first of them.
+export function listMore(page, list, most) {
+  page.listed.set(list.id, most + MORE_LISTED);
+  showGangs(page);
+  list.children[most].focus({ preventScroll: true });
 }
 
 function rowOf(gang, page, more) {
