@@ -75,7 +75,7 @@ class GangScheduler:
         if gang.placement is not None:
             known = gang.placement.status
             gang_state.waiting_since = None if starts_anew(known) else known.get("waitingSince")
-        before = gang.placement.status if gang.placement is not None else {}
+        before = gang.status
         self._note_requeues(gang, requeues(before))
         ends = times_out_at(gang.request, {**before, "waitingSince": gang_state.waiting_since})
         if ends is not None and ends + clock <= now and gang.placement is not None:

@@ -68,7 +68,7 @@ def settle(status: Status) -> float:
 
 def status_of(gang: Gang) -> Status | None:
     """Return the status in a gang's Placement; None if it has none yet."""
-    status = gang.placement.status if gang.placement is not None else {}
+    status = gang.status
     phase = known_phase(status.get("phase"))
     if phase is None:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.placement import Placement
@@ -89,6 +89,11 @@ class Gang:
     def key(self) -> GangKey:
         """The gang's key in the cluster state, the capacity and the queue."""
         return key_of(self.workload, self.group)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The status in its Placement; empty without one."""
+        return self.placement.status if self.placement is not None else {}
 
 
 def suspended_by_user(workload: Workload) -> bool:

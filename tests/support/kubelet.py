@@ -20,9 +20,8 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from local.client import Client
+from local.nodes import NODES
 from tests.support.recorder import self_signed
-
-NODES = "/api/v1/nodes"
 
 
 @dataclass(slots=True)

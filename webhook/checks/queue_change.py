@@ -51,12 +51,8 @@ def queue_state(view: ClusterState, gangs: Iterable[Gang], *, taken: float) -> Q
 def _queues(gang: Gang) -> bool:
     if suspended_by_user(gang.workload):
         return False
-    code = known_code(_status(gang).get("reason"))
+    code = known_code(gang.status.get("reason"))
     return code == "" or REASONS[code].queued
-
-
-def _status(gang: Gang) -> Mapping[str, Any]:
-    return gang.placement.status if gang.placement is not None else {}
 
 
 def _keeps(line: Iterable[tuple[Turn, Gang]], queue: Queue, taken: float) -> GangKey | None:
@@ -65,12 +61,12 @@ def _keeps(line: Iterable[tuple[Turn, Gang]], queue: Queue, taken: float) -> Gan
     starving = [
         (turn, gang)
         for turn, gang in line
-        if (since := waiting_since(_status(gang))) is not None and since + queue.patience <= taken
+        if (since := waiting_since(gang.status)) is not None and since + queue.patience <= taken
     ]
     if not starving:
         return None
     highest = starving[0][0][0]
-    held = (gang.key for turn, gang in starving if turn[0] == highest and kept_hosts(_status(gang)))
+    held = (gang.key for turn, gang in starving if turn[0] == highest and kept_hosts(gang.status))
     return next(held, starving[0][1].key)
 
 
@@ -139,7 +135,7 @@ def _effect(field: str, after: QueueState, taken: float) -> str:
         case "order":
             return f"{plural(behind, 'gang')} may start before the first of the queue"
         case "patience":
-            waited = [since for gang in gangs if (since := waiting_since(_status(gang))) is not None]
+            waited = [since for gang in gangs if (since := waiting_since(gang.status)) is not None]
             over = sum(since + queue.patience <= taken for since in waited)
             return f"{plural(over, 'gang')} of {len(gangs):,} that wait have waited longer"
         case "on_timeout":
@@ -147,7 +143,7 @@ def _effect(field: str, after: QueueState, taken: float) -> str:
             then = "is given up" if queue.on_timeout == "giveUp" else "is requeued"
             return f"{plural(timed, 'gang')} with a schedule-timeout: each {then} when it ends"
         case "max_start_attempts":
-            over = sum(failed_starts(_status(gang)).count >= queue.max_start_attempts for gang in gangs)
+            over = sum(failed_starts(gang.status).count >= queue.max_start_attempts for gang in gangs)
             return (
                 f"{plural(over, 'gang')} that wait have failed to start as often, and are given up at the next failure"
             )

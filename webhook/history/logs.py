@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.api.text import sanitize
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from engine.cluster.wire import UNREADABLE
 from engine.history.lines import MAX_LINE, parse_line
 from webhook.history.parts import LogPart, read_part
+from webhook.snapshot.connection import fault_text, right_text
 from webhook.snapshot.installation import SERVICE_PODS, service_container
 from webhook.snapshot.side_by_side import side_by_side
 
@@ -27,7 +27,6 @@ TIMEOUT: Final = (5.0, 30.0)
 MOST_PODS: Final = 50
 MOST_BYTES: Final = 256 * 1024 * 1024  # of one log; kubelets keep 10 MiB unless they are told otherwise
 _HEAD: Final = 4096  # bytes in which the first line's time is
-_MAX_PROBLEM: Final = 300  # characters
 
 
 class LogsProblem(Exception):
@@ -63,10 +62,10 @@ def service_logs(
     found: list[LogPart | ApiFault] = side_by_side(read, replicas)
     faults = [one for one in found if isinstance(one, ApiFault)]
     if any(isinstance(one, ApiError) and one.status == HTTPStatus.FORBIDDEN for one in faults):
-        raise LogsProblem(_no_right("get pods/log", namespace))
+        raise LogsProblem(_no_right("get", "pods/log", namespace))
     parts = tuple(one for one in found if isinstance(one, LogPart))
     problems = [
-        f"the log of pod {one.pod} cannot be read ({sanitize(str(answer), _MAX_PROBLEM)})"
+        f"the log of pod {one.pod} cannot be read ({fault_text(answer)})"
         for one, answer in zip(replicas, found, strict=True)
         if isinstance(answer, ApiFault)
     ]
@@ -75,10 +74,11 @@ def service_logs(
     return ServiceLogs(parts, tuple(problems))
 
 
-def _no_right(right: str, namespace: str) -> str:
+def _no_right(verb: str, resource: str, namespace: str) -> str:
     return (
-        f"no right to {right} in namespace {namespace}, where the service runs and keeps its history in its logs; "
-        "without it: kubectl get events (of the last hour), and topogate explain KIND/NAME for a gang of your own"
+        f"no right to {right_text(verb, '', resource, namespace=namespace)}, where the service runs and keeps its "
+        "history in its logs; without it: kubectl get events (of the last hour), and topogate explain KIND/NAME for a "
+        "gang of your own"
     )
 
 
@@ -89,10 +89,10 @@ def _replicas(api: KubeClient, namespace: str) -> list[_Replica]:
         found = [_replica(one) for one in body["items"]]
     except ApiError as error:
         if error.status == HTTPStatus.FORBIDDEN:
-            raise LogsProblem(_no_right("list pods", namespace)) from None
-        raise LogsProblem(f"the pods of namespace {namespace} cannot be listed ({error})") from None
+            raise LogsProblem(_no_right("list", "pods", namespace)) from None
+        raise LogsProblem(f"the pods of namespace {namespace} cannot be listed ({fault_text(error)})") from None
     except ApiFault as fault:
-        raise LogsProblem(f"the API server does not answer: {fault}") from None
+        raise LogsProblem(f"the API server does not answer: {fault_text(fault)}") from None
     except (*UNREADABLE, KeyError, TypeError, AttributeError):
         raise LogsProblem(f"the pods of namespace {namespace} cannot be read: not a list of pods") from None
     if not found:

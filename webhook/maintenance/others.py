@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from engine.cache.informers import UNFINISHED
-from engine.cluster.client import ApiUnavailable, KubeClient, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.cluster.client import KubeClient, object_path
 from webhook.maintenance.installation import LABEL, PART_OF
+from webhook.maintenance.object_names import object_names
 from webhook.snapshot.installation import OTHER_PODS
 from webhook.snapshot.side_by_side import side_by_side
 
@@ -28,21 +26,6 @@ _MOST: Final = 20  # that are looked at, of each resource
 _NOT_OURS: Final = f"{LABEL}!={PART_OF},{OTHER_PODS}"
 
 
-class _Meta(msgspec.Struct):
-    name: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _List(msgspec.Struct):
-    items: list[_Named] | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_List).decode
-
-
 def others_in(api: KubeClient, namespace: str) -> tuple[str, ...]:
     """Return what is in the namespace of the service and not its own, as `pods/web-0`; of pods the unfinished ones.
 
@@ -52,12 +35,9 @@ def others_in(api: KubeClient, namespace: str) -> tuple[str, ...]:
     return tuple(f"{resource}/{name}" for (_, resource), named in zip(IN_USE, found, strict=True) for name in named)
 
 
-def _names(api: KubeClient, namespace: str, group: str, resource: str) -> list[str]:
+def _names(api: KubeClient, namespace: str, group: str, resource: str) -> tuple[str, ...]:
     path = object_path(f"{group}/v1" if group else "v1", resource, namespace=namespace)
     query = {"labelSelector": _NOT_OURS, "limit": str(_MOST)}
     if resource == "pods":
         query["fieldSelector"] = UNFINISHED
-    try:
-        return [one.metadata.name for one in _decode(api.request("GET", path, query=query)).items or ()]
-    except UNREADABLE:
-        raise ApiUnavailable(f"GET {path}: not a list") from None
+    return object_names(api, path, query)

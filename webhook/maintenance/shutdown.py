@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from engine.api.names import LEASE_NAME
 from engine.api.text import join_comma, quote
 from engine.cache.informers import UNFINISHED
-from engine.cluster.client import ApiUnavailable, KubeClient, object_path
+from engine.cluster.client import KubeClient, object_path
 from engine.cluster.election import LeaseWatch
 from engine.cluster.lease import get_lease
-from engine.cluster.wire import UNREADABLE
+from webhook.maintenance.object_names import object_names
 from webhook.snapshot.installation import SERVICE_PODS
 
 # Seconds: preStop and what is in flight take 30, then the kubelet has to tell.
@@ -23,29 +21,11 @@ PAUSE: Final = 1.0
 _MOST: Final = 20  # pods that are named
 
 
-class _Meta(msgspec.Struct):
-    name: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _List(msgspec.Struct):
-    items: list[_Named] | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_List).decode
-
-
 def own_pods(api: KubeClient, namespace: str) -> tuple[str, ...]:
     """Return the unfinished pods of the service, at most twenty. Raises ApiFault."""
     path = object_path("v1", "pods", namespace=namespace)
     query = {"labelSelector": SERVICE_PODS, "fieldSelector": UNFINISHED, "limit": str(_MOST)}
-    try:
-        return tuple(one.metadata.name for one in _decode(api.request("GET", path, query=query)).items or ())
-    except UNREADABLE:
-        raise ApiUnavailable(f"GET {path}: not a list of pods") from None
+    return object_names(api, path, query)
 
 
 def await_end(

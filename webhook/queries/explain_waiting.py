@@ -56,7 +56,7 @@ def explain_waiting(
         others += more_urgent(snapshot, mine, ahead)
     if verdict == "waits" and row.start is not None:
         others.append(_wait(row.start))
-    strict = snapshot.view.policy.queue.order
+    queue_order = snapshot.view.policy.queue.order
     return about(
         name_of(gang.workload),
         verdict,
@@ -66,7 +66,7 @@ def explain_waiting(
         near=near,
         in_the_way=found,
         nodes=rooms[0].nodes() if rooms else {},
-        order=strict if mine.in_line else None,
+        order=queue_order if mine.in_line else None,
         ahead=tuple(_ahead(one, mine) for one in ahead[:_MOST_AHEAD]) if mine.in_line else (),
         ahead_count=len(ahead) if mine.in_line else None,
         ways_out=tuple(others),
@@ -76,7 +76,7 @@ def explain_waiting(
 
 def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:
     """Return what each level has for a gang as the leader last wrote it; nothing where it wrote no numbers."""
-    status = gang.placement.status if gang.placement is not None else {}
+    status = gang.status
     needed, have = status.get("needed"), status.get("have")
     if not isinstance(needed, int) or not isinstance(have, int):
         return ()

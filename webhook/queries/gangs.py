@@ -61,7 +61,7 @@ class WaitingGang:
             return True
         if outcome is not None:
             return REASONS[outcome.reason].queued
-        status = self.gang.placement.status if self.gang.placement is not None else {}
+        status = self.gang.status
         code = known_code(status.get("reason"))
         return code == "" or REASONS[code].queued
 
@@ -73,7 +73,7 @@ class WaitingGang:
             return False
         if isinstance(outcome, Placed):
             return False
-        status = self.gang.placement.status if self.gang.placement is not None else {}
+        status = self.gang.status
         code = outcome.reason if outcome is not None else known_code(status.get("reason"))
         return code != "" and REASONS[code].by_mode
 
@@ -170,7 +170,7 @@ def standstill(gang: Gang) -> tuple[Code, str] | None:
     """Return why a gang without slots is not planned now, whatever is free, with a sentence; None if it is planned."""
     if suspended_by_user(gang.workload):
         return "Suspended", "suspended by its user; it is planned when it is resumed"
-    status = gang.placement.status if gang.placement is not None else {}
+    status = gang.status
     code = known_code(status.get("reason"))
     if not code:
         return None
@@ -216,7 +216,7 @@ def _positions(waiting: list[WaitingGang]) -> dict[GangKey, int]:
 
 
 def _order(gang: Gang) -> tuple[bool, str, str, str]:
-    status = gang.placement.status if gang.placement is not None else {}
+    status = gang.status
     return (status.get("phase") == "Finished", gang.workload.namespace, gang.workload.name, gang.key)
 
 
@@ -235,7 +235,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     elif one.faults:
         reason, message = one.faults[0].reason, render(one.faults[0])
     by = one.forecast.by
-    status = one.gang.placement.status if one.gang.placement is not None else {}
+    status = one.gang.status
     since = queued_at(one.gang.workload, one.gang.placement)
     place = QueuePlace(position, queued) if known and position is not None else None
     if not known:

@@ -157,11 +157,6 @@ def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus
     )
 
 
-def gpu_names(view: ClusterState, topology: Topology) -> list[str]:
-    """Return for every host the resource that counts its GPUs; "" where it has none."""
-    return _gpu_counters(view, topology)[0]
-
-
 def _gpu_counters(view: ClusterState, topology: Topology) -> tuple[list[str], Ints64]:
     """Return for every host the resource that counts its GPUs ("": it has none), and how many it has."""
     vendors = whole_names(view.policy.gpu.vendors)

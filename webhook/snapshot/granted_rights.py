@@ -12,6 +12,7 @@ import msgspec
 from engine.api import names
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.wire import UNREADABLE
+from webhook.snapshot.connection import right_text
 from webhook.snapshot.installation import GrantedRights, account
 from webhook.snapshot.side_by_side import side_by_side
 
@@ -34,8 +35,7 @@ class NeededRight:
 
     def __str__(self) -> str:
         """Return it in words: `patch pods`, `get leases.coordination.k8s.io topogate`."""
-        what = f"{self.resource}.{self.group}" if self.group else self.resource
-        return " ".join(part for part in (self.verb, what, self.name) if part)
+        return right_text(self.verb, self.group, self.resource, name=self.name)
 
 
 class _Review(msgspec.Struct):

@@ -28,7 +28,6 @@ _MOST_AFTER: Final = 3
 _UNKNOWN_START: Final = (
     "too little of what runs declares its end (activeDeadlineSeconds), or gangs ahead in the queue take the room"
 )
-_OUT: Final = TableColumn("OUT OF USE", optional=True)
 _STATES: Final = tuple(TableColumn(name, right=True) for name in ("USED", "RESERVED", "KEPT", "OUT"))
 
 
