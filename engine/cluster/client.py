@@ -185,15 +185,18 @@ class KubeClient:
         body: bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = JSON,
         timeout: tuple[float, float] = TIMEOUT,
+        most: int | None = None,
     ) -> bytes:
         """Send one request and return the answer's body.
 
-        `timeout` is (connect, read) in seconds. Raises ApiError for every status but 2xx, ApiUnavailable when there is
-        no whole answer; only a GET is sent again, once, when a kept-alive connection turned out to be dead.
+        `timeout` is (connect, read) in seconds; `most`: bytes of the answer, by default MAX_RESPONSE. Raises ApiError
+        for every status but 2xx, ApiUnavailable when there is no whole answer; only a GET is sent again, once, when a
+        kept-alive connection turned out to be dead.
         """
         what = f"{method} {path}"
         payload = None if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
         attempts = 2 if method == "GET" else 1
+        most = MAX_RESPONSE if most is None else most
         while True:
             attempts -= 1
             try:
@@ -201,9 +204,9 @@ class KubeClient:
                     method, path, query=query, timeout=timeout, body=payload, content_type=content_type
                 )
                 try:
-                    data = response.read(MAX_RESPONSE + 1)
-                    if len(data) > MAX_RESPONSE:
-                        raise ApiUnavailable(f"{what}: an answer of more than {MAX_RESPONSE} bytes")
+                    data = response.read(most + 1)
+                    if len(data) > most:
+                        raise ApiUnavailable(f"{what}: an answer of more than {most} bytes")
                     response.release_conn()
                 except BaseException:
                     response.close()

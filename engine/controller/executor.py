@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import BoundedSemaphore
 from typing import Any, Literal, TypeVar
 
 from engine.api import names
@@ -52,6 +53,10 @@ T = TypeVar("T")
 ACTION = "Place"
 # A gang of plain pods has no object but its pods: this many of them get its Events.
 REPORTED_PODS = 8
+# Failed pods are in no store, and a workload may leave thousands of them, each as large as its user likes: bytes of one
+# gang's list, and lists at a time.
+MOST_FAILED = 16 * 1024 * 1024
+_LISTS_OF_FAILED = 4
 
 
 class ActionExecutor:
@@ -79,6 +84,7 @@ class ActionExecutor:
         self._wall = wall
         self._decisions = decisions or DecisionLog()
         self._writer = Writer(view, api, fence=fence)
+        self._lists_of_failed = BoundedSemaphore(_LISTS_OF_FAILED)
         # A pool of its own: an action waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
 
@@ -294,7 +300,9 @@ class ActionExecutor:
         query = {"labelSelector": f"{names.GANG}={placement.name}", "fieldSelector": "status.phase=Failed"}
         path = object_path("v1", "pods", namespace=placement.namespace)
         try:
-            found = failed_pods(self._api.request("GET", path, query={**query, "resourceVersion": "0"}))
+            with self._lists_of_failed:
+                query |= {"resourceVersion": "0"}
+                found = failed_pods(self._api.request("GET", path, query=query, most=MOST_FAILED))
         except (ApiFault, wire.ProjectionError) as error:
             log.info("the failed pods of %s were not read: %s", placement.name, error)
             return ""

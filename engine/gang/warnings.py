@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.api import names
 from engine.api.placement import GangRequest, PodSetRequest
@@ -20,6 +20,8 @@ _PREFIX: Final = names.API_GROUP.partition(".")[0]
 _MAX_WARNINGS: Final = 4  # users do not read more
 _MAX_KEY: Final = 50  # with the longest key that may be meant, a warning has at most 120 characters
 _MAX_VALUE: Final = 16  # of a label's value; the warning has 120 characters
+_MAX_NAME: Final = 63  # of a key, after its prefix; templates of custom resources may have longer ones
+_MOST_COMPARED: Final = 64  # keys of one object, each with all of ours
 _OURS: Final = tuple(sorted(key.partition("/")[2] for key in names.REQUEST_KEYS))
 _ALIASES: Final = {
     dialect: tuple(sorted(key.partition("/")[2] for key in keys)) for dialect, keys in names.ALIASES.items()
@@ -225,9 +227,10 @@ def _not_planned_for(workload: Workload) -> Iterator[str]:
 
 def misspelt(keys: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
     """Yield a warning with the right name for each annotation that was probably meant for us."""
-    found = ((key, meant) for key in dict.fromkeys(keys) if (meant := _suggestion(key, dialects)) is not None)
-    for key, meant in islice(found, _MAX_WARNINGS):
-        yield f"{sanitize(key, _MAX_KEY)} is ignored; did you mean {meant}?"
+    alike = ((key, like) for key in dict.fromkeys(keys) if (like := _like_ours(key, dialects)) is not None)
+    compared = ((key, like.prefix, suggest(like.name, like.names)) for key, like in islice(alike, _MOST_COMPARED))
+    for key, prefix, near in islice((one for one in compared if one[2] is not None), _MAX_WARNINGS):
+        yield f"{sanitize(key, _MAX_KEY)} is ignored; did you mean {prefix}{near}?"
 
 
 def misplaced(annotations: Iterable[str], labels: Iterable[str], *, dialects: Collection[str]) -> Iterator[str]:
@@ -254,25 +257,34 @@ def misspelt_labels(labels: Iterable[str], *, dialects: Collection[str]) -> Iter
             yield f"label {sanitize(key, _MAX_KEY)} is ignored; did you mean {near}?"
 
 
-def _suggestion(key: str, dialects: Collection[str]) -> str | None:
-    """Return the name that an annotation should have, without the prefix if that is right; None for any other key."""
+class _Like(NamedTuple):
+    """A name to compare with `names`, and the prefix of the one that was meant; "" if its own is right."""
+
+    name: str
+    names: tuple[str, ...]
+    prefix: str = ""
+
+
+def _like_ours(key: str, dialects: Collection[str]) -> _Like | None:
+    """Return with what an annotation is to be compared; None for one that nobody meant for us.
+
+    Nothing here may take more than linear time: nobody has checked the keys in templates of custom resources.
+    """
     prefix, _, name = key.rpartition("/")
-    if prefix == names.API_GROUP or key in READ_ELSEWHERE or key in GROUP_ANNOTATIONS:
+    if len(name) > _MAX_NAME or prefix == names.API_GROUP or key in READ_ELSEWHERE or key in GROUP_ANNOTATIONS:
         return None
     for dialect, beginning in (("kueue", names.KUEUE_PREFIX), ("kai", names.KAI_PREFIX)):
         if f"{prefix}/" == beginning:
-            like = (_ALIAS.search(key) or _LEVEL.search(key)) and dialect in dialects
-            return suggest(name, _ALIASES[dialect]) if like else None
+            like = (_ALIAS.search(key) or _LEVEL.match(name)) and dialect in dialects
+            return _Like(name, _ALIASES[dialect]) if like else None
     if f"{prefix}/" == GANG_PREFIX:
-        return suggest(name, _GANG) if POD_GROUP_DIALECT in dialects else None
+        return _Like(name, _GANG) if POD_GROUP_DIALECT in dialects else None
     if NATIVE_DIALECT not in dialects:
         return None
-    if not prefix and name in WITHOUT_PREFIX:
-        return f"{names.PREFIX}{name}"
-    if not (key.startswith(_PREFIX) or _LEVEL.search(key) or _MISSPELT_PREFIX.match(key)):
-        return None
-    near = suggest(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS)
-    return f"{names.PREFIX}{near}" if near is not None else None
+    whole = not prefix and name in WITHOUT_PREFIX
+    if whole or key.startswith(_PREFIX) or _LEVEL.match(name) or _MISSPELT_PREFIX.match(key):
+        return _Like(name if prefix else name.removeprefix(_PREFIX).lstrip("-._"), _OURS, names.PREFIX)
+    return None
 
 
 def unread(sources: Iterable[AnnotationSource], *, dialects: Collection[str], asks: bool = False) -> Iterator[str]:

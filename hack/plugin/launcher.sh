@@ -9,7 +9,8 @@ if [ -z "$fits" ] && python3 -c 'import sys; sys.exit(not @LOWEST@ <= sys.versio
     fits=1
 fi
 if [ -z "$fits${PEX_PYTHON:-}${PEX_PYTHON_PATH:-}" ]; then
-    has=$(python3 -c 'import platform; print("is", platform.python_version())' 2>/dev/null) || has="is not found"
+    # With the working directory before the library, `import platform` would run a file of that name there.
+    has=$(python3 -c 'import sys; print("is", sys.version.split()[0])' 2>/dev/null) || has="is not found"
     echo "kubectl-topogate: needs Python @VERSIONS@, python3 $has: put one of @NAMES@ on the PATH" >&2
     exit 2
 fi

@@ -182,6 +182,11 @@ def test_an_answer_above_the_limit_is_refused(fake: FakeApi, api: KubeClient, mo
     fake.fault(Answer(200, b"x" * 1001))
     with pytest.raises(ApiUnavailable, match="more than 1000 bytes"):
         api.request("GET", MAPS)
+    fake.fault(Answer(200, b"x" * 101))
+    with pytest.raises(ApiUnavailable, match="more than 100 bytes"):
+        api.request("GET", MAPS, most=100)
+    fake.fault(Answer(200, b"x" * 100))
+    assert api.request("GET", MAPS, most=100) == b"x" * 100
 
 
 def test_connections_are_kept_and_shared(fake: FakeApi, api: KubeClient) -> None:

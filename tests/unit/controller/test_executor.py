@@ -6,6 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,7 +26,7 @@ from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.controller.actions import Status, Unmanage
-from engine.controller.executor import ActionExecutor
+from engine.controller.executor import MOST_FAILED, ActionExecutor
 from engine.controller.writer import StaleObject
 from engine.gang.gang import Gang
 from engine.gang.repair import ExtensionRequest
@@ -522,3 +524,45 @@ def test_no_workload_of_a_group_is_resumed_before_all_placements_are_written(des
         desk.executor.place_group([(cast(Gang, gang), plan) for gang, (_, plan) in zip(gangs, plans, strict=True)])
     patched = [name for how, name in writes if how == "PATCH"]
     assert patched == ([] if refused is not None else ["a", "b"])
+
+
+def failed_list(padding: str) -> bytes:
+    """The list of one failed pod of rank 3, as large as its user likes."""
+    one = {
+        "metadata": {"name": "train-3", "annotations": {names.RANK: "3", "x": padding}},
+        "spec": {"nodeName": "host-000"},
+        "status": {"phase": "Failed", "reason": "Evicted"},
+    }
+    return json.dumps({"kind": "PodList", "items": [one]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(1000, "rank 3 failed on host-000 (Evicted)"), (MOST_FAILED, "")], ids=["small", "large"]
+)
+def test_failed_pods_are_read_within_a_bound(desk: Desk, size: int, told: str) -> None:
+    """Users decide how many pods fail, and how large they are: the leader keeps its memory, and says nothing."""
+    known = known_gang(desk)
+
+    def request(method: str, path: str, *, most: int, **_more: Any) -> bytes:
+        if len(body := failed_list("x" * size)) > most:
+            raise ApiUnavailable(f"{method} {path}: an answer of more than {most} bytes")
+        return body
+
+    desk.server.request = request  # type: ignore[method-assign, assignment]
+    assert desk.executor.failures(known) == told
+
+
+def test_the_failed_pods_of_few_gangs_are_read_at_once(desk: Desk) -> None:
+    """A rack that fails takes many gangs with it, and their lists are all in memory."""
+    fifth = threading.Barrier(5)
+    met: list[int] = []
+
+    def answer(_method: str, _path: str) -> bytes:
+        with suppress(threading.BrokenBarrierError):
+            met.append(fifth.wait(0.5))
+        return failed_list("")
+
+    desk.server.answer, known = answer, known_gang(desk)
+    with ThreadPoolExecutor(16) as pool:
+        told = [*pool.map(desk.executor.failures, [known] * 16)]
+    assert (met, set(told)) == ([], {"rank 3 failed on host-000 (Evicted)"})

@@ -121,6 +121,18 @@ def test_without_a_python_that_fits_it_says_which_ones_do(
     )
 
 
+def test_it_runs_no_file_of_the_working_directory(program: Path, tmp_path: Path) -> None:
+    """People call it in folders of others: a file named like a module of the library is not run."""
+    # The name alone decides what is run here: the question whether this Python fits is answered with no.
+    path = folder_with(tmp_path, f'case "$2" in *sys.exit*) exit 1;; esac; {sys.executable}')
+    for module in ("platform", "sys", "site", "os"):
+        (tmp_path / f"{module}.py").write_text("open('ran', 'w').close()\n")
+    done = run(program, "--version", path=path)
+    assert done.returncode == 2
+    assert f"python3 is {sys.version.split()[0]}: " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_it_runs_on_the_versions_that_the_project_supports() -> None:
     """The lowest of the classifiers is the lowest of `requires-python`, and this Python is one of them or newer."""
     lowest = python_versions()[0]

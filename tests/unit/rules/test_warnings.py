@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from engine.api.text import MAX_WARNING
 from engine.gang.warnings import misplaced, misspelt
 from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
+from webhook.admission.budget import REVIEW_CPU
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
@@ -210,6 +212,24 @@ def test_few_keys_of_many_are_told() -> None:
     """An object with thousands of them costs no more than its user reads."""
     many = {f"topogate.io/require-topology{number}": "" for number in range(5_000)}
     assert len(told(raw_job(many))) == 4
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [f"req{'top' * 100_000}!"],
+        [f"x/req{'top' * 100_000}!"],
+        [f"{'t-' * 100_000}gate/{'req' * 100_000}"],
+        [f"topogate{number:x}/{'xyz' * 10}" for number in range(50_000)],
+        [f"x{number:x}/req{'top' * 19}!" for number in range(20_000)],
+    ],
+    ids=["long", "long name", "long prefix", "many", "many like a level"],
+)
+def test_no_keys_keep_the_service_busy(keys: list[str]) -> None:
+    """Templates of custom resources carry whatever their user likes: nobody has checked these keys before."""
+    begun = time.thread_time()
+    assert [*misspelt(keys, dialects=DIALECTS)] == []
+    assert time.thread_time() - begun < REVIEW_CPU
 
 
 def test_a_key_that_only_another_dialect_reads_is_not_suggested() -> None:
