@@ -438,7 +438,7 @@ def test_completion_scripts_call_the_program(topogate: Topogate, shell: str) -> 
 )
 def test_words_are_completed_for_bash_and_for_kubectl(tmp_path: Path, typed: list[str], expected: set[str]) -> None:
     """The scripts run as kubectl and bash would: the program under its name on the PATH."""
-    program = tmp_path / "topogate"
+    program = tmp_path / "kubectl-topogate"
     program.write_text(
         f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -c \'import sys; sys.argv[0] = "topogate"; '
         'from webhook.cli import main; main()\' "$@"\n'
