@@ -73,7 +73,7 @@ def projected(source: Source | None, projection: Callable[[Any], Record], *, typ
         if not field or (typed and _WRONG_TYPE in text):
             raise BadReview(400, f"malformed object: {fault}") from None
         raise Unreadable(
-            (_invalid(*located(fault)) if not typed else _invalid(field, _bound_in_words(text)),)
+            (invalid_value(*located(fault)) if not typed else invalid_value(field, _bound_in_words(text)),)
         ) from None
     except UnreadableWorkload as fault:
         raise Unreadable(fault.errors) from None
@@ -127,7 +127,8 @@ def pod_of(review: Review, policy: Policy) -> tuple[Pod, dict[str, Any]]:
     return replace(pod, namespace=review.namespace or pod.namespace), document
 
 
-def _invalid(field: str, message: str) -> FieldError:
+def invalid_value(field: str, message: str) -> FieldError:
+    """Return the error of an invalid field; the message includes the given value."""
     return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
 
 

@@ -15,7 +15,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
 from engine.cluster import objects
-from engine.gang.annotations import own_source, read_own_annotations, requests_something, unknown_keys
+from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread, unusable_minimums
 from engine.policy.model import Policy
@@ -25,7 +25,7 @@ from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, answer, forbidden
 from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings, unit_warnings
 from webhook.rules.forecast import forecast_warnings
-from webhook.rules.membership import Alone, NotManaged, alone, membership, pod_exemption
+from webhook.rules.membership import Alone, NotManaged, alone, has_request, membership, pod_exemption
 from webhook.rules.warnings import pod_warnings
 
 SYSTEM_PRIORITY: Final = 2_000_000_000  # system-cluster-critical; users cannot have more than half of it
@@ -37,7 +37,7 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     pod, document = pod_of(review, policy)
     reason = pod_exemption(pod, view, policy)
     warned = [f"topogate: {text}" for text in _warnings(document, pod, reason, policy)]
-    aside = reason if pod.owner is None and _asks(pod, policy) else None
+    aside = reason if pod.owner is None and has_request(pod, policy) else None
     if reason is not None and not REASONS[reason].checked:
         return replace(answer(review, (), warned, policy=policy), aside=aside)
     managed = names.MANAGED in pod.spec.labels
@@ -112,11 +112,7 @@ def _registered(pod: Pod, view: Reader) -> bool:
 
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:
     """Return True for a pod that `/mutate` held and that has lost our marks since."""
-    return _asks(pod, policy) and not isinstance(membership(pod, view, policy), NotManaged)
-
-
-def _asks(pod: Pod, policy: Policy) -> bool:
-    return requests_something(read_own_annotations(pod, dialects=policy.annotations.dialects))
+    return has_request(pod, policy) and not isinstance(membership(pod, view, policy), NotManaged)
 
 
 def _request(pod: Pod, found: Alone | None, policy: Policy) -> tuple[list[FieldError], list[str]]:

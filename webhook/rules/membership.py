@@ -154,10 +154,11 @@ def is_job(owner: OwnerRef) -> bool:
 
 
 def _looks_managed(pod: Pod, policy: Policy) -> bool:
-    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or _asks(pod, policy)
+    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or has_request(pod, policy)
 
 
-def _asks(pod: Pod, policy: Policy) -> bool:
+def has_request(pod: Pod, policy: Policy) -> bool:
+    """Return True if a pod's own annotations request something."""
     return requests_something(read_own_annotations(pod, dialects=policy.annotations.dialects))
 
 

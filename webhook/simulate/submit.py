@@ -23,7 +23,7 @@ from engine.cluster import pods as cluster_pods
 from engine.cluster.wire import ProjectionError, located
 from engine.cluster.workloads import workload
 from engine.kinds.read import UnreadableWorkload
-from webhook.admission.objects import POD
+from webhook.admission.objects import POD, invalid_value
 from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
@@ -109,7 +109,7 @@ def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: De
     try:
         record = decode(msgspec.json.encode(sent))
     except ProjectionError as error:
-        return Submitted(sent, (), _with_device_errors(one, sent, (_invalid(*located(error)),), view), ())
+        return Submitted(sent, (), _with_device_errors(one, sent, (invalid_value(*located(error)),), view), ())
     except UnreadableWorkload as error:
         return Submitted(sent, (), _with_device_errors(one, sent, error.errors, view), ())
     errors = _incomplete(sent, record)
@@ -120,7 +120,7 @@ def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: De
         stored = sent if mutated.document is None else mutated.document
         validated = validate(_review(one, stored), view, DEADLINE)
     except BadReview as fault:
-        return Submitted(sent, (), (_invalid("", fault.message),), ())
+        return Submitted(sent, (), (invalid_value("", fault.message),), ())
     refused = () if validated.allowed else _errors(validated)
     return Submitted(stored, mutated.patch, refused, (*mutated.warnings, *validated.warnings))
 
@@ -190,10 +190,6 @@ def _errors(response: Response) -> tuple[FieldError, ...]:
         )
         for cause in response.causes
     )
-
-
-def _invalid(field: str, message: str) -> FieldError:
-    return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)
 
 
 def _required(field: str, message: str) -> FieldError:
