@@ -61,3 +61,11 @@ def epoch(moment: datetime | None) -> float:
     if moment is None:
         return 0.0
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def parse_time(text: object) -> float | None:
+    """Return a time (RFC 3339; UTC without a zone) as seconds since the epoch; None for anything else."""
+    try:
+        return epoch(datetime.fromisoformat(text)) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None

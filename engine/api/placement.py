@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from engine.api import names
 from engine.api.device import DeviceUse
-from engine.api.duration import epoch, timestamp
+from engine.api.duration import parse_time, timestamp
 from engine.api.text import label_value
 
 
@@ -167,12 +166,12 @@ def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 def waiting_since(status: Mapping[str, Any]) -> float | None:
     """Return when a gang began to wait (seconds since the epoch); None when it does not, or the time is unreadable."""
-    return _time(status.get("waitingSince"))
+    return parse_time(status.get("waitingSince"))
 
 
 def requeued_at(status: Mapping[str, Any]) -> float | None:
     """Return when a waiting gang was last requeued (seconds since the epoch); None when it never did."""
-    return _time(status.get("requeuedAt"))
+    return parse_time(status.get("requeuedAt"))
 
 
 def requeues(status: Mapping[str, Any]) -> int:
@@ -186,15 +185,8 @@ def placed_at(status: Mapping[str, Any]) -> float | None:
     conditions = status.get("conditions")
     for one in conditions if isinstance(conditions, list | tuple) else ():
         if isinstance(one, Mapping) and (one.get("type"), one.get("status")) == ("Placed", "True"):
-            return _time(one.get("lastTransitionTime"))
+            return parse_time(one.get("lastTransitionTime"))
     return None
-
-
-def _time(text: object) -> float | None:
-    try:
-        return epoch(datetime.fromisoformat(text)) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +213,7 @@ def failed_starts(status: Mapping[str, Any]) -> FailedStarts:
     return FailedStarts(
         count=count if isinstance(count, int) and count > 0 else 0,
         hosts=tuple(host for host in hosts if isinstance(host, str)) if isinstance(hosts, list | tuple) else (),
-        at=_time(raw.get("at")) or 0.0,
+        at=parse_time(raw.get("at")) or 0.0,
         revision=revision if isinstance(revision, int) else 0,
         seen=seen if isinstance(seen, str) else "",
     )
@@ -245,7 +237,7 @@ def was_ready(status: Mapping[str, Any]) -> bool:
 
 def ready_since(status: Mapping[str, Any]) -> float | None:
     """Return when all pods of the gang were ready first (seconds since the epoch); None if unknown."""
-    return _time(status.get("readyAt"))
+    return parse_time(status.get("readyAt"))
 
 
 def incomplete_since(status: Mapping[str, Any]) -> float | None:
@@ -268,6 +260,6 @@ def _transitions(status: Mapping[str, Any], types: Collection[str] | None) -> It
     conditions = status.get("conditions")
     for one in conditions if isinstance(conditions, list | tuple) else ():
         if isinstance(one, Mapping) and (types is None or one.get("type") in types):
-            when = _time(one.get("lastTransitionTime"))
+            when = parse_time(one.get("lastTransitionTime"))
             if when is not None:
                 yield when

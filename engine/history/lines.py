@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from engine.api.duration import parse_time
 from engine.history.record import LOGGER, MAX_DOMAIN, MAX_MESSAGE, MAX_NAME, GangName, HistoryRecord
 
 MAX_LINE: Final = 64 * 1024  # bytes; a record has some 2,500
@@ -44,7 +44,7 @@ def parse_line(raw: bytes) -> LogLine:
         return LogLine(unreadable=True)
     start = raw.find(b"{")
     lead = _STAMP.search(raw[: min(_LEAD, start if start >= 0 else _LEAD)])
-    at = moment(lead.group().decode("ascii")) if lead is not None else None
+    at = time_of(lead.group().decode("ascii")) if lead is not None else None
     if start < 0:
         return LogLine(at)
     try:
@@ -57,21 +57,17 @@ def parse_line(raw: bytes) -> LogLine:
     if not isinstance(found, dict):
         return LogLine(at)
     stamp = found.get("time")
-    at = (moment(stamp) if isinstance(stamp, str) else None) or at
+    at = (time_of(stamp) if isinstance(stamp, str) else None) or at
     if (logger := found.get("logger")) != LOGGER:
         return LogLine(at, structured=isinstance(logger, str))
     record = _record(found, at)
     return LogLine(at, record, unreadable=record is None, structured=True)
 
 
-def moment(text: str) -> float | None:
-    """Return a time (RFC 3339) as seconds since the epoch; None for any other text."""
-    try:
-        found = datetime.fromisoformat(text[:64])
-        at = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return at if 0 <= at < _LATEST else None
+def time_of(text: str) -> float | None:
+    """Return a time (RFC 3339) as seconds since the epoch; None for any other text, and for times out of range."""
+    at = parse_time(text[:64])
+    return at if at is not None and 0 <= at < _LATEST else None
 
 
 def _record(found: dict[str, Any], at: float | None) -> HistoryRecord | None:

@@ -84,11 +84,11 @@ def _missing(
 
 def _remarks(parts: Sequence[LogPart]) -> Iterator[str]:
     for part in parts:
-        if part.cut:
+        if part.start_dropped:
             yield f"{part.name}: only its last {len(part.records):,} records are shown; a shorter --since has them all"
         if part.unreadable:
             yield f"{part.name}: {plural(part.unreadable, 'record')} could not be read"
-        if part.larger:
+        if part.end_unread:
             yield f"{part.name}: its log is so large that its end was not read; a shorter --since has it"
         if part.lines and not part.structured:
             yield f"{part.name}: {_NO_RECORDS}"
@@ -129,14 +129,14 @@ def _waiting(records: Sequence[HistoryRecord]) -> Iterator[GangStillWaiting]:
                 workload=_label(gang),
                 group=gang.group or None,
                 reason=one.reason or None,
-                at=_moment(one.at),
+                at=_time_text(one.at),
             )
 
 
 def _decision(one: HistoryRecord) -> PastDecision:
     gang = one.gang
     return PastDecision(
-        at=_moment(one.at),
+        at=_time_text(one.at),
         event=one.event,
         namespace=gang.namespace if gang is not None else None,
         workload=_label(gang) if gang is not None else None,
@@ -172,5 +172,5 @@ def _label(gang: GangName) -> str:
     return f"{kind.lower()}/{name}"
 
 
-def _moment(at: float) -> str:
+def _time_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

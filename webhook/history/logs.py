@@ -125,10 +125,10 @@ def _log(
     query = {"timestamps": "true", **({"container": replica.container} if replica.container else {})}
     recent = {**query, "sinceSeconds": str(max(1, math.ceil(now - since))), "limitBytes": str(MOST_BYTES)}
     begins: list[float] = []
-    larger = False
+    too_large = False
 
     def lines() -> Iterator[bytes]:
-        nonlocal larger
+        nonlocal too_large
         for previous in (True, False) if replica.restarted else (False,):
             which = {"previous": "true"} if previous else {}
             try:
@@ -138,7 +138,7 @@ def _log(
                     for line in stream:
                         size += len(line) + 1
                         yield line
-                larger = larger or size >= MOST_BYTES - MAX_LINE  # an unfinished last line is dropped
+                too_large = too_large or size >= MOST_BYTES - MAX_LINE  # an unfinished last line is dropped
             except ApiError as error:
                 # The kubelet may have removed the container before; a pod that starts has no log yet.
                 if not previous and error.status != HTTPStatus.BAD_REQUEST:
@@ -148,8 +148,8 @@ def _log(
         part = read_part(replica.pod, lines(), since=since, progress=progress)
     except ApiFault as fault:
         return fault
-    complete = part.begins if part.cut else min(begins, default=now)
-    return replace(part, begins=complete, larger=larger)
+    complete = part.begins if part.start_dropped else min(begins, default=now)
+    return replace(part, begins=complete, end_unread=too_large)
 
 
 def _first_time(api: KubeClient, path: str, query: dict[str, str]) -> Sequence[float]:

@@ -19,8 +19,8 @@ _TOLD_EVERY: Final = 1_000  # lines
 class LogPart:
     """What one log has: its records, since when it is complete (`begins`), and how many lines could not be read.
 
-    `structured`: some lines are JSON as the service writes it. `cut`: it has more records, older ones, than are kept;
-    `larger`: it has more bytes than were read, at its end.
+    `structured`: some lines are JSON as the service writes it. `start_dropped`: its oldest records are left out, as
+    there are too many. `end_unread`: its newest lines were not read, as it is too large.
     """
 
     name: str
@@ -29,8 +29,8 @@ class LogPart:
     lines: int = 0
     unreadable: int = 0
     structured: bool = False
-    cut: bool = False
-    larger: bool = False
+    start_dropped: bool = False
+    end_unread: bool = False
 
 
 def read_part(
@@ -57,10 +57,10 @@ def read_part(
         if one.record is not None and (since is None or one.record.at >= since):
             found += 1
             records.append(one.record)
-    cut = found > len(records)
-    if cut:
+    dropped = found > len(records)
+    if dropped:
         begins = min(one.at for one in records)
-    return LogPart(name, begins, tuple(records), count, unreadable, structured, cut)
+    return LogPart(name, begins, tuple(records), count, unreadable, structured, dropped)
 
 
 def lines_of(stream: IO[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,6 +16,7 @@ import msgspec
 
 from certs.ca_bundle import Configurations
 from engine.api import names
+from engine.api.duration import parse_time
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import Lease, LeaseWatch
 from engine.cluster.lease import lease_of
@@ -158,7 +158,7 @@ def _lease(
     left = watch.seconds_left(lease, 0.0)
     if lease is None or not left:
         return found, False
-    if abs(wall() - _moment(lease.renewed)) < left:
+    if abs(wall() - (parse_time(lease.renewed) or 0.0)) < left:
         return found, True
     seconds = min(left, _MOST_WAITED)
     pause(seconds)
@@ -173,13 +173,6 @@ def _readable_lease(found: ReadObject) -> Lease | None:
         return None if found.body is None else lease_of(found.body)
     except ValueError:
         return None
-
-
-def _moment(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _pages(api: KubeClient, namespace: str, pods: ReadObject) -> list[ReadyPage]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.history.lines import MAX_LINE, LogLine, moment, parse_line
+from engine.history.lines import MAX_LINE, LogLine, parse_line, time_of
 from engine.history.record import LOGGER, GangName, HistoryRecord
 
 AT = "2026-11-23T02:14:05.123Z"
@@ -120,4 +120,4 @@ def test_no_value_of_a_field_stops_it(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["", "now", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9" * 400])
 def test_no_time_is_none(text: str) -> None:
-    assert moment(text) is None
+    assert time_of(text) is None

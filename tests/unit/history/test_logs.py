@@ -105,10 +105,10 @@ def test_a_log_that_is_larger_than_is_read_says_so(
     """The API server ends its answer at the limit, with the oldest part of the log."""
     replica(server, "topogate-a")
     log(server, "topogate-a", *FIRST)
-    assert not read().parts[0].larger
+    assert not read().parts[0].end_unread
     monkeypatch.setattr(logs_module, "MOST_BYTES", MAX_LINE + 500)
     found = read()
-    assert found.parts[0].larger
+    assert found.parts[0].end_unread
     told = answer_of(found.parts, HistoryFilter(), now=NOW, one_log=False).remarks
     assert told == ("topogate-a: its log is so large that its end was not read; a shorter --since has it",)
 
