@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Final
 
-from engine.api.duration import epoch
 from engine.api.text import plural
 from webhook.queries.model import AskedPods, ExplainAnswer, ExplainedGang, LevelRoom, Obstacle
 from webhook.terminal.tables import TableColumn, number, span
-from webhook.terminal.text import TextPart
+from webhook.terminal.text import TextPart, epoch_of
 
 _VERDICTS: Final = {
     "placed": "has slots",
@@ -30,7 +28,7 @@ _PROVEN: Final = {True: "no plan uses fewer domains", False: "a plan with fewer 
 
 def explain_text(answer: ExplainAnswer, *, wide: bool = False) -> list[TextPart]:
     """Return the explanation; `wide`: with every pod and host."""
-    return [part for one in answer.gangs for part in _gang(one, _epoch(answer.taken_at), wide=wide)]
+    return [part for one in answer.gangs for part in _gang(one, epoch_of(answer.taken_at), wide=wide)]
 
 
 def _gang(one: ExplainedGang, now: float, *, wide: bool) -> Iterator[TextPart]:
@@ -130,7 +128,7 @@ def _obstacles(one: ExplainedGang, now: float, *, wide: bool) -> TextPart:
 
 def _obstacle(item: Obstacle, now: float, *, wide: bool) -> tuple[str, ...]:
     name = item.name if item.kind != "host" else f"hosts: {item.name}"
-    ends = span(_epoch(item.ends) - now) if item.ends else "unknown" if item.kind != "host" else "-"
+    ends = span(epoch_of(item.ends) - now) if item.ends else "unknown" if item.kind != "host" else "-"
     return name, number(len(item.hosts)), ends, ", ".join(item.hosts) if wide else _some(item.hosts)
 
 
@@ -185,7 +183,3 @@ def _pods(one: ExplainedGang, *, wide: bool) -> TextPart:
     return TextPart(
         columns=tuple(columns), rows=rows, styles=tuple(_STYLES.get(pod.state, "") for pod in shown), after=after
     )
-
-
-def _epoch(text: str) -> float:
-    return epoch(datetime.fromisoformat(text))

@@ -215,7 +215,7 @@ def gangs_text(
             TableColumn("AGE", right=True),
         ]
         columns += [TableColumn("MESSAGE", folds=True)]
-    now = _epoch(answer.taken_at)
+    now = epoch_of(answer.taken_at)
     rows = []
     for gang in answer.gangs:
         row = [gang.namespace] if namespaces else []
@@ -232,7 +232,12 @@ def gangs_text(
             gang.reason,
         ]
         if wide:
-            row += [str(gang.priority), gang.topology or "", gang.placement or "", span(now - _epoch(gang.created_at))]
+            row += [
+                str(gang.priority),
+                gang.topology or "",
+                gang.placement or "",
+                span(now - epoch_of(gang.created_at)),
+            ]
             row += [gang.message]
         rows.append(tuple(row))
     styles = tuple(_PHASE_STYLES.get(gang.phase, "") for gang in answer.gangs)
@@ -258,7 +263,7 @@ def _start(gang: GangAnswer, now: float) -> str:
 
 def start_text(start: GangStart, now: float) -> str:
     """Return when a gang can start: `within 25m`, or `unknown`."""
-    return "unknown" if start.by is None else f"within {span(_epoch(start.by) - now)}"
+    return "unknown" if start.by is None else f"within {span(epoch_of(start.by) - now)}"
 
 
 def fits_text(answer: FitsAnswer) -> list[TextPart]:
@@ -280,7 +285,7 @@ def fits_text(answer: FitsAnswer) -> list[TextPart]:
     ]
     after.append(f"largest gang that fits now: {', '.join(largest)}")
     if answer.start is not None:
-        after.append(_later(answer.start, _epoch(answer.taken_at)))
+        after.append(_later(answer.start, epoch_of(answer.taken_at)))
     elif answer.until is not None:
         after.append(f"later: when {answer.until}")
     shown = answer.assignment if answer.fits else answer.best
@@ -301,9 +306,10 @@ def _later(start: GangStart, now: float) -> str:
     shown = ", ".join(ends[:_MOST_AFTER]) + (
         f" and {len(ends) - _MOST_AFTER:,} more" if len(ends) > _MOST_AFTER else ""
     )
-    when = f"within {span(_epoch(start.by) - now)}"
+    when = f"within {span(epoch_of(start.by) - now)}"
     return f"later: {when}, when {shown} {'has' if len(ends) == 1 else 'have'} ended" if ends else f"later: {when}"
 
 
-def _epoch(text: str) -> float:
+def epoch_of(text: str) -> float:
+    """Return a time of an answer as seconds since the epoch."""
     return epoch(datetime.fromisoformat(text))
