@@ -20,6 +20,8 @@ MAX_LINE: Final = 64 * 1024  # bytes; a record has some 2,500
 _WRAPPERS: Final = ("line", "log")
 _STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 _LEAD: Final = 512  # bytes before the JSON in which a time is looked for
+# The beginning of a line of `--log-format text`: it has no record, and what looks like one in it is somebody's text.
+_TEXT: Final = re.compile(rb"(?:^|\s)\d\d:\d\d:\d\d [A-Z] [\w.]+: ")
 _EVENT: Final = re.compile(r"[A-Z][A-Za-z]{0,63}")
 _MOST: Final = 10**9
 _LATEST: Final = 253_000_000_000.0  # in the year 9987: later times cannot be shown
@@ -45,13 +47,16 @@ def parse_line(raw: bytes) -> LogLine:
     start = raw.find(b"{")
     lead = _STAMP.search(raw[: min(_LEAD, start if start >= 0 else _LEAD)])
     at = time_of(lead.group().decode("ascii")) if lead is not None else None
-    if start < 0:
+    if start < 0 or _TEXT.search(raw[: min(_LEAD, start)]):
         return LogLine(at)
     try:
         found: Any = msgspec.json.decode(raw[start:])
         for key in _WRAPPERS:
             if isinstance(found, dict) and "event" not in found and isinstance(inner := found.get(key), str):
-                found = msgspec.json.decode(inner[max(0, inner.find("{")) :])
+                start = max(0, inner.find("{"))
+                if _TEXT.search(inner[: min(_LEAD, start)].encode("utf-8", "replace")):
+                    return LogLine(at)
+                found = msgspec.json.decode(inner[start:])
     except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors
         return LogLine(at, unreadable=LOGGER.encode() in raw)
     if not isinstance(found, dict):

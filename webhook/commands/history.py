@@ -80,7 +80,7 @@ def history(
     except (SubjectProblem, DurationError) as problem:
         fail(f"--since {problem}" if isinstance(problem, DurationError) else str(problem))
     now = time.time()
-    begin = now - back if back is not None else None
+    begin = max(0.0, now - back) if back is not None else None
     if files:
         wanted = HistoryFilter(begin, namespace, gang)
         answer = answer_of(_of_files(files, begin), wanted, now=now, one_log=True)

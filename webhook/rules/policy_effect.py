@@ -80,7 +80,10 @@ def policy_effects(
             let_go.add(one)
         elif was and holds and one.assignment is None:
             held.add(one)
-        if was and stays and all(topologies):
+        # What there was not can be gone for nobody: gangs name what their users like.
+        had = topologies[0].get(one.topology)
+        known = had is not None and (not had.waits or one.topology not in topologies[1])
+        if was and stays and known and all(topologies):
             for what in set(lost_levels(one, topologies[1])) - set(lost_levels(one, topologies[0])):
                 lost.setdefault(what, _Count()).add(one)
     if let_go.namespaces:

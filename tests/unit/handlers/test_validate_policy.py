@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.cluster_records import job, placement
 from tests.support.simulation import BLOCK
 from webhook.admission.review import BadReview, Response
 from webhook.handlers.validate import validate
+from webhook.rules.policy_effect import policy_effects
 
 
 def config(text: str | None, *, name: str = names.POLICY_NAME) -> Json:
@@ -237,3 +239,24 @@ def test_what_was_so_before_is_not_warned_about() -> None:
 def test_a_topology_that_is_gone_is_warned_about() -> None:
     answer = check(config("topologies: [{name: other, preset: demo}]"), FakeView(placements=gangs()))
     assert answer.warnings[0].startswith('topology "default" is gone: 3 waiting gangs stay held')
+
+
+def test_only_levels_that_there_were_are_gone() -> None:
+    """Before the nodes have labels no level is known, and gangs ask for what their users like: no news for anybody."""
+    view = FakeView()
+    known = view.topologies
+    waiting = {name: replace(one, waits="no node has its labels") for name, one in known.items()}
+    asked = [one for number in range(20) for one in gangs(f"level-{number}")]
+    assert view.policy is not None
+    told = partial(
+        policy_effects,
+        asked,
+        before=view.policy,
+        after=parse_policy("mode: enforce"),
+        own_namespace="topogate-system",
+    )
+    other = {"other": known["default"]}
+    assert [*told(topologies=(waiting, known)), *told(topologies=(other, known))] == []
+    for before in (waiting, known):
+        (gone, _) = told(topologies=(before, other))
+        assert gone.startswith('topology "default" is gone')

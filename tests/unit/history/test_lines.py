@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.history.lines import MAX_LINE, LogLine, parse_line, time_of
 from engine.history.record import LOGGER, GangName, HistoryRecord
+from webhook.service.logs import TextFormatter
 
 AT = "2026-11-23T02:14:05.123Z"
 WAITS: dict[str, Any] = {
@@ -106,6 +108,15 @@ def test_values_of_other_types_are_left_out_and_texts_cut() -> None:
         None,
     )
     assert (len(found.message), found.reason) == (1024, "")
+
+
+def test_a_line_for_people_has_no_record() -> None:
+    """A text in it that looks like one is somebody's, such as a refusal by another webhook."""
+    record = logging.makeLogRecord({"name": "topogate.errands", "levelname": "WARNING", "msg": f"refused: {TEXT}"})
+    written = TextFormatter().format(record)
+    for line in (written, f"2026-11-23T02:14:05Z {written}", json.dumps({"log": written})):
+        assert parse_line(line.encode()).record is None
+    assert parse_line(f"2026-11-23T02:14:05Z {written}".encode()).at == time_of("2026-11-23T02:14:05Z")
 
 
 @given(st.binary(max_size=300) | st.text(alphabet='{}[]":,line0\\').map(str.encode))

@@ -198,6 +198,8 @@ def test_saved_logs_are_read_whole_and_need_no_cluster(topogate: Topogate, tmp_p
     assert topogate("history", "-f", str(saved), "--since", "1m", "-o", "yaml").stdout.count("event:") == 0
     assert "job/eval" not in topogate("history", "-f", str(saved), "-n", "alice", "-o", "wide").stdout
     assert topogate("history", "job/nobody", "-f", str(saved)).exit_code == 1
+    longest = topogate("history", "-f", str(saved), "--since", "99999999999h")
+    assert (longest.exit_code, longest.stdout.partition(":")[0]) == (0, "since 1970-01-01T00")
 
 
 def test_nothing_in_a_log_moves_the_cursor(topogate: Topogate, tmp_path: Path) -> None:  # noqa: F811
