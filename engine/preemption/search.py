@@ -3,7 +3,7 @@
 Victims are whole gangs. Of all sets of victims without which the gang fits, the best has, in this order: the lowest
 highest priority, the fewest gangs, the fewest pods, the least running time lost, and the best plan for the gang. A few
 preemptible gangs are compared completely. Among many the search is bounded by its number of plans: it looks at those of
-each domain alone and of all domains together, and tries to give every victim back, as kube-scheduler does.
+each domain alone and of all domains together, and gives back the victims that are not needed, many at once.
 """
 
 from __future__ import annotations
@@ -113,15 +113,26 @@ class _Search(Generic[T]):
         return [one for one in candidates if one.priority <= priorities[high]]
 
     def _reduce(self, group: Sequence[Preemptible]) -> None:
-        """Try to give back each gang of a group without which the waiting one fits, the dearest first."""
+        """Try to give back each gang of a group without which the waiting one fits, the dearest first.
+
+        Many at once while that succeeds, which gives back the same gangs as one by one, with fewer plans.
+        """
         if self._plan(group) is None:
             return
-        gone = list(group)
-        for one in sorted(group, key=lambda one: (-one.priority, -one.pods, -one.lost, one.key)):
-            without = [other for other in gone if other is not one]
-            if self._plan(without) is not None:
-                gone = without
-        self._keep(gone)
+        gone, at, size = list(group), 0, 1
+        order = sorted(group, key=lambda one: (-one.priority, -one.pods, -one.lost, one.key))
+        try:
+            while at < len(order):
+                back = {one.key for one in order[at : at + size]}
+                without = [one for one in gone if one.key not in back]
+                if self._plan(without) is not None:
+                    gone, at, size = without, at + len(back), 2 * size
+                elif len(back) > 1:
+                    size = len(back) // 2
+                else:
+                    at += 1
+        finally:
+            self._keep(gone)
 
     def _compare(self, pool: Sequence[Preemptible]) -> None:
         """Plan without every set of victims that could be better than the best known one."""
