@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from engine.api import names
@@ -120,6 +121,17 @@ class Gangs(Workloads):
     def remove(self, pod: Json) -> None:
         """A pod is deleted."""
         self.client.delete(f"{self.path('Pod')}/{pod['metadata']['name']}", grace=0)
+
+    @contextmanager
+    def going(self, pod: Json) -> Iterator[None]:
+        """A pod is deleted, and goes when the block ends: until then its controller sees that it is being deleted."""
+        path = f"{self.path('Pod')}/{pod['metadata']['name']}"
+        self.client.patch(path, {"metadata": {"finalizers": ["example.com/going"]}})
+        self.remove(pod)
+        try:
+            yield
+        finally:
+            self.client.patch(path, {"metadata": {"finalizers": None}})
 
     def member(self, wanted: Seat) -> Json:
         """The member at a seat; an AssertionError while there is none."""
