@@ -41,8 +41,8 @@ def summary_of(gang: Gang, topology: Topology | None) -> GangSummary:
 
 
 def bound_count(gang: Gang) -> int:
-    """Return how many pods of a gang have a node."""
-    live = [pod for pod in gang.pods if not pod.finished and pod.spec.node_name]
+    """Return how many pods of a gang have a node, and are not being deleted."""
+    live = [pod for pod in gang.pods if pod.live and pod.spec.node_name]
     return sum(len(pods) for _, pods in by_pod_set(gang.workload, live))
 
 

@@ -16,6 +16,7 @@ from engine.api.rank import format_ranks
 from engine.api.reasons import known_code
 from engine.api.text import plural, sanitize
 from engine.api.workload import PodSet
+from engine.cache.gangs import assigned_count
 from engine.gang.gang import (
     Gang,
     by_pod_set,
@@ -40,9 +41,11 @@ def explain_placed(
     assert placement is not None
     assert placement.assignment is not None
     pods = list(_pods(asking.snapshot, gang))
-    counts = {state: sum(1 for one in pods if one.state == state) for state in ("ready", "missing", "held")}
-    wanted = len(pods)
-    message = f"{counts['ready']:,} of {plural(wanted, 'pod')} ready in {row.place or 'its domains'}"
+    ready = sum(one.state == "ready" for one in pods)
+    without_slot = len(pods) - assigned_count(placement)
+    replaced = min(without_slot, sum(one.state == "ending" for one in pods))  # or scaled down: nobody waits for them
+    wanted = len(pods) - replaced
+    message = f"{ready:,} of {plural(wanted, 'pod')} ready in {row.place or 'its domains'}"
     if row.reason:
         message += f"; {row.message}"
     if gang.request.errors and asking.snapshot.levels_known:
@@ -86,7 +89,8 @@ def _pods(snapshot: Snapshot, gang: Gang) -> Iterator[output.ExplainedPod]:
     unready = {pod.key for pod in not_ready(live, snapshot.taken)}
     for pod_set, pods in by_pod_set(gang.workload, live):
         slots = placement.assignment.plan_of(pod_set.name).slots
-        yield from _pods_of(pod_set, sorted(pods, key=lambda pod: (pod.created, pod.name)), slots, unready)
+        in_order = sorted(pods, key=lambda pod: (pod.deleting, pod.created, pod.name))
+        yield from _pods_of(pod_set, in_order, slots, unready)
 
 
 @dataclass(frozen=True, slots=True)

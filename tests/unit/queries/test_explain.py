@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.simulation import BLOCK, Json, grid, job, objects, pod, polic
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.queries.explain import Events, explain
+from webhook.queries.gangs import gangs
 from webhook.queries.model import ExplainAnswer, ExplainedGang, PastEvent
 from webhook.queries.subject import SubjectProblem, subject_of
 from webhook.simulate.unsubmitted import unsubmitted
@@ -273,6 +275,25 @@ def test_pods_with_rank_devices_and_why() -> None:
     assert "CrashLoopBackOff" in found.pods[1].why
     assert found.pods[2].why == "volume not bound"
     assert [past.reason for past in found.history] == ["Created", "Ready"]
+
+
+def test_a_replaced_pod_is_listed_behind_the_one_in_its_slot() -> None:
+    """A pod on a dead host is being deleted until the host is back: its rank is that of the new pod, which is ready."""
+    made = placed("train", {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h2": ("b0/b0-r0", 1)}, bound=2)
+    old = copy.deepcopy(made[-1])
+    old["metadata"] |= {"name": "train-1-old", "uid": "old", "deletionTimestamp": "2026-01-01T00:20:00Z"}
+    old["metadata"]["creationTimestamp"] = "2025-12-31T00:00:00Z"
+    old["spec"] |= {"nodeName": "b0-r0-h1", "affinity": pinned("b0-r0-h1")}
+    cluster = [*grid(1, 1, 3), *made, old]
+    found = one(cluster, "job/train")
+    assert found.message.startswith("2 of 2 pods ready")
+    assert [(item.pod, item.state, item.why) for item in found.pods] == [
+        ("train-0", "ready", ""),
+        ("train-1", "ready", ""),
+        ("train-1-old", "ending", "it is being deleted"),
+    ]
+    (row,) = gangs(snapshot(cluster)).gangs
+    assert (row.pods.bound, row.pods.wanted) == (2, 2)
 
 
 def test_members_of_a_pod_group_are_explained_together() -> None:
