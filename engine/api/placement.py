@@ -37,6 +37,11 @@ class PodSetPlan:
     name: str
     slots: tuple[Slot, ...]
 
+    @property
+    def count(self) -> int:
+        """The number of pods that have a slot."""
+        return sum(slot.count for slot in self.slots)
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -44,6 +49,11 @@ class Assignment:
 
     revision: int
     pod_sets: tuple[PodSetPlan, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of pods of all pod sets that have a slot."""
+        return sum(plan.count for plan in self.pod_sets)
 
     def plan_of(self, name: str) -> PodSetPlan:
         """Return the slots of the pod set with that name; an empty plan when it has none."""

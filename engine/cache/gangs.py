@@ -489,7 +489,7 @@ def _hosts(placement: Placement) -> frozenset[str]:
 def assigned_count(placement: Placement | None) -> int:
     """Return how many slots a Placement has."""
     assignment = placement.assignment if placement is not None else None
-    return sum(slot.count for plan in assignment.pod_sets for slot in plan.slots) if assignment is not None else 0
+    return assignment.count if assignment is not None else 0
 
 
 def _of_earlier_run(ended: Placement | None, workload: Workload) -> bool:

@@ -20,6 +20,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, Why, known_code
 from engine.api.text import plural, quote
 from engine.api.workload import GangKey, Workload
+from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.cluster import wire, writes
 from engine.cluster.client import ApiFault, KubeClient, object_path
@@ -212,7 +213,7 @@ class ActionExecutor:
         """Write another assignment of the same gang: for a scaled-down workload, or with other devices."""
         assert gang.placement is not None
         self._writer.write(rewritten(gang, assignment), gang)
-        fewer = _size(gang.placement.assignment) - _size(assignment)
+        fewer = assigned_count(gang.placement) - assignment.count
         if fewer > 0:
             freed = f"scaled down: {plural(fewer, 'slot')} fewer"
             self._record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
@@ -297,11 +298,14 @@ class ActionExecutor:
         placement = gang.placement
         if placement is None:
             return ""
-        query = {"labelSelector": f"{names.GANG}={placement.name}", "fieldSelector": "status.phase=Failed"}
+        query = {
+            "labelSelector": f"{names.GANG}={placement.name}",
+            "fieldSelector": "status.phase=Failed",
+            "resourceVersion": "0",
+        }
         path = object_path("v1", "pods", namespace=placement.namespace)
         try:
             with self._lists_of_failed:
-                query |= {"resourceVersion": "0"}
                 found = failed_pods(self._api.request("GET", path, query=query, most=MOST_FAILED))
         except (ApiFault, wire.ProjectionError) as error:
             log.info("the failed pods of %s were not read: %s", placement.name, error)
@@ -472,7 +476,7 @@ class ActionExecutor:
         self._decisions.gang(gang_name(gang), happened, reason=reason, message=message, **details)
 
     def _record_placed(self, gang: Gang, placement: Placement, waited: float | None) -> None:
-        pods, hosts = _size(placement.assignment), len(hosts_of(placement.assignment))
+        pods, hosts = assigned_count(placement), len(hosts_of(placement.assignment))
         details = self._place_of(placement)
         domain = f" in {details['domain']}" if details["domain"] else ""
         text = f"{plural(pods, 'pod')}{domain} ({plural(hosts, 'host')})"
@@ -520,10 +524,6 @@ def gang_name(gang: Gang) -> GangName:
     workload = gang.workload
     placement = gang.placement.name if gang.placement is not None else name_of(workload, gang.group)
     return GangName(workload.namespace, f"{workload.kind}/{workload.name}", placement, gang.group or "")
-
-
-def _size(assignment: Assignment | None) -> int:
-    return sum(slot.count for plan in assignment.pod_sets for slot in plan.slots) if assignment is not None else 0
 
 
 def _retry_priority(fault: Exception) -> int:

@@ -412,7 +412,7 @@ def _enough(placement: Placement, gang: Gang) -> bool:
     """Return True if the assigned slots are the minimum of the gang, or more."""
     assert placement.assignment is not None
     asked = gang.request
-    counts = {plan.name: sum(slot.count for slot in plan.slots) for plan in placement.assignment.pod_sets}
+    counts = {plan.name: plan.count for plan in placement.assignment.pod_sets}
     if not sum(counts.values()):
         return False
     least = asked.gang.min_available if asked.gang is not None else None

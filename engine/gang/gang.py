@@ -256,7 +256,7 @@ def enough_ready(gang: Gang, unready: Iterable[Pod]) -> bool:
     slots = 0
     asks = {ask.name: ask for ask in placement.pod_sets}
     for pod_set, pods in by_pod_set(gang.workload, unready):
-        count = sum(slot.count for slot in placement.assignment.plan_of(pod_set.name).slots)
+        count = placement.assignment.plan_of(pod_set.name).count
         least = asks[pod_set.name].min_available if pod_set.name in asks else count
         if pods and len(pods) > max(0, count - least):
             return False

@@ -138,7 +138,7 @@ def growth_request(
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
     """
     parts = _placed(workload, placement, pods)
-    if all(_slots(plan) >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
+    if all(plan.count >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}
@@ -275,16 +275,12 @@ def _held(pod: Pod) -> bool:
     return names.GATE in pod.spec.gates
 
 
-def _slots(plan: PodSetPlan) -> int:
-    return sum(slot.count for slot in plan.slots)
-
-
 def _full(plan: PodSetPlan, pods: Iterable[Pod]) -> bool:
     """True when all slots have a pod."""
-    return sum(1 for pod in pods if pod.live and host_of(pod) is not None) >= _slots(plan)
+    return sum(1 for pod in pods if pod.live and host_of(pod) is not None) >= plan.count
 
 
 def _size(plan: PodSetPlan) -> int:
     """Return the number of pods of a pod set's slots; with ranks, one more than the highest."""
     highest = max((last + 1 for slot in plan.slots for _, last in slot.ranks or ()), default=0)
-    return max(highest, _slots(plan))
+    return max(highest, plan.count)

@@ -218,7 +218,7 @@ def _scaled_plan(plan: PodSetPlan, pod_set: PodSet, pods: list[Pod], wanted: int
             plan,
             slots=tuple(slot for one in plan.slots if (slot := without_ranks_from(one, pod_set.slots)) is not None),
         )
-    surplus = sum(slot.count for slot in plan.slots) - wanted
+    surplus = plan.count - wanted
     if surplus <= 0:
         return plan
     busy = Counter(host for pod in pods if (host := host_of(pod)))

@@ -122,9 +122,7 @@ def _would_place(placed: Placed, would: str) -> str:
     paths = [slot.domain for slot in slots]
     levels = tuple(placed.domains_used)
     pods = plural(sum(slot.count for slot in slots), "pod")
-    of_sets = [
-        f"{sum(slot.count for slot in one.slots):,} of {sanitize(one.name)}" for one in placed.pod_sets if one.slots
-    ]
+    of_sets = [f"{one.count:,} of {sanitize(one.name)}" for one in placed.pod_sets if one.slots]
     where = _where(paths, levels)
     text = f"topogate: {would} place {pods}{where}"
     if len(of_sets) > 1:  # each pod set has its own ranks

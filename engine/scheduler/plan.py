@@ -134,7 +134,7 @@ def _near_already(
 
 def _as_good(other: Placed, found: Placed) -> bool:
     def pods(placed: Placed) -> int:
-        return sum(slot.count for one in placed.pod_sets for slot in one.slots)
+        return sum(one.count for one in placed.pod_sets)
 
     return (
         pods(other) >= pods(found)

@@ -136,7 +136,7 @@ def schedule_extension(
     )
     if not isinstance(outcome, Placed):
         return outcome
-    if sum(slot.count for plan in outcome.pod_sets for slot in plan.slots) <= sum(map(len, kept.values())):
+    if sum(plan.count for plan in outcome.pod_sets) <= sum(map(len, kept.values())):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
@@ -205,7 +205,7 @@ def _within_object_size(outcome: Outcome) -> Outcome:
     """Return the outcome, or Never if its slots are too many for one object: the write would be refused every time."""
     if not isinstance(outcome, Placed):
         return outcome
-    pods = sum(slot.count for plan in outcome.pod_sets for slot in plan.slots)
+    pods = sum(plan.count for plan in outcome.pod_sets)
     if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, outcome.pod_sets)))) <= _LARGEST:
         return outcome
     hosts = sum(len(plan.slots) for plan in outcome.pod_sets)
