@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,6 +166,17 @@ class Placement:
     def labelled(self) -> bool:
         """True if the object has the labels of its workload; earlier versions wrote none."""
         return self.workload.labels.items() <= self.labels.items()
+
+
+def named_levels(
+    pod_sets: Iterable[PodSetRequest], gang: GangRequest | None, separation: Separation | None
+) -> tuple[str, ...]:
+    """Return every level that a request names, each once; `auto` too."""
+    levels = [gang.require, gang.prefer] if gang is not None else []
+    levels += [separation.exclusive, separation.spread] if separation is not None else []
+    for ask in pod_sets:
+        levels += [ask.require, ask.prefer, *[level for level, _ in ask.slices]]
+    return tuple(dict.fromkeys(level for level in levels if level is not None))
 
 
 def kept_hosts(status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -54,6 +54,11 @@ def kueue_has(spec: PodSpec) -> bool:
     )
 
 
+def manages(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
+    """True for a namespace in which gangs are placed: by its mode, and not exempt."""
+    return mode_of(namespace, policy).manages and not is_exempt(namespace, policy=policy, own_namespace=own_namespace)
+
+
 def is_exempt(namespace: str, *, policy: Policy, own_namespace: str) -> bool:
     """True for our own namespace and those that the policy exempts (names or patterns)."""
     return namespace == own_namespace or matches(namespace, policy.namespaces.exempt)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.api.device import SCOPES, DeviceRequest
 from engine.api.names import AUTO
-from engine.api.placement import PodSetPlan, PodSetRequest, Slot
+from engine.api.placement import PodSetPlan, PodSetRequest, Slot, named_levels
 from engine.api.pod import Shape
 from engine.api.text import plural
 from engine.capacity.capacity import Capacity
@@ -167,7 +167,8 @@ def _plan_shapes(
         return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
     if topology.waits:
         return Waits("LabelsMissing", topology.waits, for_hosts=True)
-    missing = [level for level in _levels(request) if level not in (None, AUTO) and topology.level_index(level) is None]
+    named = named_levels(request.pod_sets, request.gang, request.separation)
+    missing = [level for level in named if level != AUTO and topology.level_index(level) is None]
     if missing:
         nodes, level = plural(len(topology.tree.hosts) + len(topology.outside), "node"), missing[0]
         why = f"no node is in a HyperNode of level {level}"
@@ -334,15 +335,6 @@ def _no_fit_reason(
         for place in np.flatnonzero(hosts).tolist():
             reasons[place] = reasons[place] or why
     return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
-
-
-def _levels(request: PlacementRequest) -> list[str | None]:
-    """Return every level that the request names."""
-    gang = [request.gang.require, request.gang.prefer] if request.gang is not None else []
-    own = [[ask.require, ask.prefer, *[level for level, _ in ask.slices]] for ask in request.pod_sets]
-    apart = request.separation
-    separation = [apart.exclusive, apart.spread] if apart is not None else []
-    return [*gang, *separation, *[level for levels in own for level in levels]]
 
 
 def _placed_without_pods(ask: PodSetRequest) -> Placed:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.api import names
 from engine.api.field import FieldError
 from engine.cluster import objects
-from engine.gang.exemption import is_exempt
+from engine.gang.exemption import manages
 from engine.policy.model import Policy, PolicyError, parse_policy
 from engine.policy.namespaces import mode_of, policy_warnings
 from engine.topology.topology import Topology, uncovered
@@ -45,11 +45,14 @@ def validate(review: Review, view: Reader, deadline: float) -> Response:
     policy = view.policy
     if policy is None:
         raise Unavailable("no policy is loaded yet")
-    mode = mode_of(review.namespace, policy)
-    managed = mode.manages and not is_exempt(review.namespace, policy=policy, own_namespace=view.own_namespace)
-    if what == POD and review.operation == "CREATE" and not managed and (forged := forged_devices(review, policy)):
+    if (
+        what == POD
+        and review.operation == "CREATE"
+        and not manages(review.namespace, policy=policy, own_namespace=view.own_namespace)
+        and (forged := forged_devices(review, policy))
+    ):
         return denied(forged, review)
-    if mode.is_off:
+    if mode_of(review.namespace, policy).is_off:
         return allowed()
     try:
         if what == POD:

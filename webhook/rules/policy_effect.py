@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from engine.api.names import AUTO, HOST_LEVEL
-from engine.api.placement import Placement
+from engine.api.placement import Placement, named_levels
 from engine.api.text import plural, quote, sanitize
-from engine.gang.exemption import is_exempt
+from engine.gang.exemption import manages
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from engine.topology.topology import Topology
@@ -23,19 +23,9 @@ def lost_levels(placement: Placement, topologies: Mapping[str, Topology]) -> Ite
     if topology.waits:
         return
     known = {*(level.name for level in topology.levels), AUTO, HOST_LEVEL}
-    for level in dict.fromkeys(_named(placement)):
+    for level in named_levels(placement.pod_sets, placement.gang, placement.separation):
         if level not in known:
             yield f"level {quote(level)} of topology {sanitize(topology.name)}"
-
-
-def _named(placement: Placement) -> Iterator[str]:
-    """Yield the levels that a Placement's request names."""
-    gang, separation = placement.gang, placement.separation
-    levels = [level for ask in placement.pod_sets for level in (ask.require, ask.prefer)]
-    levels += [gang.require, gang.prefer] if gang is not None else []
-    levels += [level for ask in placement.pod_sets for level, _ in ask.slices]
-    levels += [separation.exclusive, separation.spread] if separation is not None else []
-    yield from (level for level in levels if level is not None)
 
 
 class _Count:
@@ -72,7 +62,7 @@ def policy_effects(
         if one.status.get("phase") == "Finished":
             continue
         if one.namespace not in states:
-            managed = [_manages(one.namespace, policy, own_namespace) for policy in (before, after)]
+            managed = [manages(one.namespace, policy=policy, own_namespace=own_namespace) for policy in (before, after)]
             holds = mode_of(one.namespace, after).holds and not mode_of(one.namespace, before).holds
             states[one.namespace] = (managed[0], managed[1], holds)
         was, stays, holds = states[one.namespace]
@@ -97,8 +87,3 @@ def policy_effects(
         yield f"{what} is gone: {waiting} stay held, {count.placed:,} with slots cannot be submitted again"
     if let_go.namespaces or held.namespaces or lost:
         yield "topogate policy check --cluster lists the gangs"
-
-
-def _manages(namespace: str, policy: Policy, own_namespace: str) -> bool:
-    exempt = is_exempt(namespace, policy=policy, own_namespace=own_namespace)
-    return mode_of(namespace, policy).manages and not exempt
