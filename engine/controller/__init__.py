@@ -1,1 +1,1 @@
-"""The leader's control loop: reconcile each gang to one action, execute it, report it, clean up orphans."""
+"""The leader's control loop: reconcile and schedule the gangs, execute the actions, report, clean up orphans."""

@@ -18,8 +18,17 @@ from functools import partial
 from engine import metrics
 from engine.api.workload import GangKey
 from engine.cache.state import Changes, ClusterState
-from engine.controller import reconcile
-from engine.controller.actions import (
+from engine.controller.executor import ActionExecutor
+from engine.controller.extension_scheduler import ExtensionScheduler
+from engine.controller.gang_events import gang_name
+from engine.controller.gang_scheduler import GangScheduler
+from engine.controller.orphans import OrphanCollector
+from engine.controller.reporter import QueueMetrics, StatusReporter
+from engine.controller.term import WRITERS, LeaderTerm
+from engine.gang.gang import Gang, ungated_pods
+from engine.gang.slots import Unassigned
+from engine.lifecycle import reconcile
+from engine.lifecycle.actions import (
     Decision,
     Enqueue,
     EvictPods,
@@ -33,16 +42,8 @@ from engine.controller.actions import (
     Unmanage,
     Unplace,
 )
-from engine.controller.executor import ActionExecutor, gang_name
-from engine.controller.extension_scheduler import ExtensionScheduler
-from engine.controller.gang_scheduler import GangScheduler
-from engine.controller.gang_state import GangState
-from engine.controller.host_health import HostHealth
-from engine.controller.orphans import OrphanCollector
-from engine.controller.reporter import QueueMetrics, StatusReporter
-from engine.controller.term import WRITERS, LeaderTerm
-from engine.gang.gang import Gang, ungated_pods
-from engine.gang.slots import Unassigned
+from engine.lifecycle.gang_state import GangState
+from engine.lifecycle.host_health import HostHealth
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
 
@@ -271,7 +272,7 @@ class Controller:
         self._term.forget(key)
         if known is None or known.name is None or known.current is None or known.current.phase == "Finished":
             return
-        self._executor.deleted(known.name, placed=known.current.phase != "Waiting")
+        self._executor.events.record_deleted(known.name, placed=known.current.phase != "Waiting")
 
     def _below_limit(self, key: GangKey, gang: Gang) -> bool:
         """Return False if the gang's namespace already has as many gangs as the policy allows."""
@@ -289,7 +290,7 @@ class Controller:
         self._term.gang_state[key].wake = now + LIMIT_CHECK
         if gang.workload.uid not in self._term.limit_reported:
             self._term.limit_reported.add(gang.workload.uid)
-            self._executor.report_limit(gang, self._view.policy.queue.max_namespace_gangs)
+            self._executor.events.publish_limit(gang, self._view.policy.queue.max_namespace_gangs)
 
     def _act(self, key: GangKey, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
         gang_state.wake = decision.wake
@@ -314,14 +315,14 @@ class Controller:
         gang_state.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
         for refused in refusals:
             if refused.pod.uid not in known:
-                self._executor.pod_event(refused.pod, "HeldWithoutSlot", refused.why)
+                self._executor.events.publish_for_pod(refused.pod, "HeldWithoutSlot", refused.why)
         for pod in ungated:
             if pod.uid not in known:
-                self._executor.pod_event(
+                self._executor.events.publish_for_pod(
                     pod, "GateRemoved", "someone else removed its scheduling gate; it counts on the node where it runs"
                 )
         if fresh := sum(1 for pod in ungated if pod.uid not in known):
-            self._executor.gates_removed(gang, fresh)
+            self._executor.events.record_gates_removed(gang, fresh)
         if decision.status is not None:
             self._reporter.report(key, gang, decision.status, now)
         executor = self._executor

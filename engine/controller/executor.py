@@ -14,35 +14,33 @@ from threading import BoundedSemaphore
 from typing import Any, Literal, TypeVar
 
 from engine.api import names
-from engine.api.event_reasons import EventReason, is_warning
 from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body, requeues
 from engine.api.pod import Pod
-from engine.api.reasons import Code, Why, known_code
+from engine.api.reasons import Code, known_code
 from engine.api.text import plural, quote
 from engine.api.workload import GangKey, Workload
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.cluster import wire, writes
 from engine.cluster.client import ApiFault, KubeClient, object_path
-from engine.cluster.events import Recorder, Regarding
+from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.pods import failed_pods
 from engine.cluster.writes import Gone, Refused, Result
-from engine.controller.actions import Status, Unmanage
-from engine.controller.reconcile import request_written
-from engine.controller.status import details_body, event_text, failures_text, requeued_body, status_body
+from engine.controller.gang_events import GangEvents
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
-from engine.gang.key import name_of
 from engine.gang.pin import placed_pod, release_patch
-from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
-from engine.gang.summary import domains_of, hosts_of, place_text, summary_of
+from engine.gang.summary import summary_of
 from engine.history.decision_log import DecisionLog
-from engine.history.record import GangEvent, GangName, event_of
+from engine.history.record import GangEvent, event_of
+from engine.lifecycle.actions import Status, Unmanage
+from engine.lifecycle.reconcile import request_written
+from engine.lifecycle.status import details_body, event_text, failures_text, requeued_body, status_body
 from engine.policy.namespaces import mode_of
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, rewritten
@@ -51,9 +49,6 @@ log = logging.getLogger("topogate.errands")
 
 T = TypeVar("T")
 
-ACTION = "Place"
-# A gang of plain pods has no object but its pods: this many of them get its Events.
-REPORTED_PODS = 8
 # Failed pods are in no store, and a workload may leave thousands of them, each as large as its user likes: bytes of one
 # gang's list, and lists at a time.
 MOST_FAILED = 16 * 1024 * 1024
@@ -80,10 +75,9 @@ class ActionExecutor:
     ) -> None:
         self._view = view
         self._api = api
-        self._recorder = recorder
         self._fence = fence
         self._wall = wall
-        self._decisions = decisions or DecisionLog()
+        self.events = GangEvents(view, recorder, decisions or DecisionLog())
         self._writer = Writer(view, api, fence=fence)
         self._lists_of_failed = BoundedSemaphore(_LISTS_OF_FAILED)
         # A pool of its own: an action waits for its pods' PATCHes, and must not hold a thread that one of them needs.
@@ -107,7 +101,7 @@ class ActionExecutor:
         except ApiFault:
             self._writer.read_back(placement)
             raise
-        self._record_placed(gang, placement, waited)
+        self.events.record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
@@ -128,7 +122,7 @@ class ActionExecutor:
             except ApiFault:
                 self._writer.read_back(placement)
                 raise
-            self._record_placed(gang, placement, (waited or {}).get(gang.key))
+            self.events.record_placed(gang, placement, (waited or {}).get(gang.key))
         faults: list[Exception] = []
         for gang in written:
             try:
@@ -151,7 +145,7 @@ class ActionExecutor:
             )
 
         if isinstance(result := self._writer.on_newest(gang.workload, attempt), Refused):
-            self._event(gang, "ResumeRefused", "ResumeRefused", f"cannot be resumed: {result.message}")
+            self.events.publish(gang, "ResumeRefused", "ResumeRefused", f"cannot be resumed: {result.message}")
             raise writes.WriteRefused(result.message)
         was_done(result, gang.workload.name)
 
@@ -172,7 +166,7 @@ class ActionExecutor:
                 gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
             )
             if isinstance(result, Refused):
-                self._event(gang, "SuspendRefused", "SuspendRefused", f"cannot be suspended: {result.message}")
+                self.events.publish(gang, "SuspendRefused", "SuspendRefused", f"cannot be suspended: {result.message}")
                 raise writes.WriteRefused(result.message)
             was_done(result, gang.workload.name)
         assert gang.placement is not None
@@ -186,7 +180,7 @@ class ActionExecutor:
         # Not news for its user, but its slots are gone all the same.
         self._write_status(replace(gang, placement=written), written, status, None)
         if lost is not None:
-            self._record(gang, happened, status.message, reason=status.reason)
+            self.events.record(gang, happened, status.message, reason=status.reason)
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         """Write the new slots of a part of the gang with the kept ones; then delete the pods to be replaced."""
@@ -200,13 +194,13 @@ class ActionExecutor:
         known = gang.placement.assignment if gang.placement is not None else None
         left = extension.lost_hosts(known) if known is not None else frozenset[str]()
         happened: Literal["Grown", "Repaired"] = "Grown" if extension.more else "Repaired"
-        details = {"pods": extension.missing, "hosts": len(left) or None, **self._place_of(placement)}
-        self._event(gang, happened, happened, message, **details)
+        details = {"pods": extension.missing, "hosts": len(left) or None, **self.events.place_of(placement)}
+        self.events.publish(gang, happened, happened, message, **details)
         self._in_parallel(self._delete_pod, extension.replaced)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
         """Evict or delete pods. A refusal by a disruption budget is reported, and retried later."""
-        self._event(gang, reason, "Evicted", message, code=reason, pods=len(pods))
+        self.events.publish(gang, reason, "Evicted", message, code=reason, pods=len(pods))
         self._in_parallel(self._evict_pod if evict else self._delete_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
@@ -216,10 +210,10 @@ class ActionExecutor:
         fewer = assigned_count(gang.placement) - assignment.count
         if fewer > 0:
             freed = f"scaled down: {plural(fewer, 'slot')} fewer"
-            self._record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
+            self.events.record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
         else:
             text = "its future pods get other devices on the same hosts"
-            self._record(gang, "DevicesChanged", text, revision=assignment.revision)
+            self.events.record(gang, "DevicesChanged", text, revision=assignment.revision)
 
     def release(self, gang: Gang, assignments: tuple[SlotAssignment, ...]) -> None:
         """Bind and release held pods, in parallel, one PATCH each."""
@@ -264,7 +258,7 @@ class ActionExecutor:
         if forget and gang.placement is not None:
             self.forget(gang.placement)
             gang = replace(gang, placement=None)
-        self._event(gang, let.reason, "Unmanaged", let.message, code=let.reason, warning=let.loses)
+        self.events.publish(gang, let.reason, "Unmanaged", let.message, code=let.reason, warning=let.loses)
 
     def free_pod(self, pod: Pod) -> None:
         """Remove our gate from a pod without placing it."""
@@ -324,7 +318,7 @@ class ActionExecutor:
         result = writes.patch_placement_status(self._api, written, body, fence=self._fence)
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
-        self._event(gang, "LevelRelaxed", "LevelRelaxed", text)
+        self.events.publish(gang, "LevelRelaxed", "LevelRelaxed", text)
 
     def requeue(self, gang: Gang, message: str, *, event: bool) -> None:
         """Write that a waiting gang is requeued at the end of its priority, with `event` also one Event."""
@@ -334,22 +328,10 @@ class ActionExecutor:
         if not isinstance(result, Gone):
             self._writer.took_placement(result)
         if event:
-            self._record_events(gang, "ScheduleTimeout", message)
-        self._record(gang, "Requeued", message, reason="ScheduleTimeout", requeues=requeues(gang.placement.status) + 1)
-
-    def requeued_by_command(self, gang: Gang, times: int) -> None:
-        """Record that somebody else has moved a waiting gang to the end of its priority."""
-        self._record(gang, "Requeued", "moved to the end of its priority by a command", requeues=times)
-
-    def deleted(self, name: GangName, *, placed: bool) -> None:
-        """Record that a gang was deleted before it had ended."""
-        text = "its workload was deleted; its slots are free" if placed else "its workload was deleted while it waited"
-        self._decisions.gang(name, "Deleted", message=text)
-
-    def gates_removed(self, gang: Gang, count: int) -> None:
-        """Record that somebody else has released pods of a gang."""
-        text = f"someone else removed the scheduling gate of {plural(count, 'pod')}; each counts where it runs"
-        self._record(gang, "GateRemoved", text, pods=count)
+            self.events.publish_events(gang, "ScheduleTimeout", message)
+        self.events.record(
+            gang, "Requeued", message, reason="ScheduleTimeout", requeues=requeues(gang.placement.status) + 1
+        )
 
     def orphan_reason(self, pod: Pod) -> str | None:
         """Return why an orphaned pod stays held; None if nothing requires it."""
@@ -365,18 +347,6 @@ class ActionExecutor:
             label = f"{workload.group_label}={quote(pod.spec.labels.get(workload.group_label or '', ''))}"
             return f"{label} is not a replica of {workload.kind} {workload.name}: it joins no gang"
         return None
-
-    def pod_event(self, pod: Pod, reason: EventReason, message: str) -> None:
-        """Record an Event on a pod with the reason why it is held."""
-        self._record_pod_event(pod, reason, message, warning=is_warning(reason))
-
-    def report_limit(self, gang: Gang, limit: int) -> None:
-        """Record an Event on a workload with gangs above the limit of its namespace."""
-        message = (
-            f"the namespace has reached its limit of {limit:,} gangs (policy queue.maxNamespaceGangs): the others "
-            "are held until some have ended; delete waiting gangs, or scale down"
-        )
-        self._event(gang, "GangLimitExceeded", "Waiting", message, code="GangLimitExceeded")
 
     def status_of(
         self, gang: Gang, placement: Placement, status: Status, placed: Placed | None, *, since: str | None = None
@@ -416,14 +386,10 @@ class ActionExecutor:
         if happened is None:
             return
         note, reason = event_text(status, placed, before=gang.placement), status.reason or status.phase
-        self._record_events(gang, reason, note, placement=placement)
+        self.events.publish_events(gang, reason, note, placement=placement)
         if status.phase != "Placed" or status.reason:
             # Where its slots are is in the record of the placement; this one is about its pods.
-            self._record(gang, happened, status.message, reason=status.reason)
-
-    def _record_pod_event(self, pod: Pod, reason: EventReason, message: str, *, warning: bool) -> None:
-        regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)
-        self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
+            self.events.record(gang, happened, status.message, reason=status.reason)
 
     def _in_parallel(self, do: Callable[[T], None], items: Iterable[T]) -> None:
         """Run one function for many items in parallel; a failure stops no other. Raises the most severe exception."""
@@ -448,82 +414,13 @@ class ActionExecutor:
     def _evict_pod(self, pod: Pod) -> None:
         match writes.evict_pod(self._api, pod, fence=self._fence):
             case Refused(message=message):
-                self.pod_event(pod, "EvictionRefused", f"cannot be evicted: {message}")
+                self.events.publish_for_pod(pod, "EvictionRefused", f"cannot be evicted: {message}")
             case _:
                 return
 
     def _delete_pod(self, pod: Pod) -> None:
         if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
-
-    def _event(
-        self,
-        gang: Gang,
-        reason: EventReason,
-        happened: GangEvent,
-        message: str,
-        *,
-        code: Why = "",
-        warning: bool | None = None,
-        placement: Placement | None = None,
-        **details: Any,
-    ) -> None:
-        """Record what happened to a gang, with a reason code if there is one, as Events and in the log."""
-        self._record_events(gang, reason, message, warning=warning, placement=placement)
-        self._record(gang, happened, message, reason=code, **details)
-
-    def _record(self, gang: Gang, happened: GangEvent, message: str, *, reason: Why = "", **details: Any) -> None:
-        self._decisions.gang(gang_name(gang), happened, reason=reason, message=message, **details)
-
-    def _record_placed(self, gang: Gang, placement: Placement, waited: float | None) -> None:
-        pods, hosts = assigned_count(placement), len(hosts_of(placement.assignment))
-        details = self._place_of(placement)
-        domain = f" in {details['domain']}" if details["domain"] else ""
-        text = f"{plural(pods, 'pod')}{domain} ({plural(hosts, 'host')})"
-        seconds = None if waited is None else round(max(0.0, waited), 3)
-        gang = replace(gang, placement=placement)
-        self._record(gang, "Placed", text, pods=pods, hosts=hosts, waitedSeconds=seconds, **details)
-
-    def _place_of(self, placement: Placement) -> dict[str, Any]:
-        """Return where the slots of a Placement are, in short, and their revision."""
-        topology, assignment = self._view.topologies.get(placement.topology), placement.assignment
-        above = tuple(level.name for level in topology.levels[:-1]) if topology is not None else ()
-        where = place_text(domains_of(assignment), hosts_of(assignment), above)
-        return {"domain": where, "revision": assignment.revision if assignment is not None else None}
-
-    def _record_events(
-        self,
-        gang: Gang,
-        reason: EventReason,
-        message: str,
-        *,
-        warning: bool | None = None,
-        placement: Placement | None = None,
-    ) -> None:
-        """Record an Event on the gang's workload or pods, and on its Placement; `warning` overrides the reason's type.
-
-        `placement`: the current one, if it is newer than the gang's.
-        """
-        warning = is_warning(reason) if warning is None else warning
-        workload: Workload = gang.workload
-        if workload.handling == "pods":
-            for pod in in_order(gang.pods)[:REPORTED_PODS]:
-                self._record_pod_event(pod, reason, message, warning=warning)
-        else:
-            regarding = Regarding(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-            self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning)
-        if (placement := placement or gang.placement) is not None:
-            regarding = Regarding(
-                names.API_VERSION, names.PLACEMENT_KIND, placement.namespace, placement.name, placement.uid
-            )
-            self._recorder.record(regarding, reason=reason, note=message, action=ACTION, warning=warning, spare=True)
-
-
-def gang_name(gang: Gang) -> GangName:
-    """Return a gang as records name it."""
-    workload = gang.workload
-    placement = gang.placement.name if gang.placement is not None else name_of(workload, gang.group)
-    return GangName(workload.namespace, f"{workload.kind}/{workload.name}", placement, gang.group or "")
 
 
 def _retry_priority(fault: Exception) -> int:

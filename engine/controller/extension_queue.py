@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from engine.api.workload import GangKey
-from engine.controller.actions import Extend, Status
+from engine.lifecycle.actions import Extend, Status
 from engine.scheduler.outcome import Never, Waits
 
 

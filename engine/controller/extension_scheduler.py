@@ -11,12 +11,12 @@ from engine.api.placement import Assignment, Placement
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.controller.actions import Extend
 from engine.controller.executor import ActionExecutor
-from engine.controller.host_health import named
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
+from engine.lifecycle.actions import Extend
+from engine.lifecycle.host_health import named
 from engine.scheduler.outcome import Placed
 from engine.scheduler.precedence import goes_first
 from engine.scheduler.schedule import extended_placement, schedule_extension

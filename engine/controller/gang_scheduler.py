@@ -17,14 +17,14 @@ from engine.api.reasons import REASONS, Code, Why, reason_of
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.controller.actions import Status
 from engine.controller.executor import ActionExecutor
-from engine.controller.gang_state import QueuedWait
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang, PodGroupState, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
+from engine.lifecycle.actions import Status
+from engine.lifecycle.gang_state import QueuedWait
 from engine.scheduler.fairness import Shares, weighted_usage
 from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
@@ -138,7 +138,7 @@ class GangScheduler:
         """Record a requeue that was not ours: there is a command for it."""
         gang_state = self._term.gang_state[gang.key]
         if gang_state.requeues is not None and times > gang_state.requeues:
-            self._executor.requeued_by_command(gang, times)
+            self._executor.events.record_requeue_by_command(gang, times)
         gang_state.requeues = times
 
     def plan(self, now: float) -> None:

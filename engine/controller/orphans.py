@@ -70,7 +70,7 @@ class OrphanCollector:
     def _free_or_report(self, pod: Pod, now: float) -> None:
         why = self._executor.orphan_reason(pod)
         if why is not None:
-            self._executor.pod_event(pod, "HeldWithoutGang", why)
+            self._executor.events.publish_for_pod(pod, "HeldWithoutGang", why)
             return
         self._pods[pod.key] = now  # until the watch shows it without the gate: a lost PATCH is sent again
         self._term.send_for_orphan(lambda: self._executor.free_pod(pod))

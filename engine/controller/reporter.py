@@ -17,11 +17,16 @@ from engine.api.event_reasons import ON_PHASES
 from engine.api.reasons import Code, reason_of
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.controller.actions import Status
-from engine.controller.executor import REPORTED_PODS, ActionExecutor
-from engine.controller.gang_state import GangState
-from engine.controller.reconcile import request_written
-from engine.controller.status import (
+from engine.controller.executor import ActionExecutor
+from engine.controller.gang_events import REPORTED_PODS
+from engine.controller.term import LeaderTerm
+from engine.gang.gang import Gang
+from engine.gang.plain_pods import in_order
+from engine.gang.summary import summary_of
+from engine.lifecycle.actions import Status
+from engine.lifecycle.gang_state import GangState
+from engine.lifecycle.reconcile import request_written
+from engine.lifecycle.status import (
     details_body,
     differs,
     has_details,
@@ -31,10 +36,6 @@ from engine.controller.status import (
     with_failures,
     written_failures,
 )
-from engine.controller.term import LeaderTerm
-from engine.gang.gang import Gang
-from engine.gang.plain_pods import in_order
-from engine.gang.summary import summary_of
 from engine.scheduler.queue import QueuePlace, written_place
 
 # Minimum time between writes of the text of one gang's status (seconds).
@@ -120,7 +121,7 @@ class StatusReporter:
         unreported = [pod for pod in held if known.get(pod.uid) != reason]
         for pod in unreported[:PODS_AT_A_TIME]:
             known[pod.uid] = reason
-            self._executor.pod_event(pod, reason if plain else "HeldWithoutSlot", why)
+            self._executor.events.publish_for_pod(pod, reason if plain else "HeldWithoutSlot", why)
         if len(unreported) > PODS_AT_A_TIME:
             gang_state.wake_at(now + 1.0)
         gang_state.reported_pods = known

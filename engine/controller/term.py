@@ -23,11 +23,11 @@ from engine.cache.state import ClusterState
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.cluster.wire import ProjectionError
-from engine.controller.actions import Status
 from engine.controller.extension_queue import ExtensionQueue
-from engine.controller.gang_state import GangState
-from engine.controller.status import BurstDetector
 from engine.controller.writer import StaleObject
+from engine.lifecycle.actions import Status
+from engine.lifecycle.gang_state import GangState
+from engine.lifecycle.status import BurstDetector
 from engine.scheduler.fairness import WriteLines
 from engine.scheduler.queue import GangQueue
 from engine.scheduler.starvation import Nominator

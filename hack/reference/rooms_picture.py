@@ -32,6 +32,7 @@ _WORDS: Final = {
     "webhook.configuration": "webhooks, CEL, RBAC",
     "webhook.snapshot": "the cluster at one moment",
     "engine.controller": "the leader's loop: reconcile, execute, report",
+    "engine.lifecycle": "one gang: what is next",
     "engine.preemption": "what ends for whom",
     "engine.scheduler": "which gang next, where, or why not",
     "engine.cache": "the current state of the cluster",

@@ -18,9 +18,9 @@ import yaml
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.cluster.placements import placement_body
-from engine.controller.actions import Status
-from engine.controller.status import details_body, status_body
 from engine.gang.summary import GangSummary
+from engine.lifecycle.actions import Status
+from engine.lifecycle.status import details_body, status_body
 from engine.scheduler.outcome import BestDomain, Placed, Proposal, Shortage
 from engine.scheduler.queue import QueuePlace
 from local.client import Client, ClientError

@@ -18,13 +18,13 @@ from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
-from engine.controller.actions import ReassignDevices, Release, Unplace
-from engine.controller.gang_state import Timers
-from engine.controller.host_health import HostHealth
-from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gang.gang import Gang, rank_of
 from engine.gang.slots import done_ranks, slot_by_rank, slots_of
+from engine.lifecycle.actions import ReassignDevices, Release, Unplace
+from engine.lifecycle.gang_state import Timers
+from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.reconcile import reconcile
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import node, pinned, pod

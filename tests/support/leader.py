@@ -23,15 +23,17 @@ from engine.cluster.client import ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.controller import extension_scheduler, gang_scheduler
-from engine.controller.actions import Status, Unmanage
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
-from engine.controller.reconcile import request_written
-from engine.controller.status import event_text, failures_text, requeued_body
+from engine.controller.gang_events import GangEvents
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment
+from engine.history.decision_log import DecisionLog
+from engine.lifecycle.actions import Status, Unmanage
+from engine.lifecycle.reconcile import request_written
+from engine.lifecycle.status import event_text, failures_text, requeued_body
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import new_placement, rewritten, schedule_extension, schedule_gang
@@ -65,6 +67,21 @@ class Later(Executor):
         self.waiting.clear()
 
 
+class _HeardEvents(GangEvents):
+    """Keeps the Events on pods in lists."""
+
+    def __init__(self, hands: Hands, view: ClusterState) -> None:
+        super().__init__(view, cast(Recorder, None), DecisionLog())
+        self._hands = hands
+
+    def publish_limit(self, gang: Gang, limit: int) -> None:
+        self._hands.calls.append(("too many", gang.workload.name))
+
+    def publish_for_pod(self, pod: Pod, reason: str, message: str) -> None:
+        self._hands.pod_events.append((pod.name, reason))
+        self._hands.notes.append((pod.name, message))
+
+
 class Hands(ActionExecutor):
     """Writes into the stores what the API server would have answered; `broken` says which calls fail, and how."""
 
@@ -73,7 +90,8 @@ class Hands(ActionExecutor):
         self.calls: list[tuple[str, str]] = []
         self.told: list[tuple[str, Status]] = []
         self.notes: list[tuple[str, str]] = []  # workload and note of each Event
-        self.events: list[tuple[str, str]] = []
+        self.pod_events: list[tuple[str, str]] = []  # pod and reason of each Event
+        self.events = _HeardEvents(self, view)
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
         self.deaf = False  # what is asked to go stays
@@ -107,7 +125,7 @@ class Hands(ActionExecutor):
     def place(self, gang: Gang, placement: Placement, *, waited: float | None = None) -> None:
         self._called("place", gang.workload.name)
         written = self.put(placement)
-        self._record_placed(gang, placement, waited)
+        self.events.record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
 
@@ -221,13 +239,6 @@ class Hands(ActionExecutor):
         body = self.status_of(gang, placement, status, placed, since=since)
         body = merged({}, {key: value for key, value in body.items() if key not in self.drops})
         self.put(replace(placement, labels=placement.workload.labels, status=body), spec=False)
-
-    def report_limit(self, gang: Gang, limit: int) -> None:
-        self._called("too many", gang.workload.name)
-
-    def pod_event(self, pod: Pod, reason: str, message: str) -> None:
-        self.events.append((pod.name, reason))
-        self.notes.append((pod.name, message))
 
     def _ungate(self, pod: Pod) -> None:
         gates = tuple(gate for gate in pod.spec.gates if gate != names.GATE)

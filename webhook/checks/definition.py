@@ -10,8 +10,8 @@ import msgspec
 from engine.api import names
 from engine.api.text import join_comma, sanitize
 from engine.cluster import wire
-from engine.controller.actions import Status
-from engine.controller.status import status_body
+from engine.lifecycle.actions import Status
+from engine.lifecycle.status import status_body
 from webhook.checks.model import Finding, failure, ok, skipped
 from webhook.snapshot.installation import DEFINITION, ReadObject
 

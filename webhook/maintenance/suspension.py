@@ -19,8 +19,8 @@ from engine.api.workload import Workload
 from engine.cluster import writes
 from engine.cluster.client import ApiFault
 from engine.cluster.writes import Done, Gone, Refused, Result
-from engine.controller.status import requeued_body
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
+from engine.lifecycle.status import requeued_body
 from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
 from webhook.snapshot.connection import denied_right
 

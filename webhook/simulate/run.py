@@ -21,15 +21,15 @@ from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.cluster import pods as cluster_pods
-from engine.controller.actions import Enqueue
-from engine.controller.gang_state import Timers
-from engine.controller.host_health import HostHealth
-from engine.controller.reconcile import reconcile
 from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, PodGroupState, suspended_by_user
 from engine.gang.key import is_gang_key, keys_of
 from engine.gang.plain_pods import is_single, place_of
 from engine.gang.repair import growth_request
+from engine.lifecycle.actions import Enqueue
+from engine.lifecycle.gang_state import Timers
+from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.reconcile import reconcile
 from engine.policy.namespaces import mode_of
 from engine.preemption.preempt import preemption_for
 from engine.preemption.victims import Victim

@@ -11,9 +11,9 @@ import pytest
 from engine.api import names
 from engine.api.placement import Placement
 from engine.cache.grace import GRACE_SECONDS
-from engine.controller.gang_state import PAUSE_FIRST, RETRY_FIRST
 from engine.controller.orphans import ORPHANED_AFTER, SWEEP_EVERY
-from engine.controller.running import BLOCKED_CHECK
+from engine.lifecycle.gang_state import PAUSE_FIRST, RETRY_FIRST
+from engine.lifecycle.running import BLOCKED_CHECK
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
@@ -631,7 +631,7 @@ def test_a_gate_taken_off_by_hand_is_told_once_and_the_rest_joins_that_pod() -> 
     leader.has(gang, stray, pod(gang, 1, gated=True))
     leader.settle()
     leader.later(1.0)
-    assert leader.hands.events == [("train-0", "GateRemoved")]
+    assert leader.hands.pod_events == [("train-0", "GateRemoved")]
     assert sorted(hosts_of(leader.placed())) == ["b0-r1-h0", "b0-r1-h1"]
     assert leader.hands.of("release") == ["train-1"]
 

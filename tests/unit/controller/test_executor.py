@@ -25,13 +25,13 @@ from engine.cluster.lease import NotLeader
 from engine.cluster.placements import placement_body
 from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
-from engine.controller.actions import Status, Unmanage
 from engine.controller.executor import MOST_FAILED, ActionExecutor
 from engine.controller.writer import StaleObject
 from engine.gang.gang import Gang
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, slots_of
 from engine.kinds.registry import built_in
+from engine.lifecycle.actions import Status, Unmanage
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 Answer = Callable[[str, str], bytes]

@@ -13,10 +13,10 @@ import pytest
 from engine.api import names
 from engine.cluster.client import ApiError, ApiFault
 from engine.cluster.placements import placement_body
-from engine.controller.actions import Status
-from engine.controller.status import requeued_body
 from engine.gang.repair import ExtensionRequest
 from engine.history.record import LOGGER
+from engine.lifecycle.actions import Status
+from engine.lifecycle.status import requeued_body
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader
 from tests.unit.controller.test_executor import WAITS, Desk, desk, going, job_json, known_gang  # noqa: F401 - fixtures
@@ -151,7 +151,7 @@ def test_other_actions_are_recorded_by_their_names(desk: Desk, records: Records)
     desk.executor.rewrite(known, known.placement.assignment)
     desk.executor.remove(known, (late,), evict=True, reason="NodeLost", message="1 pod on b0-r0-h0")
     desk.executor.unmanage(known, going())
-    desk.executor.report_limit(known, 3)
+    desk.executor.events.publish_limit(known, 3)
     told = [(one["event"], one["reason"], one.get("pods")) for one in records()]
     assert told == [
         ("Shrunk", "", 1),

@@ -13,8 +13,8 @@ from engine.api.placement import Placement
 from engine.api.pod import FailedPod, Pod, Readiness
 from engine.api.workload import Workload
 from engine.controller.reporter import PODS_AT_A_TIME, TEXT_EVERY
-from engine.controller.status import failures_text
 from engine.controller.term import PLACES, TEXTS
+from engine.lifecycle.status import failures_text
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, node, pod
 from tests.support.families import plain
@@ -743,7 +743,7 @@ def test_every_pod_of_a_faulty_gang_is_told() -> None:
     leader.settle()
     leader.later(1.0)
     leader.later(1.0)
-    told = [name for name, reason in leader.hands.events if reason == "GangSizeMismatch"]
+    told = [name for name, reason in leader.hands.pod_events if reason == "GangSizeMismatch"]
     assert sorted(told) == sorted(pod.name for pod in leader.stores.pods.values())
 
 
@@ -756,7 +756,7 @@ def test_pods_of_a_gang_that_was_resumed_by_hand_say_what_they_wait_for() -> Non
     leader.has(*(pod(leader.workload(), rank, gated=True) for rank in range(4)))
     leader.settle()
     leader.later(60)
-    assert sorted(leader.hands.events) == [(f"train-{rank}", "HeldWithoutSlot") for rank in range(4)]
+    assert sorted(leader.hands.pod_events) == [(f"train-{rank}", "HeldWithoutSlot") for rank in range(4)]
     assert dict(leader.hands.notes)["train-0"].startswith(
         "the Job train waits for slots (InsufficientFreeGPUs): needs 4 hosts in one rack"
     )

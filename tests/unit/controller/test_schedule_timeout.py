@@ -9,9 +9,9 @@ import pytest
 from engine.api import names
 from engine.api.placement import requeued_at, requeues, waiting_since
 from engine.api.workload import Workload
-from engine.controller.status import requeued_body
 from engine.gang.relaxation import times_out_at
 from engine.gang.request import PlacementRequest
+from engine.lifecycle.status import requeued_body
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader

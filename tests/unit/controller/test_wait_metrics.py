@@ -9,7 +9,7 @@ import pytest
 from engine import metrics
 from engine.api import names
 from engine.cluster.client import ApiUnavailable
-from engine.controller.gang_state import size_class
+from engine.lifecycle.gang_state import size_class
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
 

@@ -15,14 +15,14 @@ from engine.api.pod import Pod, Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.placements import placement, placement_body
-from engine.controller.actions import ReassignDevices, Release, Unplace
-from engine.controller.gang_state import Timers
-from engine.controller.host_health import HostHealth
-from engine.controller.reconcile import reconcile
 from engine.devices.allocation import allocation, devices_of, gpu_limits, visible_devices
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
+from engine.lifecycle.actions import ReassignDevices, Release, Unplace
+from engine.lifecycle.gang_state import Timers
+from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.reconcile import reconcile
 from engine.resources.names import CORE, MEMORY, RATIO
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang

@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.pod import Pod
-from engine.controller.running import MISSED_AFTER
+from engine.lifecycle.running import MISSED_AFTER
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, apply, raw_job, review
 from tests.support.cluster_records import changed, gpu_nodes, job, pod

@@ -88,7 +88,7 @@ def test_growth_is_all_or_nothing_and_the_gang_runs_on_meanwhile() -> None:
     assert leader.status() == ("Running", "Fragmented")
     assert "2 more pods to join" in leader.hands.told[-1][1].message
     leader.later(10.0)
-    assert leader.hands.events == [("train-3", "HeldWithoutSlot"), ("train-4", "HeldWithoutSlot")]
+    assert leader.hands.pod_events == [("train-3", "HeldWithoutSlot"), ("train-4", "HeldWithoutSlot")]
     assert dict(leader.hands.notes)["train-3"].startswith("the Job train waits for slots (Fragmented): 2 more pods to")
 
 

@@ -10,8 +10,8 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.controller.host_health import GONE_AFTER
-from engine.controller.running import MISSED_AFTER
+from engine.lifecycle.host_health import GONE_AFTER
+from engine.lifecycle.running import MISSED_AFTER
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader

@@ -299,7 +299,7 @@ def told(leader: Leader, *records: object) -> list[tuple[str, str]]:
     leader.has(*records)  # type: ignore[arg-type]
     leader.settle()
     leader.later(ORPHANED_AFTER + 1)
-    return leader.hands.events
+    return leader.hands.pod_events
 
 
 def test_a_held_pod_with_an_odd_group_label_is_told_why() -> None:

@@ -9,10 +9,10 @@ import pytest
 from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.placement import GangRequest, Placement, PodSetRequest, waiting_since
-from engine.controller.actions import Status
-from engine.controller.status import status_body
 from engine.gang.relaxation import effective_request, relaxed, relaxes_at, relaxing_text
 from engine.gang.request import PlacementRequest
+from engine.lifecycle.actions import Status
+from engine.lifecycle.status import status_body
 from engine.policy.model import default_policy, parse_policy
 from engine.scheduler.schedule import new_placement
 from tests.support.cluster_records import changed, gpu_nodes, job, pod

@@ -143,7 +143,7 @@ def test_a_pod_that_was_changed_after_its_admission_gets_no_slot_of_others() -> 
     leader = Leader(nodes=gpu_nodes(1, 1, 2))
     leader.has(other, one)
     leader.turn()
-    assert ("b", "HeldWithoutSlot") in leader.hands.events
+    assert ("b", "HeldWithoutSlot") in leader.hands.pod_events
     leader.settle()
     assert leader.hands.of("release") == ["a"]
 

@@ -19,7 +19,7 @@ ROOMS = sorted({path.parent for path in FILES if str(path) not in LOOSE})
 # The structs of the API's own objects keep their names, and so do the models of a published JSON Schema.
 NAMED_BY_OTHERS = {"engine/cluster/wire.py", "webhook/simulate/model.py", "webhook/queries/model.py"}
 MOST_FILES = 15
-MOST_FLOORS = {"engine": 7, "webhook": 5}
+MOST_FLOORS = {"engine": 8, "webhook": 5}
 
 
 def tree(path: Path) -> ast.Module:

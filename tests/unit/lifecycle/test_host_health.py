@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.controller.host_health import GONE, HostHealth, in_the_way, on_gone_node
 from engine.gang.gang import Gang
+from engine.lifecycle.host_health import GONE, HostHealth, in_the_way, on_gone_node
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 GANG = job("train", count=2)

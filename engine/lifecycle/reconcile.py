@@ -17,13 +17,13 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, asks_nothing, known_code, reason_of
 from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
-from engine.controller.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
-from engine.controller.gang_state import Timers
-from engine.controller.host_health import HostHealth
-from engine.controller.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
 from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, suspended_by_user
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
+from engine.lifecycle.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
+from engine.lifecycle.gang_state import Timers
+from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
 

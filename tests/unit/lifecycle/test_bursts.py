@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.controller.status import LATER, MANY, WITHIN, BurstDetector
+from engine.lifecycle.status import LATER, MANY, WITHIN, BurstDetector
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import Leader
 

@@ -10,9 +10,9 @@ from engine import metrics
 from engine.api.names import AUTO
 from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
-from engine.controller.actions import Status
 from engine.gang.request import PlacementRequest
 from engine.history.record import GangName
+from engine.lifecycle.actions import Status
 from engine.scheduler.outcome import Placed
 from engine.scheduler.queue import QueuePlace
 

@@ -13,7 +13,9 @@ from engine.api.placement import Assignment, Placement, PodSetRequest
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.capacity.capacity import Capacity
-from engine.controller.actions import (
+from engine.gang.gang import Gang
+from engine.gang.request import PlacementRequest
+from engine.lifecycle.actions import (
     Decision,
     Enqueue,
     EvictPods,
@@ -26,11 +28,9 @@ from engine.controller.actions import (
     Unmanage,
     Unplace,
 )
-from engine.controller.gang_state import EXCLUDE_FIRST, Timers
-from engine.controller.host_health import HostHealth
-from engine.controller.reconcile import reconcile
-from engine.gang.gang import Gang
-from engine.gang.request import PlacementRequest
+from engine.lifecycle.gang_state import EXCLUDE_FIRST, Timers
+from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.reconcile import reconcile
 from engine.policy.model import Policy, default_policy, parse_policy
 from engine.resources.shape import shape_hash
 from tests.support.cluster_records import REFUSAL, changed, job, placement, pod

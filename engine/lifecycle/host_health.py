@@ -10,10 +10,10 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
-from engine.controller.actions import Decision, EvictPods, NoAction, Status, Unplace
-from engine.controller.gang_state import REMOVE_AGAIN, Timers
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
 from engine.gang.slots import left_domain
+from engine.lifecycle.actions import Decision, EvictPods, NoAction, Status, Unplace
+from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from engine.resources.shape import exclusion

@@ -10,9 +10,9 @@ import pytest
 from engine.api import names
 from engine.cluster.placements import placement, placement_body
 from engine.cluster.workloads import workload
-from engine.controller.reconcile import request_written
 from engine.gang.gang import Gang
 from engine.kinds.registry import built_in
+from engine.lifecycle.reconcile import request_written
 from engine.scheduler.schedule import new_placement
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import FILES, example, merged

@@ -12,9 +12,6 @@ from engine.api.placement import FailedStarts, Placement, failed_starts, incompl
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code, reason_of
 from engine.api.text import plural, sanitize
-from engine.controller.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
-from engine.controller.gang_state import Timers
-from engine.controller.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
 from engine.gang.gang import (
     STEADY_AFTER,
     Gang,
@@ -34,6 +31,9 @@ from engine.gang.gang import (
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
 from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
+from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
+from engine.lifecycle.gang_state import Timers
+from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 

@@ -18,10 +18,10 @@ from engine.api.placement import Placement, kept_hosts, last_transition, requeue
 from engine.api.pod import FailedPod
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.api.text import plural, sanitize
-from engine.controller.actions import Status
 from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
 from engine.gang.summary import GangSummary
+from engine.lifecycle.actions import Status
 from engine.scheduler.outcome import Placed, Shortage
 from engine.scheduler.queue import QueuePlace
 
