@@ -26,7 +26,7 @@ from engine.api.placement import Placement
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.workloads import workload
+from engine.decoding.workloads import workload
 from engine.gang.gang import Gang
 from engine.gang.key import keys_of
 from engine.scheduler.outcome import Placed

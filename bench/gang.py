@@ -12,7 +12,7 @@ from bench.jobs import job_body
 from engine.api import names
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import objects, workloads
+from engine.decoding import objects, workloads
 from engine.policy.model import parse_policy
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang

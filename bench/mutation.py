@@ -22,7 +22,7 @@ from bench.gang import CONTROLLER, NAMESPACE, POLICY, Json, live_view, review_bo
 from bench.subjects import COLUMNS, Subject, measured
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import objects
+from engine.decoding import objects
 from engine.policy.model import parse_policy
 from engine.resources.names import CORE, GPU, MEMORY, RATIO
 from local import nodes

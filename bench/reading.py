@@ -22,7 +22,7 @@ from rich.table import Table
 from bench import results
 from bench.gang import PlacedGang
 from bench.subjects import Subject, measured
-from engine.cluster import pods
+from engine.decoding import pods
 from local.nodes import Grid
 from webhook.snapshot.yaml_documents import documents
 

@@ -23,7 +23,7 @@ from bench import results
 from bench.cluster import SCENES, Scene
 from bench.gang import CONTROLLER, PlacedGang, review_body
 from bench.subjects import COLUMNS, Subject, measured
-from engine.cluster import pods
+from engine.decoding import pods
 from local.nodes import Grid
 from webhook.admission.review import decode_review, encode
 from webhook.handlers.mutate import mutate

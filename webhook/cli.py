@@ -19,12 +19,12 @@ from webhook.commands.gangs import gangs
 from webhook.commands.history import history
 from webhook.commands.map import map_command
 from webhook.commands.policy import MAX_POLICY_FILE, policy
-from webhook.commands.release import release
 from webhook.commands.support_bundle import support_bundle
-from webhook.commands.suspension import requeue, resume, suspend
 from webhook.commands.topology import topology
-from webhook.commands.uninstall import uninstall
 from webhook.commands.verify import verify
+from webhook.operations.release import release
+from webhook.operations.suspension import requeue, resume, suspend
+from webhook.operations.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 from webhook.terminal.inputs import content_of, objects_of, one_line

@@ -1,9 +1,9 @@
 """Records of pods: their spec, and the shape that the planner sees.
 
-`engine.cluster.objects` decodes them from the API server's bytes (watch, review or file: one code path); all other code
-only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`, `ephemeral-storage` and
-`hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so that the arithmetic
-never admits more than the bytes would. Times are seconds since the epoch (UTC).
+`engine.decoding.objects` decodes them from the API server's bytes (watch, review or file: one code path); all other
+code only reads them. Resource amounts are in planner units: milli-CPU for `cpu`, MiB for `memory`,
+`ephemeral-storage` and `hugepages-*`, whole counts for everything else; requests rounded up, capacity rounded down, so
+that the arithmetic never admits more than the bytes would. Times are seconds since the epoch (UTC).
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
 from engine.cache.stores import Stores
 from engine.cache.workload_informers import WorkloadInformers
-from engine.cluster import devices, objects, placements, pods
 from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.discovery import Discovery, Wanted
-from engine.cluster.objects import hyper_node, pod_group_object, topology_object
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
+from engine.decoding import devices, objects, placements, pods
+from engine.decoding.objects import hyper_node, pod_group_object, topology_object
 from engine.policy.model import Policy, default_policy
 from engine.topology.hyper_nodes import GROUP as VOLCANO
 from engine.topology.hyper_nodes import KIND as HYPER_NODE

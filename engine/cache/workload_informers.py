@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from engine.api.workload import Owned, Workload
 from engine.cache.stores import Stores
-from engine.cluster import workloads
 from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.discovery import Collection, Discovery, wanted_kinds
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
+from engine.decoding import workloads
 from engine.gang.gang import ours
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry

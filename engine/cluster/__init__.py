@@ -1,1 +1,1 @@
-"""The only room that talks to the API server: client, list and watch, decoding, leader election, Events, writes."""
+"""The only room that talks to the API server: client, list and watch, leader election, Events, writes."""

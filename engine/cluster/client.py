@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import urllib3
 
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
 MAX_RESPONSE: Final = 256 * 1024 * 1024

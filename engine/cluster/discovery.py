@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from engine.kinds.schema import ANY_VERSION
 

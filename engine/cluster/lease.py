@@ -42,7 +42,7 @@ from engine.cluster.election import (
     renewal,
     written,
 )
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 
 _log = logging.getLogger(__name__)
 

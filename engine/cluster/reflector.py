@@ -23,7 +23,7 @@ import msgspec
 
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, Stream, status_error
 from engine.cluster.store import Store
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 
 # Of `Backoff`: the first and the longest delay, and the time without a failure after which it starts over (s).
 FIRST: Final = 0.8

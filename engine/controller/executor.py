@@ -21,14 +21,15 @@ from engine.api.text import plural, quote
 from engine.api.workload import GangKey, Workload
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
-from engine.cluster import wire, writes
+from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
-from engine.cluster.pods import failed_pods
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.gang_events import GangEvents
 from engine.controller.writer import StaleObject, Writer, was_done
+from engine.decoding import wire
+from engine.decoding.pods import failed_pods
 from engine.devices.allocation import allocation, declared_uses
 from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch

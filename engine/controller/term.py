@@ -22,9 +22,9 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
-from engine.cluster.wire import ProjectionError
 from engine.controller.extension_queue import ExtensionQueue
 from engine.controller.writer import StaleObject
+from engine.decoding.wire import ProjectionError
 from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import GangState
 from engine.lifecycle.status import BurstDetector

@@ -11,9 +11,10 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
-from engine.cluster import placements, pods, wire, workloads, writes
+from engine.cluster import writes
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.decoding import placements, pods, wire, workloads
 from engine.gang import plain_pods
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import is_plain

@@ -19,7 +19,7 @@ from engine.cache.state import ClusterState
 from engine.capacity import quota
 from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
-from engine.cluster.placements import assignment_body
+from engine.decoding.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of

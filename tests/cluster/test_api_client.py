@@ -14,7 +14,7 @@ from engine import metrics
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.api.pod import Pod
-from engine.cluster import objects, pods, workloads, writes
+from engine.cluster import writes
 from engine.cluster.client import ApiError, KubeClient, connect, object_path
 from engine.cluster.election import Terms
 from engine.cluster.events import Recorder, Regarding
@@ -22,6 +22,7 @@ from engine.cluster.lease import LeaseCandidate
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.cluster.writes import Conflict, Done, Gone, Refused
+from engine.decoding import objects, pods, workloads
 from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually

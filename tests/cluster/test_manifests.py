@@ -17,7 +17,7 @@ import yaml
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
-from engine.cluster.placements import placement_body
+from engine.decoding.placements import placement_body
 from engine.gang.summary import GangSummary
 from engine.lifecycle.actions import Status
 from engine.lifecycle.status import details_body, status_body

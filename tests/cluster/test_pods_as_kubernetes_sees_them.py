@@ -12,8 +12,8 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import Assignment, PodSetPlan, Slot
-from engine.cluster import objects
-from engine.cluster import pods as cluster_pods
+from engine.decoding import objects
+from engine.decoding import pods as cluster_pods
 from engine.gang.pin import placed_pod, release_patch
 from engine.resources.shape import merge_runtime_class
 from local.client import Client

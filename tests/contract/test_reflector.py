@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from engine.api.objects import ConfigMap
-from engine.cluster import objects
 from engine.cluster.client import KubeClient, connect
 from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
+from engine.decoding import objects
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Lines, Request, Reset, Split, Stall, Twice
 

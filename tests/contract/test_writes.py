@@ -11,11 +11,12 @@ from engine.api import names
 from engine.api.placement import GangRequest, Placement, WorkloadRef
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import PodSet, Workload
-from engine.cluster import placements, writes
+from engine.cluster import writes
 from engine.cluster.client import ApiError, ApiUnavailable, KubeClient
 from engine.cluster.lease import NotLeader
-from engine.cluster.workloads import workload
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.decoding import placements
+from engine.decoding.workloads import workload
 from engine.kinds.registry import built_in
 from tests.support.fake_api import Answer, FakeApi, Hang
 

@@ -17,7 +17,7 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.placements import placement, placement_body
+from engine.decoding.placements import placement, placement_body
 from engine.devices.allocation import allocation, devices_by_rank, parse_allocated
 from engine.gang.gang import Gang, rank_of
 from engine.gang.slots import done_ranks, slot_by_rank, slots_of

@@ -12,7 +12,7 @@ from engine.api import names
 from tests.property.test_queries import clusters
 from tests.support.simulation import grid, policy_map, priority_class
 from tests.support.snapshots import snapshot, waiting_placement, waits
-from webhook.queries.explain import explain
+from webhook.explanations.explain import explain
 from webhook.queries.model import ExplainedGang, WayOut
 from webhook.queries.subject import subject_of
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import workload
 from engine.gang.gang import pod_set_of, rank_of
 from engine.kinds.read import UnreadableWorkload, read
 from engine.kinds.registry import built_in

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.simulation import grid, pod
 from tests.support.snapshots import placed, runs, snapshot, waiting_placement, waits
-from webhook.queries.fits import fits
+from webhook.explanations.fits import fits
 from webhook.queries.gangs import gangs
 from webhook.queries.model import GpuCounts
 from webhook.queries.topologies import topologies

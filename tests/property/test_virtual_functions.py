@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api.device import Device, DeviceRequest, DeviceUse, VirtualFunction, selects
-from engine.cluster.devices import node_devices
+from engine.decoding.devices import node_devices
 from engine.devices.allocation import format_allocated, parse_allocated
 from engine.devices.choose import MAX_JOINT, choose_devices, slots
 from engine.devices.free import FreeDevice, unused

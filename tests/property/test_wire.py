@@ -22,12 +22,12 @@ from engine.api.placement import (
     WorkloadRef,
 )
 from engine.api.rank import format_ranks, join_ranks, parse_ranks
-from engine.cluster.devices import node_devices
-from engine.cluster.objects import node, quota
-from engine.cluster.placements import placement, placement_body
-from engine.cluster.pods import pod
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import job
+from engine.decoding.devices import node_devices
+from engine.decoding.objects import node, quota
+from engine.decoding.placements import placement, placement_body
+from engine.decoding.pods import pod
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import job
 
 # Each character is a choice: most places take a name of a few that are drawn once, which is as good and much cheaper.
 _NAMES = st.text("abcz0189.-", min_size=1, max_size=12)

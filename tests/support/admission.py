@@ -17,7 +17,7 @@ from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetReques
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
-from engine.cluster import workloads as cluster_workloads
+from engine.decoding import workloads as cluster_workloads
 from engine.devices.allocation import Uses, allocation
 from engine.gang import key as gang_key
 from engine.gang.key import placed_key

@@ -15,8 +15,8 @@ import yaml
 
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster import pods as cluster_pods
-from engine.cluster.workloads import workload
+from engine.decoding import pods as cluster_pods
+from engine.decoding.workloads import workload
 from engine.gang import key as gang_key
 from engine.kinds.read import read
 from engine.kinds.registry import built_in

@@ -17,9 +17,9 @@ import msgspec
 from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cluster import pods
-from engine.cluster.wire import ProjectionError, Source, located
-from engine.cluster.workloads import workload
+from engine.decoding import pods
+from engine.decoding.wire import ProjectionError, Source, located
+from engine.decoding.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.schema import KindEntry
 from engine.policy.model import Policy

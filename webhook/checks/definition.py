@@ -9,7 +9,7 @@ import msgspec
 
 from engine.api import names
 from engine.api.text import join_comma, sanitize
-from engine.cluster import wire
+from engine.decoding import wire
 from engine.lifecycle.actions import Status
 from engine.lifecycle.status import status_body
 from webhook.checks.model import Finding, failure, ok, skipped

@@ -1,1 +1,1 @@
-"""The commands for a live cluster: options, one call of the room that answers or changes, and an exit status."""
+"""The commands that ask a live cluster or check files: options, one call of the room that answers, an exit status."""

@@ -93,7 +93,7 @@ def explain_command(submit: Submit) -> click.Command:
 def _asked(
     snapshot: Snapshot, *, caller: Caller, submit: Submit, name: str | None, files: Sequence[str], namespace: str
 ) -> ExplainAnswer:
-    from webhook.queries.explain import explain as answer
+    from webhook.explanations.explain import explain as answer
     from webhook.queries.subject import subject_of
 
     if name is None:

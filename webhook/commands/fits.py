@@ -65,7 +65,7 @@ def fits(
       topogate fits -n 16 --gpus 8 --require rack
       topogate fits -n 16 --namespace alice --prefer rack -o json
     """  # noqa: D301 - click wants the backspace itself
-    from webhook.queries.fits import fits as answer
+    from webhook.explanations.fits import fits as answer
     from webhook.snapshot.snapshot import AnswerProblem
     from webhook.terminal.text import fits_text
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.api import names
 from engine.api.field import FieldError
-from engine.cluster import objects
+from engine.decoding import objects
 from engine.gang.exemption import manages
 from engine.policy.model import Policy, PolicyError, parse_policy
 from engine.policy.namespaces import mode_of, policy_warnings

@@ -14,7 +14,7 @@ from engine.api.field import FieldError
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS, Code
 from engine.api.text import quote
-from engine.cluster import objects
+from engine.decoding import objects
 from engine.gang.annotations import own_source, read_own_annotations, unknown_keys
 from engine.gang.exemption import is_exempt
 from engine.gang.warnings import unread, unusable_minimums

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from engine.history.lines import MAX_LINE, parse_line
 from webhook.history.parts import LogPart, read_part
 from webhook.snapshot.connection import fault_text, right_text

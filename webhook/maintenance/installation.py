@@ -14,7 +14,7 @@ import msgspec
 
 from engine.api import names
 from engine.cluster.client import ApiError, KubeClient, get_or_none, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from webhook.configuration.extra_rights import EXTRA_ROLE
 from webhook.snapshot.connection import reason_text
 from webhook.snapshot.installation import ADMISSION_POLICIES as POLICY_NAMES

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.client import ApiUnavailable, KubeClient
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 
 
 class _Meta(msgspec.Struct):

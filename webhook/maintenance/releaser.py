@@ -14,11 +14,12 @@ from typing import Final, TypeVar
 from engine.api.pod import Pod
 from engine.api.text import sanitize
 from engine.api.workload import Workload
-from engine.cluster import pods, writes
+from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient, get_or_none, object_path
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload as decoded
 from engine.cluster.writes import Conflict, Done, Gone, Refused, Result
+from engine.decoding import pods
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import workload as decoded
 from engine.gang.gang import held_by_us
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.gang.gang import Gang
+from webhook.explanations.explain import explain
 from webhook.map.model import MapFrame, PodSize
-from webhook.queries.explain import explain
 from webhook.queries.gangs import GangTable, gang_table
 from webhook.queries.hosts import Holders, holders_of
 from webhook.queries.model import ExplainedGang, TopologyAnswer

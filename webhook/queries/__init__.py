@@ -1,1 +1,1 @@
-"""Answers about a snapshot of the cluster, computed with the planner: topologies, gangs, what fits. Pure."""
+"""Answers about a snapshot of the cluster, computed with the planner: topologies, gangs, hosts, forecasts. Pure."""

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.field import FieldError, render
 from engine.api.text import quote
 from engine.cache.state import ClusterState
-from engine.cluster.workloads import job
+from engine.decoding.workloads import job
 from engine.gang.gang import Gang
 from engine.resources.names import CORE, GPU, NVIDIA, WHOLE, is_gpu
 from webhook.snapshot.snapshot import AnswerProblem

@@ -14,8 +14,8 @@ from engine.api import names
 from engine.api.field import FieldError, path_of
 from engine.api.text import MAX_WARNING
 from engine.api.workload import Workload
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import workload
 from engine.gang.annotations import AnnotationSource, own_source, pod_group_of, read_annotations, unknown_keys
 from engine.gang.request import parse_request
 from engine.gang.warnings import misspelt, unread

@@ -10,9 +10,9 @@ from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.cluster import pods
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import workload
+from engine.decoding import pods
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import workload
 from engine.gang.plain_pods import plain_key, plain_workload
 from engine.kinds.children import child_objects
 from engine.kinds.paths import Steps

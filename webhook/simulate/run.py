@@ -20,7 +20,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
-from engine.cluster import pods as cluster_pods
+from engine.decoding import pods as cluster_pods
 from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import Gang, PodGroupState, suspended_by_user
 from engine.gang.key import is_gang_key, keys_of

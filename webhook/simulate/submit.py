@@ -19,9 +19,9 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
-from engine.cluster import pods as cluster_pods
-from engine.cluster.wire import ProjectionError, located
-from engine.cluster.workloads import workload
+from engine.decoding import pods as cluster_pods
+from engine.decoding.wire import ProjectionError, located
+from engine.decoding.workloads import workload
 from engine.kinds.read import UnreadableWorkload
 from webhook.admission.objects import POD, invalid_value
 from webhook.admission.patch import Edits, Operation, Path

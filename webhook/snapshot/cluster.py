@@ -17,12 +17,12 @@ from engine.api.text import sanitize
 from engine.api.workload import Owned, Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import devices as cluster_devices
-from engine.cluster import objects as cluster_objects
-from engine.cluster import placements, pods
-from engine.cluster.objects import topology_object
-from engine.cluster.wire import ProjectionError, in_words, located
-from engine.cluster.workloads import owned, workload
+from engine.decoding import devices as cluster_devices
+from engine.decoding import objects as cluster_objects
+from engine.decoding import placements, pods
+from engine.decoding.objects import topology_object
+from engine.decoding.wire import ProjectionError, in_words, located
+from engine.decoding.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy

@@ -18,7 +18,7 @@ import msgspec
 from engine.api import names
 from engine.api.strict_yaml import YAMLTextError
 from engine.api.text import quote, sanitize
-from engine.cluster.wire import Source, in_words
+from engine.decoding.wire import Source, in_words
 from webhook.snapshot.yaml_documents import MAX_DEPTH, documents
 
 MAX_BYTES: Final = 1024 * 1024 * 1024  # 100,000 pods as kubectl prints them are some 800 MB

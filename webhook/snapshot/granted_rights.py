@@ -11,7 +11,7 @@ import msgspec
 
 from engine.api import names
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from webhook.snapshot.connection import right_text
 from webhook.snapshot.installation import GrantedRights, account
 from webhook.snapshot.side_by_side import side_by_side

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.api.duration import epoch
-from engine.cluster.wire import UNREADABLE, Source
+from engine.decoding.wire import UNREADABLE, Source
 
 _LONGEST: Final = 10**10  # seconds, 300 years: more is a mistake, and no date
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from engine.api import names
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from webhook.snapshot.files import FileObject
 
 _OTHERS: Final = frozenset({"Node", names.PLACEMENT_KIND})  # kinds whose labels are nobody's question

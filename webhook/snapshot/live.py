@@ -17,11 +17,11 @@ import msgspec
 from engine.api import names
 from engine.api.text import plural
 from engine.cache.informers import POD_GROUPS, UNFINISHED
-from engine.cluster import devices
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
-from engine.cluster.objects import config_map
-from engine.cluster.wire import UNREADABLE, ProjectionError
+from engine.decoding import devices
+from engine.decoding.objects import config_map
+from engine.decoding.wire import UNREADABLE, ProjectionError
 from engine.policy.in_force import policy_in_force
 from engine.policy.model import Policy, default_policy
 from engine.topology.hyper_nodes import GROUP as VOLCANO

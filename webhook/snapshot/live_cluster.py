@@ -15,11 +15,11 @@ from engine.api import names
 from engine.api.text import plural, sanitize
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import devices as cluster_devices
-from engine.cluster import pods
-from engine.cluster.objects import topology_object
-from engine.cluster.wire import UNREADABLE, ProjectionError, located
-from engine.cluster.workloads import job, owned, workload_or_stub
+from engine.decoding import devices as cluster_devices
+from engine.decoding import pods
+from engine.decoding.objects import topology_object
+from engine.decoding.wire import UNREADABLE, ProjectionError, located
+from engine.decoding.workloads import job, owned, workload_or_stub
 from engine.kinds.read import UnreadableWorkload
 from engine.policy.model import Policy
 from engine.topology.objects import PLURAL

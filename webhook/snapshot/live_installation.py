@@ -20,7 +20,7 @@ from engine.api.duration import parse_time
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import Lease, LeaseWatch
 from engine.cluster.lease import lease_of
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight, granted_rights

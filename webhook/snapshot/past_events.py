@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
-from engine.cluster.wire import UNREADABLE
+from engine.decoding.wire import UNREADABLE
 
 _API: Final = "events.k8s.io/v1"
 _TIMEOUT: Final = (5.0, 10.0)

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import PodConstraints
-from engine.cluster import pods as decoded
+from engine.decoding import pods as decoded
 from local.nodes import BLOCK, RACK
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, failures, status_of

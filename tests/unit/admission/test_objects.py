@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engine.api import names
-from engine.cluster import pods, wire
+from engine.decoding import pods, wire
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, gang_view, live, rack_job, raw_job, raw_pod, review
 from webhook.admission import objects

@@ -9,8 +9,8 @@ import pytest
 
 from engine.api.pod import Pod, Shape
 from engine.capacity.capacity import Capacity, SlotCounts
-from engine.cluster.pods import pod
-from engine.cluster.workloads import job
+from engine.decoding.pods import pod
+from engine.decoding.workloads import job
 from engine.resources.shape import covers
 from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes

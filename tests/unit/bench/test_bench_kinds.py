@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.specimens import SPECIMENS, Specimen
-from engine.cluster import workloads
+from engine.decoding import workloads
 from engine.kinds.registry import built_in
 from engine.kinds.schema import KindEntry
 from local.controllers.catalogue import CONTROLLERS

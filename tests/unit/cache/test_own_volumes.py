@@ -12,7 +12,7 @@ from engine.api.pod import PodSpec
 from engine.api.workload import Workload
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
-from engine.cluster import objects
+from engine.decoding import objects
 from engine.resources.shape import exclusion
 from tests.support.cluster_records import changed, job, node
 

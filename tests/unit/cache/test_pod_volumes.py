@@ -10,8 +10,8 @@ import pytest
 from engine.api.pod import PodSpec, SelectorTerm
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
-from engine.cluster import objects
-from engine.cluster.wire import ProjectionError
+from engine.decoding import objects
+from engine.decoding.wire import ProjectionError
 from engine.resources.shape import VOLUMES, exclusion
 from tests.support.cluster_records import changed, job, node
 

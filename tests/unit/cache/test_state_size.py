@@ -16,8 +16,8 @@ from engine.api.objects import DaemonSet
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import objects
 from engine.cluster.store import TOMBSTONES
+from engine.decoding import objects
 from engine.gang.key import keys_of
 from engine.gang.ownership import _MAX_PARSED
 from engine.policy.model import default_policy

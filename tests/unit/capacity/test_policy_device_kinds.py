@@ -12,7 +12,7 @@ from engine.api.placement import Placement
 from engine.api.pod import Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.devices import node_devices
+from engine.decoding.devices import node_devices
 from engine.devices.allocation import allocation, declared_uses
 from engine.devices.hosts import NOT_UNDERSTOOD
 from engine.policy.model import Policy, parse_policy

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from engine.api import names
-from engine.cluster import objects
+from engine.decoding import objects
 from local.__main__ import main as local
 from tests.support.simulation import grid, job, policy_map
 from webhook.cli import main

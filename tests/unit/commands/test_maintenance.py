@@ -10,9 +10,9 @@ from click.testing import Result
 from engine.api import names
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.unit.commands.conftest import put
-from webhook.commands import release
 from webhook.maintenance.attempts import TRIES
 from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, service_namespace_object
+from webhook.operations import release
 
 Topogate = Callable[..., Result]
 NAMESPACE = names.NAMESPACE

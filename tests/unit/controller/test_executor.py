@@ -22,11 +22,11 @@ from engine.cache.stores import Stores
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import NotLeader
-from engine.cluster.placements import placement_body
-from engine.cluster.workloads import workload
 from engine.cluster.writes import WriteRefused
 from engine.controller.executor import MOST_FAILED, ActionExecutor
 from engine.controller.writer import StaleObject
+from engine.decoding.placements import placement_body
+from engine.decoding.workloads import workload
 from engine.gang.gang import Gang
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, slots_of

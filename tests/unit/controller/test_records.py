@@ -12,7 +12,7 @@ import pytest
 
 from engine.api import names
 from engine.cluster.client import ApiError, ApiFault
-from engine.cluster.placements import placement_body
+from engine.decoding.placements import placement_body
 from engine.gang.repair import ExtensionRequest
 from engine.history.record import LOGGER
 from engine.lifecycle.actions import Status

@@ -14,7 +14,7 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod, Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.placements import placement, placement_body
+from engine.decoding.placements import placement, placement_body
 from engine.devices.allocation import allocation, devices_of, gpu_limits, visible_devices
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch

@@ -12,9 +12,9 @@ import pytest
 from engine.api import names
 from engine.api.device import Device, DeviceRequest, DeviceUse, NodeDevices, VirtualFunction
 from engine.api.placement import Slot
-from engine.cluster import wire
-from engine.cluster.placements import device_uses, uses_body
-from engine.cluster.wire import ProjectionError
+from engine.decoding import wire
+from engine.decoding.placements import device_uses, uses_body
+from engine.decoding.wire import ProjectionError
 from engine.devices.allocation import (
     allocation,
     devices_of,

@@ -29,9 +29,9 @@ from tests.unit.handlers.test_validate_binding import GUARDED, bound, web
 from tests.unit.scheduler.test_starvation import leader_on, submit
 from tests.unit.service.test_policy_events import BAD, Desk
 from webhook.admission.review import Response
+from webhook.explanations.explain import explain
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
-from webhook.queries.explain import explain
 from webhook.queries.subject import subject_of
 
 ASKS = {"require": "rack"}

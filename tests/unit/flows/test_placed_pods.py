@@ -12,10 +12,10 @@ from engine.api import names
 from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster import pods
 from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder
 from engine.controller import executor
+from engine.decoding import pods
 from engine.gang.gang import Gang
 from engine.gang.slots import SlotAssignment
 from engine.policy.model import default_policy

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
-from engine.cluster.pods import pod
+from engine.decoding.pods import pod
 from engine.gang.pin import added_selector, pinned_terms, placed_pod, release_patch
 from tests.support.cluster_records import job
 from tests.support.cluster_records import placement as placed_gang

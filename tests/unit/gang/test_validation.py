@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
-from engine.cluster.workloads import workload as of_kind
+from engine.decoding.workloads import workload as of_kind
 from engine.gang.request import PlacementRequest, parse_request
 from engine.gang.validation import MAX_ALL_CONTAINERS, MAX_CONTAINERS, MAX_REQUIREMENTS, MAX_VALUES
 from engine.kinds.registry import built_in

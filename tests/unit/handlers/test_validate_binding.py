@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.cluster import pods
+from engine.decoding import pods
 from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, Json, raw_pod, review
 from webhook.admission.review import BadReview, Response

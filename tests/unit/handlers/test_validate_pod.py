@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.api.placement import WorkloadRef
 from engine.api.text import MAX_WARNING
-from engine.cluster import pods
+from engine.decoding import pods
 from engine.gang.key import placed_key
 from engine.gang.request import PlacementRequest
 from engine.policy.model import default_policy

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.cluster.placements import placement, placement_body
-from engine.cluster.workloads import workload
+from engine.decoding.placements import placement, placement_body
+from engine.decoding.workloads import workload
 from engine.gang.gang import Gang
 from engine.kinds.registry import built_in
 from engine.lifecycle.reconcile import request_written

@@ -9,9 +9,9 @@ from engine.policy.model import parse_policy
 from tests.support.fake_api import Answer, FakeApi, Hang
 from tests.support.snapshots import snapshot
 from tests.unit.maintenance.conftest import gated_pod, held_job
-from webhook.commands.held import verdict
 from webhook.maintenance.release import ReleasePlan, ReleaseScope, release_plan
 from webhook.maintenance.releaser import TRIES, Outcome, Releaser
+from webhook.operations.held import verdict
 
 JOB = "/apis/batch/v1/namespaces/alice/jobs/held"
 POD = "/api/v1/namespaces/alice/pods/held"

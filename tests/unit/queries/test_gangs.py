@@ -19,7 +19,7 @@ from tests.support.simulation import Json, grid, job, pod, policy_map, priority_
 from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.commands.gangs import SORTS as OPTION
-from webhook.queries.fits import fits
+from webhook.explanations.fits import fits
 from webhook.queries.forecast import endings, forecasts
 from webhook.queries.gangs import QUEUE, SORTS, gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer

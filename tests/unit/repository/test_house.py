@@ -17,9 +17,9 @@ FILES = sorted(
 )
 ROOMS = sorted({path.parent for path in FILES if str(path) not in LOOSE})
 # The structs of the API's own objects keep their names, and so do the models of a published JSON Schema.
-NAMED_BY_OTHERS = {"engine/cluster/wire.py", "webhook/simulate/model.py", "webhook/queries/model.py"}
+NAMED_BY_OTHERS = {"engine/decoding/wire.py", "webhook/simulate/model.py", "webhook/queries/model.py"}
 MOST_FILES = 15
-MOST_FLOORS = {"engine": 8, "webhook": 5}
+MOST_FLOORS = {"engine": 8, "webhook": 6}
 
 
 def tree(path: Path) -> ast.Module:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.reasons import REASONS
-from engine.cluster import workloads as cluster_workloads
+from engine.decoding import workloads as cluster_workloads
 from engine.policy.model import parse_policy
 from tests.support.golden import golden
 from tests.support.simulation import (

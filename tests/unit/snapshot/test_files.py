@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.cluster import objects
+from engine.decoding import objects
 from webhook.snapshot.files import FileProblem, policy_text, read_objects
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}

@@ -13,8 +13,8 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.objects import hyper_node
-from engine.cluster.wire import ProjectionError
+from engine.decoding.objects import hyper_node
+from engine.decoding.wire import ProjectionError
 from engine.gang.request import parse_request
 from engine.policy.model import PolicyError, parse_policy
 from engine.topology.choice import choose_topology, level_names

@@ -10,8 +10,8 @@ import pytest
 from engine.api import names
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.objects import topology_object
-from engine.cluster.wire import ProjectionError
+from engine.decoding.objects import topology_object
+from engine.decoding.wire import ProjectionError
 from engine.gang.request import parse_request
 from engine.policy.model import parse_policy
 from engine.topology.choice import choose_topology, level_names

@@ -33,9 +33,9 @@ from engine.api.objects import (
 from engine.api.pod import SelectorRequirement, SelectorTerm
 from engine.api.resources import nano_to_units
 from engine.api.text import sanitize
-from engine.cluster import wire
-from engine.cluster.pods import amount, amounts, pod_spec, selector_terms, tolerations
-from engine.cluster.wire import ProjectionError, Source, decode
+from engine.decoding import wire
+from engine.decoding.pods import amount, amounts, pod_spec, selector_terms, tolerations
+from engine.decoding.wire import ProjectionError, Source, decode
 from engine.topology.hyper_nodes import MAX_MEMBERS as MAX_MEMBERS_OF_HYPER_NODE
 from engine.topology.hyper_nodes import HyperNode
 from engine.topology.objects import TopologyObject

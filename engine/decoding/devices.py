@@ -21,8 +21,8 @@ from engine.api import names
 from engine.api.device import Device, NodeDevices, VirtualFunction
 from engine.api.resources import Quantity, QuantityError
 from engine.api.text import quote, sanitize
-from engine.cluster import wire
-from engine.cluster.wire import ProjectionError, Source, decode
+from engine.decoding import wire
+from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.names import (
     CORE,
     KINDS,

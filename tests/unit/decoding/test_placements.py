@@ -12,8 +12,8 @@ import pytest
 from engine.api.device import DeviceUse
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef
-from engine.cluster.placements import placement, placement_body
-from engine.cluster.wire import ProjectionError
+from engine.decoding.placements import placement, placement_body
+from engine.decoding.wire import ProjectionError
 from engine.gang.key import placement_name
 
 _BODY: dict[str, Any] = {

@@ -22,7 +22,7 @@ from engine.api.pod import (
     SpreadConstraint,
     WeightedPodTerm,
 )
-from engine.cluster import wire
+from engine.decoding import wire
 
 # Keys and values of all selectors of a pod, one more for each 256 characters, and the terms themselves.
 MAX_WEIGHT: Final = 1_000

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine.api.pod import PodPreferences, PodSpec, PodTerm, SelectorRequirement, SpreadConstraint, WeightedPodTerm
-from engine.cluster.pod_constraints import MAX_PREFERRED
-from engine.cluster.pods import pod
-from engine.cluster.wire import ProjectionError
+from engine.decoding.pod_constraints import MAX_PREFERRED
+from engine.decoding.pods import pod
+from engine.decoding.wire import ProjectionError
 
 Json = dict[str, Any]
 RACK = "example.com/rack"

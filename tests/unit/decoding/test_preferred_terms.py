@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.api.pod import PodSpec, PreferredTerm, SelectorRequirement, SelectorTerm
-from engine.cluster.pods import MAX_PREFERRED, pod
-from engine.cluster.wire import ProjectionError
+from engine.decoding.pods import MAX_PREFERRED, pod
+from engine.decoding.wire import ProjectionError
 
 RACK = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
 TERM = SelectorTerm((SelectorRequirement("rack", "In", ("r1",)),), ())

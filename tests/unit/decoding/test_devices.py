@@ -10,8 +10,8 @@ import pytest
 
 from engine.api import names
 from engine.api.device import Device, VirtualFunction
-from engine.cluster.devices import MAX_FAULTS, node_devices
-from engine.cluster.wire import ProjectionError
+from engine.decoding.devices import MAX_FAULTS, node_devices
+from engine.decoding.wire import ProjectionError
 from engine.resources.names import MAX_DEVICES, MAX_FUNCTIONS
 
 GPU: dict[str, Any] = {

@@ -13,8 +13,8 @@ from engine.api.reasons import REASONS
 from engine.scheduler.outcome import Never, Placed, Waits
 from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology
+from webhook.explanations.explanation import until_of
 from webhook.queries import model as output
-from webhook.queries.explanation import until_of
 from webhook.queries.forecast import forecasts
 from webhook.queries.gangs import queue_of, waiting_gangs
 from webhook.queries.hosts import holders_of, host_table

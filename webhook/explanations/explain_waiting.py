@@ -12,12 +12,12 @@ from engine.gang.gang import Gang
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from webhook.explanations.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
+from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
-from webhook.queries.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import WaitingGang, gang_name, standstill
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
-from webhook.queries.ways_out import more_urgent, placed_now, ways_out
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_AHEAD: Final = 10

@@ -14,10 +14,10 @@ from engine.api.pod import PodSpec
 from engine.api.rank import Ranges, count_ranks, join_ranks, parse_ranks
 from engine.api.reasons import Code
 from engine.api.workload import TO_ANNOTATIONS, Owned, PodSet, Workload
-from engine.cluster import pods, wire
-from engine.cluster.objects import _FAILURES, labels_of
-from engine.cluster.pods import KEPT_PREFIXES, annotations_of, controller_of, kept, pod_spec
-from engine.cluster.wire import ProjectionError, Source, decode
+from engine.decoding import pods, wire
+from engine.decoding.objects import _FAILURES, labels_of
+from engine.decoding.pods import KEPT_PREFIXES, annotations_of, controller_of, kept, pod_spec
+from engine.decoding.wire import ProjectionError, Source, decode
 from engine.kinds import structure as kinds
 from engine.kinds.read import read
 from engine.kinds.registry import Registry

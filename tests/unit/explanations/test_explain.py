@@ -16,7 +16,7 @@ from tests.support.golden import golden
 from tests.support.simulation import BLOCK, Json, grid, job, objects, pod, policy_map, priority_class
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
-from webhook.queries.explain import Events, explain
+from webhook.explanations.explain import Events, explain
 from webhook.queries.gangs import gangs
 from webhook.queries.model import ExplainAnswer, ExplainedGang, PastEvent
 from webhook.queries.subject import SubjectProblem, subject_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 FIRST_USE = """
 import json, sys, threading
-from engine.cluster import pods, workloads
+from engine.decoding import pods, workloads
 sys.setswitchinterval(1e-6)
 metadata = {"name": "train", "namespace": "team", "uid": "u", "resourceVersion": "1"}
 spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.cluster.objects import pod_group_object
-from engine.cluster.wire import ProjectionError
+from engine.decoding.objects import pod_group_object
+from engine.decoding.wire import ProjectionError
 
 
 def raw(spec: Any = None, **metadata: Any) -> dict[str, Any]:

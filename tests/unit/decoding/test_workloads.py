@@ -9,9 +9,9 @@ import pytest
 
 from engine.api import names
 from engine.api.workload import Workload
-from engine.cluster.pods import KEPT_PREFIXES
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import owned, workload
+from engine.decoding.pods import KEPT_PREFIXES
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import built_in
 from engine.kinds.rules import label_keys
@@ -58,7 +58,7 @@ def test_every_kind_is_read(name: str) -> None:
 def test_caches_keep_the_labels_that_tell_pods_apart() -> None:
     """Of every built-in kind."""
     dropped = [key for key in label_keys(built_in()) if not key.startswith(KEPT_PREFIXES)]
-    assert dropped == [], "add their prefixes to KEPT_PREFIXES of engine/cluster/pods.py"
+    assert dropped == [], "add their prefixes to KEPT_PREFIXES of engine/decoding/pods.py"
 
 
 def test_a_jobset_is_read_whole() -> None:

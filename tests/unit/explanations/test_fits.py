@@ -14,7 +14,7 @@ from tests.support.golden import golden
 from tests.support.simulation import answer, grid, job, policy_map
 from tests.support.snapshots import busy_cluster, runs, snapshot, waits
 from tests.unit.queries.test_topologies import printed
-from webhook.queries.fits import fits
+from webhook.explanations.fits import fits
 from webhook.queries.model import FitsAnswer
 from webhook.snapshot.snapshot import AnswerProblem, Unread
 from webhook.terminal.text import fits_text

@@ -26,9 +26,9 @@ from engine.api.pod import (
     Toleration,
 )
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
-from engine.cluster import wire
-from engine.cluster.pod_constraints import MAX_PREFERRED, MOST_WEIGHT, constraints_of, flat_labels, preferred_of
-from engine.cluster.wire import ProjectionError, Source, decode
+from engine.decoding import wire
+from engine.decoding.pod_constraints import MAX_PREFERRED, MOST_WEIGHT, constraints_of, flat_labels, preferred_of
+from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.hints import MAX_TEXT
 from engine.resources.request import device_request
 

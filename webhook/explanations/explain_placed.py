@@ -26,8 +26,8 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
+from webhook.explanations.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.queries import model as output
-from webhook.queries.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_PODS: Final = 10_000

@@ -21,10 +21,10 @@ from engine.gang.exemption import exemption_text, template_exemption
 from engine.gang.gang import Gang
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
+from webhook.explanations.explain_placed import explain_placed
+from webhook.explanations.explain_waiting import explain_waiting
+from webhook.explanations.explanation import Asking, Events, about, asks, history, name_of
 from webhook.queries import model as output
-from webhook.queries.explain_placed import explain_placed
-from webhook.queries.explain_waiting import explain_waiting
-from webhook.queries.explanation import Asking, Events, about, asks, history, name_of
 from webhook.queries.gangs import GangTable, gang_table, let_go
 from webhook.queries.names import group_of
 from webhook.queries.room import Running

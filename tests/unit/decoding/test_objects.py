@@ -13,10 +13,10 @@ from engine.api import names
 from engine.api.device import DeviceRequest
 from engine.api.objects import Taint
 from engine.api.pod import OwnerRef, SelectorRequirement, SelectorTerm, Toleration
-from engine.cluster.objects import config_map, node, priority_class, quota, runtime_class
-from engine.cluster.pods import pod
-from engine.cluster.wire import ProjectionError
-from engine.cluster.workloads import job
+from engine.decoding.objects import config_map, node, priority_class, quota, runtime_class
+from engine.decoding.pods import pod
+from engine.decoding.wire import ProjectionError
+from engine.decoding.workloads import job
 from engine.kinds.read import read
 from engine.kinds.registry import built_in
 from engine.resources.hints import MAX_TEXT

@@ -27,8 +27,8 @@ from engine.api.placement import (
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
 from engine.api.resources import QuantityError, format_bytes
-from engine.cluster import wire
-from engine.cluster.wire import ProjectionError, Source, decode
+from engine.decoding import wire
+from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount, is_kind
 
 _LABELS: Final = (names.WORKLOAD_KIND, names.WORKLOAD_NAME)

@@ -10,8 +10,8 @@ import pytest
 
 from engine.api import names
 from engine.api.pod import FailedPod, Readiness
-from engine.cluster.pods import failed_pods, pod
-from engine.cluster.wire import ProjectionError
+from engine.decoding.pods import failed_pods, pod
+from engine.decoding.wire import ProjectionError
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}

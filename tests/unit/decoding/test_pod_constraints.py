@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from engine.api.pod import PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
-from engine.cluster.pod_constraints import MAX_LABELS
-from engine.cluster.pods import pod
+from engine.decoding.pod_constraints import MAX_LABELS
+from engine.decoding.pods import pod
 
 Json = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from webhook.commands.held import print_outcome, read_held
+from webhook.operations.held import print_outcome, read_held
 from webhook.terminal.asking import caller_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, namespace_option, print_line, print_remarks
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.commands.held import delete_and_print, read_held, release_held, remarks, verdict
+from webhook.operations.held import delete_and_print, read_held, release_held, remarks, verdict
 from webhook.terminal.asking import caller_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, print_line, print_remarks
 

@@ -1,0 +1,1 @@
+"""Objects of the API as the engine reads and writes them: JSON into its types, and Placements back. Pure."""
