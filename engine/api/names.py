@@ -27,6 +27,7 @@ MIN_AVAILABLE: Final = "topogate.dev/min-available"
 SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
 START_TIMEOUT: Final = "topogate.dev/start-timeout"
 RECOVER_TIMEOUT: Final = "topogate.dev/recover-timeout"
+PREEMPTIBLE: Final = "topogate.dev/preemptible"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
@@ -56,6 +57,7 @@ REQUEST_KEYS: Final = frozenset(
         SCHEDULE_TIMEOUT,
         START_TIMEOUT,
         RECOVER_TIMEOUT,
+        PREEMPTIBLE,
         GANG_NAME,
         GANG_SIZE,
         POD_GROUP,

@@ -62,11 +62,16 @@ _ABOUT_DEVICES = (
 )
 _NEEDS_LEVEL = (
     frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, *_ABOUT_DEVICES})
+    | {names.PREEMPTIBLE}
     | _TIMEOUTS
     | _SEPARATION
 )
 # about the whole gang, wherever they are set
-_GANG_WIDE = frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP}) | _TIMEOUTS | _SEPARATION
+_GANG_WIDE = (
+    frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP, names.PREEMPTIBLE})
+    | _TIMEOUTS
+    | _SEPARATION
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,10 @@ class PlacementRequest:
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
     which the gang is requeued or given up. `start_timeout` and `recover_timeout`: instead of the policy's, in seconds;
-    infinite for none. `profile` is None where the policy decides. `levels`: the aliases of the only levels that `auto`
-    may stand for, coarse to fine; None: all. `pod_group`: whose minimum it is, if not its own alone. `separation`:
-    None where other gangs do not matter. `warnings` are sentences for the user, without a prefix.
+    infinite for none. `preemptible`: false where the user wants the gang spared. `profile` is None where the policy
+    decides. `levels`: the aliases of the only levels that `auto` may stand for, coarse to fine; None: all. `pod_group`:
+    whose minimum it is, if not its own alone. `separation`: None where other gangs do not matter. `warnings` are
+    sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -106,6 +112,7 @@ class PlacementRequest:
     recover_timeout: float | None = None
     pod_group: PodGroupRequest | None = None
     separation: Separation | None = None
+    preemptible: bool = True
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -210,6 +217,7 @@ def parse_request(
         gang,
         gang_wide=of_all,
         keeps_incomplete=policy.incomplete == "keep",
+        preemption=policy.preemption,
         group=group.minimum if group is not None else None,
         levels=levels,
         dialects=policy.annotations.dialects,
@@ -228,6 +236,7 @@ def parse_request(
         levels=levels.allowed,
         pod_group=group,
         separation=_separation(of_all),
+        preemptible=of_all.get(names.PREEMPTIBLE) != "false",
     )
 
 

@@ -47,6 +47,7 @@ from engine.policy.fields import (
     ResourceNames,
     Schedulers,
 )
+from engine.policy.making_room import PreemptionRules
 from engine.policy.rules import rule_errors
 from engine.resources.kinds import NO_KINDS, DeviceKind, DeviceKinds, kinds_of
 from engine.resources.names import WHOLE
@@ -409,6 +410,10 @@ class Policy(Section):
     )
     planner: Planner = Field(default=Planner(), description="How placements are chosen.")
     queue: Queue = Field(default=Queue(), description="The order of waiting gangs.")
+    preemption: PreemptionRules = Field(
+        default=PreemptionRules(),
+        description="Whether running gangs end so that a waiting one of higher priority starts.",
+    )
     never_fits: Literal["warn", "deny"] = Field(
         default="warn", description="Whether a gang that is too large for its topology is warned about or denied."
     )

@@ -53,6 +53,7 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
         if isinstance(rule, dict):
             yield from _namespace_rule(("namespaces", "rules", index), rule, raw, levels=_level_words(topologies))
     yield from _forbidden_defaults(raw, topologies)
+    yield from _preemption(raw)
     yield from _kinds(raw.get("kinds"))
 
 
@@ -192,6 +193,16 @@ def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:
         for _, one in _list(_get(spec, "levels")):
             words |= {str(_get(one, "name")), *(str(key) for _, key in _list(_get(one, "keys")))}
     return frozenset(words) if topologies else known_levels() | words
+
+
+def _preemption(raw: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield errors for a preemption that can preempt nothing."""
+    if _value_at(raw, ["preemption", "mode"]) != "lower-priority":
+        return
+    for number, pattern in _list(_value_at(raw, ["preemption", "protect", "namespaces"])):
+        if isinstance(pattern, str) and pattern and not pattern.strip("*"):
+            path = path_of(("preemption", "protect", "namespaces", number))
+            yield wrong(path, "protects every namespace, so nothing can be preempted; use preemption.mode: never")
 
 
 def _kinds(entries: Any) -> Iterator[FieldError]:

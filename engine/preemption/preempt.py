@@ -10,8 +10,9 @@ import numpy as np
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
 from engine.planner.tree import Bools
+from engine.policy.making_room import Protect
 from engine.preemption.search import Preemptible, Victims, choose_victims
-from engine.preemption.victims import Victim, managed, unmanaged
+from engine.preemption.victims import Victim, possible_victims
 from engine.scheduler.nomination import level_to_compare
 from engine.scheduler.outcome import Outcome, Placed
 from engine.topology.topology import Topology
@@ -27,33 +28,42 @@ class Preemption:
 
 
 def preemption_for(
-    view: ClusterState, gang: Gang, *, plan: Callable[[], Outcome], others: bool, own_namespace: str
+    view: ClusterState,
+    gang: Gang,
+    *,
+    plan: Callable[[], Outcome],
+    others: bool,
+    protect: Protect,
+    own_namespace: str,
+    now: float,
 ) -> Preemption | None:
     """Return the running gangs of lower priority without which a waiting gang fits; None if there are none.
 
     `plan` plans the gang on the current state of the view. `others`: pods that Topogate does not manage may have to
-    end too. The caller holds the state's lock.
+    end too; `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock.
     """
     topology = view.topologies.get(gang.request.topology or "")
     if topology is None or topology.waits or not gang.request.count or not view.pod_shapes.may_preempt(gang.workload):
         return None
     priority = view.pod_shapes.priority_of(gang.workload)
-    found = [one for one in managed(view) if one.priority < priority and gang.key not in one.keys]
-    if others:
-        found += [one for one in unmanaged(view, own_namespace) if one.priority < priority]
-    victims = {f"{number:06}": one for number, one in enumerate(sorted(found, key=_order))}
+    found = [
+        one
+        for one in possible_victims(view, others=others, protect=protect, own_namespace=own_namespace, now=now)
+        if one.priority < priority and gang.key not in one.keys
+    ]
+    numbered = {f"{number:06}": one for number, one in enumerate(sorted(found, key=_order))}
     useful = _useful_hosts(view, gang, topology)
     level = level_to_compare(gang.request, gang.shapes, view.capacity, topology)
     candidates = []
-    for key, one in victims.items():
+    for key, one in numbered.items():
         places = {place for host in _hosts(view, one) if (place := topology.tree.index.get(host)) is not None}
         if any(useful[place] for place in places):
             domains = frozenset(topology.tree.domain_of(level, place) if level >= 0 else 0 for place in places)
             candidates.append(Preemptible(key, one.priority, one.count, _lost(one), domains))
 
     def plan_without(gone: frozenset[str]) -> Placed | None:
-        keys = [key for one in gone for key in victims[one].keys]
-        pods = [pod for one in gone for pod in victims[one].pods]
+        keys = [key for one in gone for key in numbered[one].keys]
+        pods = [pod for one in gone for pod in numbered[one].pods]
         with view.without(keys, pods):
             outcome = plan()
         return outcome if isinstance(outcome, Placed) else None
@@ -61,7 +71,7 @@ def preemption_for(
     chosen: Victims[Placed] | None = choose_victims(candidates, plan_without, quality=_quality)
     if chosen is None:
         return None
-    return Preemption(chosen.plan, tuple(victims[one.key] for one in chosen.gangs), chosen.proven)
+    return Preemption(chosen.plan, tuple(numbered[one.key] for one in chosen.gangs), chosen.proven)
 
 
 def _order(one: Victim) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from engine.cache.state import ClusterState
 from engine.gang.exemption import is_exempt
 from engine.gang.gang import host_of, over
 from engine.gang.key import orphan_key, placed_key
+from engine.policy.making_room import Protect
+from engine.policy.patterns import matches
 
 # The owners of pods that a preemption would not end: they are created again on the same host.
 _PERMANENT_OWNERS: Final = frozenset({"DaemonSet", "Node"})
@@ -24,7 +26,7 @@ class Victim:
     """A gang that may be preempted, or the unmanaged pods of one owner; `keys`: what its slots are reserved under.
 
     `count`: its pods with a host, those to come included; `started`: when it got its slots, or its first pod was
-    created (seconds since the epoch).
+    created (seconds since the epoch). `preemptible`: false where its user wants it spared.
     """
 
     kind: str
@@ -36,6 +38,31 @@ class Victim:
     keys: tuple[ReservationKey, ...]
     count: int
     started: float
+    preemptible: bool = True
+
+
+def possible_victims(
+    view: ClusterState, *, others: bool, protect: Protect, own_namespace: str, now: float
+) -> Iterator[Victim]:
+    """Yield what may be preempted, of any priority: the gangs with slots, with `others` unmanaged pods too.
+
+    `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock.
+    """
+    for one in managed(view):
+        if not is_protected(one, protect, now):
+            yield one
+    for one in unmanaged(view, own_namespace) if others else ():
+        if not is_protected(one, protect, now):
+            yield one
+
+
+def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
+    """Return whether the policy spares a victim: for its namespace, its running time, or its user's annotation."""
+    if protect.annotated and not victim.preemptible:
+        return True
+    if protect.running_for is not None and now - victim.started >= protect.running_for:
+        return True
+    return matches(victim.namespace, protect.namespaces)
 
 
 def managed(view: ClusterState) -> Iterator[Victim]:
@@ -50,10 +77,13 @@ def managed(view: ClusterState) -> Iterator[Victim]:
         pods = view.gangs.pods_of(key) if workload is not None else tuple(view.stores.pods.get_by(plan.key))
         keys = (key,) if workload is not None else tuple(orphan_key(pod) for pod in pods)
         ref, priority = plan.workload, plan.priority
+        preemptible = all(pod.spec.annotations.get(names.PREEMPTIBLE) != "false" for pod in pods)
         if workload is not None:
             priority = view.pod_shapes.priority_of(workload)
+            preemptible = view.request_of(workload).preemptible
         count = _bound(pods) + sum(sum(view.capacity.reserved(one).values()) for one in keys)
-        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, count, _started(plan, pods))
+        since = _started(plan, pods)
+        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, count, since, preemptible)
 
 
 def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:

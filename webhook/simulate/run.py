@@ -30,6 +30,7 @@ from engine.lifecycle.actions import Enqueue
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.reconcile import reconcile
+from engine.policy.making_room import Protect
 from engine.policy.namespaces import mode_of
 from engine.preemption.preempt import preemption_for
 from engine.preemption.victims import Victim
@@ -323,7 +324,9 @@ class _Run:
             gang,
             plan=partial(answer_in_view, view, gang, created=gang.workload.created),
             others=preemptible == "all",
+            protect=Protect(),
             own_namespace=names.NAMESPACE,
+            now=0.0,
         )
         if found is None:
             return outcome, ()

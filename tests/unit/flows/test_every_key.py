@@ -61,6 +61,7 @@ KEYS: Mapping[str, Key] = {
     names.SCHEDULE_TIMEOUT: Key("1m", "2m", wrong=(*NO_VALUES, "9s", "none"), free=True),
     names.START_TIMEOUT: Key("1m", "none", wrong=(*NO_VALUES, "169h"), free=True),
     names.RECOVER_TIMEOUT: Key("1m", "none", wrong=(*NO_VALUES, "169h"), free=True),
+    names.PREEMPTIBLE: Key("false", "true", wrong=tuple(set(NO_VALUES) - {"true"}), free=True),
     names.GANG_NAME: Key("a", "b", {names.GANG_SIZE: "4"}, wrong=NO_NAMES),
     names.GANG_SIZE: Key("4", "3", {names.GANG_NAME: "a"}),
     names.POD_GROUP: Key("a", "b", {**RACK, names.MIN_AVAILABLE: "4"}, wrong=NO_NAMES, free=True),

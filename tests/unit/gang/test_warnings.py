@@ -10,6 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, Json, apply, raw_job, review
 from tests.support.golden import golden
 from tests.support.kinds import example, merged
@@ -75,6 +76,7 @@ TOLD: Mapping[str, Json] = {
     ),
     "a start-timeout on a kind that cannot be suspended": other("deployment", {**RACK, names.START_TIMEOUT: "10m"}),
     "a recover-timeout where the policy keeps gangs": raw_job({**RACK, names.RECOVER_TIMEOUT: "10m"}),
+    "preemptible where nothing is preempted": raw_job({**RACK, names.PREEMPTIBLE: "false"}),
     "preferences that are not counted": raw_job(RACK, pod_spec=UNCOUNTED),
 }
 
@@ -96,6 +98,7 @@ UNTOLD: Mapping[str, Json] = {
             }
         },
     ),
+    "preemptible as every gang is": raw_job({**RACK, names.PREEMPTIBLE: "true"}),
     "a start-timeout": raw_job({**RACK, names.START_TIMEOUT: "10m"}),
     "colocate over two pod sets": other("tfjob", {**RACK, names.COLOCATE: "all"}),
     "a pod group's minimum that is read": raw_job(labels=GROUP),
@@ -141,3 +144,25 @@ def test_what_does_what_it_says_is_not_warned_of(case: str) -> None:
     answer = submitted(UNTOLD[case])
     assert answer.allowed
     assert answer.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("preemption", "warnings"),
+    [
+        ("{}", ("topogate: preemptible has no effect: the policy preempts no gangs (preemption.mode: never)",)),
+        (
+            "{mode: lower-priority}",
+            ("topogate: preemptible has no effect: gangs cannot opt out (policy preemption.protect.annotated: false)",),
+        ),
+        ("{mode: lower-priority, protect: {annotated: true}}", ()),
+        ("{protect: {annotated: true}}", ()),
+    ],
+)
+def test_a_gang_that_opts_out_of_preemption_is_warned_where_it_cannot(
+    preemption: str, warnings: tuple[str, ...]
+) -> None:
+    """The policy's `preemption.protect.annotated` decides."""
+    view = FakeView(policy=parse_policy(f"preemption: {preemption}"))
+    answer = validate(review(raw_job({**RACK, names.PREEMPTIBLE: "false"})), view, 0.0)
+    assert answer.allowed
+    assert answer.warnings == warnings

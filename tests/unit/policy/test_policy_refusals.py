@@ -71,6 +71,12 @@ REFUSED = {
     "a fair order": "queue: {fairness: {mode: fair, weights: [{namespaces: [A], weight: -1}, {namespaces: [a]}, "
     "{weight: 1.5}, {namespaces: [b], weight: 9999, wight: 1}]}}",
     "a fair order of the wrong type": "queue: {fairness: namespaces}",
+    "preemption": "preemption: {mode: always, victims: [all], after: -1s, protect: {runningFor: 5, "
+    "namespaces: [A, a, a], annotated: sometimes, labels: {}}}",
+    "preemption of the wrong type": "preemption: lower-priority",
+    "a protection of the wrong type": "preemption: {mode: lower-priority, protect: [prod]}",
+    "durations of preemption": "preemption: {after: 169h, protect: {runningFor: 0s}}",
+    "preemption where everything is protected": "preemption: {mode: lower-priority, protect: {namespaces: [a, '**']}}",
     "a default that its rule forbids": "namespaces: {rules: [{namespaces: [a*], levels: [rack]}, {namespaces: ['*'], "
     "allow: false}], defaults: [{namespaces: [ab, c], annotations: {topogate.dev/require-topology: block}}]}",
     "hostile text": 'mode: "\\e[31m\\u202eevil\\n\\"quoted\\" ' + "x" * 200 + '"',

@@ -14,11 +14,13 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
+from engine.policy.model import parse_policy
 from engine.preemption.preempt import Preemption, preemption_for
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, spec
 
+NOW = 10_000.0
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
 
 
@@ -34,10 +36,18 @@ class Cluster:
         self.view = ClusterState(self.stores)
         self.stores.nodes.replace(gpu_nodes(1, 2, 2))
 
-    def runs(self, name: str, hosts: Mapping[str, int], priority: int = 0, *, created: float = 1000.0) -> Workload:
+    def runs(
+        self,
+        name: str,
+        hosts: Mapping[str, int],
+        priority: int = 0,
+        *,
+        created: float = 1000.0,
+        annotations: Mapping[str, str] | None = None,
+    ) -> Workload:
         """Add a running gang; host -> pods of 8 GPUs."""
         workload = of_priority(job(name, count=sum(hosts.values()), require=None), priority)
-        workload = replace(workload, annotations={names.UNCONSTRAINED: "true"})
+        workload = replace(workload, annotations={names.UNCONSTRAINED: "true", **(annotations or {})})
         self.stores.workloads.apply("ADDED", workload)
         plan = placement(workload, dict(hosts), created=created, priority=priority)
         self.stores.placements.apply("ADDED", plan)
@@ -57,18 +67,22 @@ class Cluster:
         assert gang is not None
         return gang
 
-    def preemption(self, gang: Gang, *, others: bool = False) -> Preemption | None:
+    def preemption(self, gang: Gang, *, others: bool = False, protect: str = "{}") -> Preemption | None:
+        policy = parse_policy(f"preemption: {{mode: lower-priority, protect: {protect}}}")
+        self.view.set_policy(policy)
         with self.view.lock:
             return preemption_for(
                 self.view,
                 gang,
                 plan=lambda: schedule_gang(self.view, gang),
                 others=others,
+                protect=policy.preemption.protect,
                 own_namespace=names.NAMESPACE,
+                now=NOW,
             )
 
-    def victims(self, gang: Gang, *, others: bool = False) -> list[str] | None:
-        found = self.preemption(gang, others=others)
+    def victims(self, gang: Gang, *, others: bool = False, protect: str = "{}") -> list[str] | None:
+        found = self.preemption(gang, others=others, protect=protect)
         return None if found is None else [one.name for one in found.victims]
 
 
@@ -162,6 +176,47 @@ def test_unmanaged_pods_are_preempted_only_where_that_is_allowed(cluster: Cluste
     gang = cluster.waiting(2, priority=10)
     assert cluster.victims(gang) is None
     assert cluster.victims(gang, others=True) == ["service"]
+
+
+@pytest.mark.parametrize(("running_for", "victims"), [("2h", ["old"]), ("9000s", ["young"]), ("1000s", None)])
+def test_a_gang_that_has_run_for_as_long_as_the_policy_protects_is_spared(
+    cluster: Cluster, running_for: str, victims: list[str] | None
+) -> None:
+    """The old one, with fewer pods, is the better victim until it has run for 9,000 s, to the second."""
+    cluster.runs("old", {HOSTS[0]: 1}, created=NOW - 9000 + (running_for == "2h") * 5000)
+    cluster.runs("young", {HOSTS[2]: 1, HOSTS[3]: 1}, created=NOW - 1000)
+    cluster.runs("other", {HOSTS[1]: 1}, priority=20)
+    assert cluster.victims(cluster.waiting(1, priority=10), protect=f"{{runningFor: {running_for}}}") == victims
+
+
+@pytest.mark.parametrize(("patterns", "victims"), [("[prod-*]", ["left"]), ("[de*t]", None), ("[other]", ["left"])])
+def test_gangs_of_protected_namespaces_are_spared(cluster: Cluster, patterns: str, victims: list[str] | None) -> None:
+    """By the patterns of the policy; the gangs are in `default`."""
+    cluster.runs("left", dict.fromkeys(HOSTS, 1))
+    assert cluster.victims(cluster.waiting(2, priority=10), protect=f"{{namespaces: {patterns}}}") == victims
+
+
+def test_unmanaged_pods_of_protected_namespaces_are_spared(cluster: Cluster) -> None:
+    """As gangs are; so are those that have run for long."""
+    for host in HOSTS:
+        cluster.stores.pods.apply("ADDED", unmanaged("service", host))
+    cluster.view.refresh()
+    gang = cluster.waiting(2, priority=10)
+    assert cluster.victims(gang, others=True) == ["service"]
+    assert cluster.victims(gang, others=True, protect="{namespaces: [default]}") is None
+    assert cluster.victims(gang, others=True, protect="{runningFor: 1m}") is None
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+@pytest.mark.parametrize("annotated", ["true", "false"])
+def test_a_gang_opts_out_only_where_the_policy_lets_it(cluster: Cluster, value: str, annotated: str) -> None:
+    """`topogate.dev/preemptible: "false"` spares the better victim with `annotated: true` alone."""
+    cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.runs("right", {HOSTS[2]: 1}, annotations={names.PREEMPTIBLE: value})
+    cluster.runs("other", {HOSTS[3]: 1}, priority=20)
+    spared = (value, annotated) == ("false", "true")
+    victims = cluster.victims(cluster.waiting(1, priority=10), protect=f"{{annotated: {annotated}}}")
+    assert victims == (["left"] if spared else ["right"])
 
 
 def test_nothing_has_changed_after_the_question(cluster: Cluster) -> None:
