@@ -34,6 +34,7 @@ from engine.api.schema import (
 from engine.kinds.registry import Registry, registry_of
 from engine.kinds.rules import label_keys
 from engine.planner.plan import Profile
+from engine.policy.autoscaling import Autoscaling
 from engine.policy.fields import (
     GANG_PODS,
     NAMESPACE_GANGS,
@@ -428,6 +429,9 @@ class Policy(Section):
         "itself. `evict`: Topogate evicts them. `restart`: the gang is restarted.",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each step may take.")
+    autoscaling: Autoscaling = Field(
+        default=Autoscaling(), description="Whether new nodes are requested for gangs that wait for room."
+    )
     schedulers: Schedulers = Field(
         default=("default-scheduler",), description="Schedulers of managed pods; pods of others are left alone."
     )

@@ -14,6 +14,7 @@ from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
 from engine.api.text import join_and, join_comma, quote
 from engine.kinds.registry import RegistryError, registry_of
+from engine.policy.autoscaling import autoscaling_errors
 from engine.policy.fields import GANG_PODS, NAMESPACE_GANGS
 from engine.policy.patterns import first_for_all
 from engine.resources.names import KOORDINATOR, NVIDIA, whole_names
@@ -54,6 +55,7 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
             yield from _namespace_rule(("namespaces", "rules", index), rule, raw, levels=_level_words(topologies))
     yield from _forbidden_defaults(raw, topologies)
     yield from _preemption(raw)
+    yield from autoscaling_errors(raw.get("autoscaling"), [_get(spec, "name") for _, spec in topologies])
     yield from _kinds(raw.get("kinds"))
 
 

@@ -41,6 +41,8 @@ def policy_page() -> str:
         f"- The last level is always `{names.HOST_LEVEL}`, by node name; it may be written as the last level, without "
         "keys. `auto` cannot be a level name.",
         "- A label key is not the name of another level of the same topology.",
+        "- No entry of `fallbacks` is the same as a class before it. A class of the cluster autoscaler with others "
+        "behind it has the parameter with which its requests fail in a useful time (`ValidUntilSeconds`, `noRetry`).",
         "",
         "## Presets",
         "",

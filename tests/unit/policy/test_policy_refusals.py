@@ -79,6 +79,18 @@ REFUSED = {
     "preemption where everything is protected": "preemption: {mode: lower-priority, protect: {namespaces: [a, '**']}}",
     "a default that its rule forbids": "namespaces: {rules: [{namespaces: [a*], levels: [rack]}, {namespaces: ['*'], "
     "allow: false}], defaults: [{namespaces: [ab, c], annotations: {topogate.dev/require-topology: block}}]}",
+    "classes of provisioning": "autoscaling: {provisioningRequest: {className: 'X y', after: 10, parameters: "
+    "{'a b': x, c: 5}, fallbacks: [{}, 5, {className: a, after: 5s}]}}",
+    "parameters of provisioning": "autoscaling: {provisioningRequest: {className: a, parameters: {ValidUntilSeconds: "
+    f"5m}}, fallbacks: [{{className: b, parameters: {{long: {'x' * 256}}}}}]}}}}",
+    "classes that fail again": "autoscaling: {provisioningRequest: {className: a, parameters: {b: c}, fallbacks: "
+    "[{className: a}, {className: a, parameters: {b: c}}, {className: a, parameters: {}}]}}",
+    "fallbacks that are never tried": "autoscaling: {provisioningRequest: {className: "
+    "best-effort-atomic-scale-up.autoscaling.x-k8s.io, fallbacks: [{className: check-capacity.autoscaling.x-k8s.io, "
+    "parameters: {noRetry: 'false'}}, {className: a}]}}",
+    "provisioning for topologies": "topologies: [{name: gpu-a, preset: demo}]\nautoscaling: {topologies: "
+    "[{name: gpu-b}, {name: gpu-a, provisioningRequest: {className: a}}, {name: gpu-a}, {provisioningRequest: 5}]}",
+    "autoscaling of the wrong type": "autoscaling: {provisioningRequest: [a], topologies: {a: b}}",
     "hostile text": 'mode: "\\e[31m\\u202eevil\\n\\"quoted\\" ' + "x" * 200 + '"',
     "hostile key": '"\\e[31m\\n": 1\n"' + "k" * 200 + '": 2',
 }
