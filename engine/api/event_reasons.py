@@ -72,7 +72,8 @@ ON_PODS: Final[Mapping[Happening, EventMeaning]] = {
         "Someone else removed the scheduling gate; the pod counts on the node where it runs.", warning=True
     ),
     "EvictionRefused": EventMeaning(
-        "The pod must be evicted from a lost host, but a disruption budget does not allow it.", warning=True
+        "The pod must be evicted, from a lost host or as its gang is preempted, but a disruption budget refuses it.",
+        warning=True,
     ),
 }
 ON_POLICY: Final[Mapping[Happening, EventMeaning]] = {

@@ -1,10 +1,10 @@
-"""Records of placements: slots, assignments, requests, and the waiting times in a Placement's status."""
+"""Records of placements: slots, assignments, requests, and in the status waiting times, failed starts, preemptions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.device import DeviceUse
@@ -284,3 +284,112 @@ def _transitions(status: Mapping[str, Any], types: Collection[str] | None) -> It
             when = parse_time(one.get("lastTransitionTime"))
             if when is not None:
                 yield when
+
+
+# Victims of one preemption that are read and written; the CRD allows no more.
+MAX_VICTIMS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedVictim:
+    """A managed gang that ends: the uid of its Placement, the revision of its assignment, its pods and priority.
+
+    Without names: everybody who may read the preemptor's Placement reads it, and the victim may be another tenant's.
+    """
+
+    uid: str
+    revision: int
+    pods: int = 0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IntendedPod:
+    """A pod that Topogate does not manage and that is evicted: its uid and host."""
+
+    uid: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionIntent:
+    """What ends so that a waiting gang starts; written before any of it is touched.
+
+    `since`: when it was decided (seconds since the epoch); None: nothing ends now. `seen`: the workload at that time.
+    `attempts`: decisions in a row after which it did not start, this one not included; `retry_at`: when it may decide
+    again (seconds since the epoch).
+    """
+
+    since: float | None = None
+    victims: tuple[IntendedVictim, ...] = ()
+    pods: tuple[IntendedPod, ...] = ()
+    seen: str = ""
+    attempts: int = 0
+    retry_at: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """True while something ends for it."""
+        return self.since is not None and bool(self.victims or self.pods)
+
+
+NO_INTENT: Final = PreemptionIntent()
+
+
+def preemption_intent(status: Mapping[str, Any]) -> PreemptionIntent:
+    """Return the preemption in a Placement's status; an inactive one where there is none or it is unreadable.
+
+    What is not readable of it is left out: a victim without its uid or revision is none.
+    """
+    raw = status.get("preemption")
+    if not isinstance(raw, Mapping):
+        return NO_INTENT
+    seen = raw.get("seen")
+    return PreemptionIntent(
+        since=parse_time(raw.get("since")),
+        victims=tuple(victim for one in _objects(raw.get("victims")) if (victim := _victim(one)) is not None),
+        pods=tuple(pod for one in _objects(raw.get("pods")) if (pod := _pod(one)) is not None),
+        seen=seen if isinstance(seen, str) else "",
+        attempts=max(0, _whole_number(raw.get("attempts")) or 0),
+        retry_at=parse_time(raw.get("retryAt")) or 0.0,
+    )
+
+
+def preemption_body(intent: PreemptionIntent) -> dict[str, Any] | None:
+    """Return the JSON to merge as `status.preemption`; None removes one of an earlier write."""
+    if not intent.active and not intent.attempts:
+        return None
+    return {
+        "since": timestamp(intent.since) if intent.since is not None else None,
+        "seen": intent.seen or None,
+        "victims": [
+            {"uid": one.uid, "revision": one.revision, "pods": one.pods, "priority": one.priority}
+            for one in intent.victims[:MAX_VICTIMS]
+        ]
+        or None,
+        "pods": [{"uid": one.uid, "host": one.host} for one in intent.pods[:MAX_VICTIMS]] or None,
+        "attempts": intent.attempts or None,
+        "retryAt": timestamp(intent.retry_at) if intent.retry_at else None,
+    }
+
+
+def _objects(raw: object) -> list[Mapping[str, Any]]:
+    listed = raw[:MAX_VICTIMS] if isinstance(raw, list | tuple) else ()
+    return [one for one in listed if isinstance(one, Mapping)]
+
+
+def _victim(raw: Mapping[str, Any]) -> IntendedVictim | None:
+    uid, revision = raw.get("uid"), _whole_number(raw.get("revision"))
+    if not isinstance(uid, str) or not uid or revision is None:
+        return None
+    pods, priority = _whole_number(raw.get("pods")), _whole_number(raw.get("priority"))
+    return IntendedVictim(uid, revision, max(0, pods or 0), priority or 0)
+
+
+def _pod(raw: Mapping[str, Any]) -> IntendedPod | None:
+    uid, host = raw.get("uid"), raw.get("host")
+    return IntendedPod(uid, host) if isinstance(uid, str) and uid and isinstance(host, str) else None
+
+
+def _whole_number(raw: object) -> int | None:
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) else None

@@ -44,6 +44,8 @@ Code = Literal[
     "PodConstraints",
     "QueuedBehind",
     "RoomKept",
+    "Preempting",
+    "Preempted",
     "SearchLimit",
     "QuotaExceeded",
     "WaitingGangsLimit",
@@ -81,6 +83,7 @@ Until = Literal[
     "nodes",
     "turn",
     "kept hosts",
+    "victims",
     "another host",
     "scheduler",
     "slots",
@@ -100,6 +103,7 @@ UNTIL: Final[Mapping[Until, str]] = {
     "nodes": "nodes return, or their labels and taints or the request change",
     "turn": "the gangs ahead of it are placed",
     "kept hosts": "the hosts kept for it are free",
+    "victims": "the pods of the preempted gangs have ended",
     "another host": "another host accepts its pods",
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
@@ -116,9 +120,11 @@ UNTIL: Final[Mapping[Until, str]] = {
 # A gang that waits for one of these is held up by its own namespace or its mode, or by what its own pods require.
 _OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods", "mode"})
 # Pods that wait for one of these have no slots; for the others they have some, or their user holds them.
-_OF_ROOM: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts"}) | _OWN
+_OF_ROOM: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "victims"}) | _OWN
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
-_QUEUED: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "another host", "scheduler", "slots"})
+_QUEUED: Final = frozenset[Until](
+    {"capacity", "nodes", "turn", "kept hosts", "victims", "another host", "scheduler", "slots"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +135,7 @@ class Reason:
     settles       seconds that it must last before it is reported; shorter states are mostly not worth an Event
     shared        a gang with the same request gets the same answer
     text_is_news  a new message is a new Event, although the reason is the same
+    by_preemption the gang ran, and ends for another one
     of_one_pod    one pod alone is the problem, for any number of pods
     of_devices    the GPUs or other devices that a container requests are the problem
     of_topology   the request names what the policy's topologies do not have
@@ -142,6 +149,7 @@ class Reason:
     settles: float = 0.0
     shared: bool = True
     text_is_news: bool = False
+    by_preemption: bool = False
     of_one_pod: bool = False
     of_devices: bool = False
     of_topology: bool = False
@@ -215,7 +223,13 @@ def _policy(description: str) -> Reason:
 
 
 def _wait(
-    until: Until, description: str, *, settles: float = 0.0, shared: bool = True, text_is_news: bool = False
+    until: Until,
+    description: str,
+    *,
+    settles: float = 0.0,
+    shared: bool = True,
+    text_is_news: bool = False,
+    by_preemption: bool = False,
 ) -> Reason:
     return Reason(
         kind="not-now",
@@ -224,6 +238,7 @@ def _wait(
         settles=settles,
         shared=shared and until not in _OWN,
         text_is_news=text_is_news,
+        by_preemption=by_preemption,
     )
 
 
@@ -292,6 +307,20 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "kept hosts",
         "The gang has waited longer than the policy's patience: hosts are kept free until it fits.",
         text_is_news=True,
+    ),
+    # their messages say who ends for whom, and have no number that changes all the time
+    "Preempting": _wait(
+        "victims",
+        "Running gangs of lower priority end so that it starts (policy `preemption`); hosts are kept free for it.",
+        shared=False,
+        text_is_news=True,
+    ),
+    "Preempted": _wait(
+        "capacity",
+        "The gang was ended so that one of higher priority starts (policy `preemption`); it is queued again.",
+        shared=False,
+        text_is_news=True,
+        by_preemption=True,
     ),
     "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
     "QuotaExceeded": _wait("owners", "The namespace's ResourceQuota has no room for the whole gang."),

@@ -23,6 +23,7 @@ from engine.gang.slots import slots_of
 from engine.lifecycle.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.preemption import PreemptedBy, end_of_victim
 from engine.lifecycle.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
@@ -74,8 +75,12 @@ def reconcile(
     now: float,
     hosts: HostHealth,
     wall: float = 0.0,
+    preempted: PreemptedBy | None = None,
 ) -> Decision:
-    """Return the next step of a gang. `now` is the leader's own clock, `wall` the time of day."""
+    """Return the next step of a gang. `now` is the leader's own clock, `wall` the time of day.
+
+    `preempted`: a waiting gang of higher priority needs its hosts.
+    """
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if pod.held)
     if workload.finished or workload.deleting:
@@ -91,8 +96,13 @@ def reconcile(
     assigned = placement is not None and placement.assignment is not None
     if gang.request.errors and (not assigned or workload.suspended):
         return _invalid_request(gang, gated)
+    if preempted is not None and placement is not None and not suspended_by_user(workload):
+        ending = end_of_victim(gang, preempted, timers=timers, now=now)
+        if ending is not None:
+            return ending
     # A placed gang keeps its slots, even if the current policy would refuse its request.
-    if (placement is None or placement.assignment is None) and not gated and (not ours(workload) or _runs(gang)):
+    runs = not _spared(gang) and (not ours(workload) or _runs(gang))
+    if (placement is None or placement.assignment is None) and not gated and runs:
         return Decision(NoAction())  # it ran before it had a request, or was unmanaged: only new workloads are placed
     if suspended_by_user(workload):
         timers.retry_at = 0.0
@@ -193,6 +203,12 @@ def _left_behind(gang: Gang) -> bool:
 def _runs(gang: Gang) -> bool:
     """Return True if pods of the gang have a node and the others are not held by us."""
     return not gang.workload.suspended and any(pod.spec.node_name and not pod.finished for pod in gang.pods)
+
+
+def _spared(gang: Gang) -> bool:
+    """Return True if pods of a preempted gang still run, and need not end any more: the gang gets its slots back."""
+    known = reason_of(known_code(gang.status.get("reason")))
+    return known is not None and known.by_preemption and _runs(gang)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:

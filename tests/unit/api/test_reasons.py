@@ -120,7 +120,7 @@ def test_who_holds_up_others() -> None:
     own = {"QuotaExceeded", "PriorityClassMissing", "WaitingGangsLimit", "ReservedHostsLimit", "SpreadDomains"}
     own |= {"PodConstraints", "PolicyHold"}
     assert such("unschedulable_alone") == own
-    assert waits - such("shared") == own | {"SearchLimit"}
+    assert waits - such("shared") == own | {"SearchLimit", "Preempting", "Preempted"}
     assert such("of_order") == {"QueuedBehind", "RoomKept"}
     assert set(REASONS) - such("patient") == {"Suspended", "PolicyHold"}
     assert such("by_user") == {"Suspended"}
