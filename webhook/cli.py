@@ -208,11 +208,11 @@ def serve(
 @click.option("--independent", is_flag=True, help="Simulate each workload alone, on the cluster as given.")
 @click.option(
     "--preempt",
-    type=click.Choice(("managed", "all")),
+    type=click.Choice(("policy", "managed", "all")),
     is_flag=False,
-    flag_value="managed",
-    help="End running gangs of lower priority where a workload does not fit otherwise, and tell which; all: also pods "
-    "that Topogate does not manage.",
+    flag_value="policy",
+    help="Preempt as the policy says, even if its mode is never; managed, all: with these victims instead of the "
+    "policy's. Without it the policy's mode decides.",
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")
@@ -273,10 +273,13 @@ def simulate(
             preempt=preempt,
             namespace=namespace,
             clock=time.perf_counter_ns,
+            now=time.time(),
         )
     except (FileProblem, OSError) as error:
         _fail(one_line(error))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
+    if any(gang.preempts for gang in answer.workloads) and cluster.view.policy.preemption.mode == "never":
+        click.echo("topogate: preemption.mode is never: this would happen with lower-priority", err=True)
     if show is not None:
         print_objects(simulated, "objects" if show == "objects" else "patches", output or "yaml")
     else:

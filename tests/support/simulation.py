@@ -108,11 +108,12 @@ def simulated(
     *,
     policy: Policy | None = None,
     levels: Sequence[str] = (),
+    now: float = 0.0,
     **options: Any,
 ) -> list[Simulated]:
     offline = offline_cluster(objects(cluster, name="cluster.json"), policy=policy, levels=levels)
     ticks = itertools.count(step=180_000)
-    return simulate(offline, objects(workloads, name="jobs.json"), clock=lambda: next(ticks), **options)
+    return simulate(offline, objects(workloads, name="jobs.json"), clock=lambda: next(ticks), now=now, **options)
 
 
 def answer(cluster: Sequence[Json], workloads: Sequence[Json], **options: Any) -> Json:

@@ -112,7 +112,8 @@ class Gang(AnswerPart):
     warnings: tuple[str, ...] = Field(description="Warnings, as kubectl prints them.")
     pod_sets: tuple[PodSet, ...] = Field(description="Empty when rejected.")
     preempts: tuple[Preempted, ...] = Field(
-        description="The running gangs that end so that it is placed, with `--preempt`; empty otherwise."
+        description="The running gangs that end so that it is placed, where the policy preempts or with `--preempt`; "
+        "empty otherwise."
     )
     plan_microseconds: int = Field(ge=0, description="Planning time; 0 when nothing was planned.")
 

@@ -30,7 +30,8 @@ from engine.lifecycle.actions import Enqueue
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.reconcile import reconcile
-from engine.policy.making_room import Protect
+from engine.policy.making_room import PreemptionRules
+from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from engine.preemption.preempt import preemption_for
 from engine.preemption.victims import Victim
@@ -60,7 +61,8 @@ from webhook.snapshot.files import FileObject, FileProblem
 _UIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulate.topogate.dev")
 _MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its own
 
-PreemptScope = Literal["managed", "all"]  # "all": pods that Topogate does not manage too
+# What may be preempted: what the policy says, even if it preempts nothing; gangs alone; unmanaged pods too.
+PreemptScope = Literal["policy", "managed", "all"]
 
 _THROUGH: Final = "it is placed through the object that its controller creates"
 
@@ -88,20 +90,31 @@ def simulate(
     preempt: PreemptScope | None = None,
     namespace: str = "default",
     clock: Callable[[], int],
+    now: float,
 ) -> list[Simulated]:
     """Return the results of all workloads, in file order or (`queue`) by priority, age and name.
 
     With `queue` the fair order of the policy counts as for the leader, by what each namespace uses by then.
-    With `independent` each workload starts from the original cluster. With `preempt` running gangs of lower priority
-    end where a gang does not fit otherwise. Objects without a pod template are left out.
-    `clock` counts nanoseconds. Raises FileProblem if there is no workload, or a duplicate one.
+    With `independent` each workload starts from the original cluster. Running gangs of lower priority end where a gang
+    does not fit otherwise, if the policy or `preempt` says so. Objects without a pod template are left out.
+    `clock` counts nanoseconds; `now` is the time, in seconds since the epoch, up to which running gangs have run.
+    Raises FileProblem if there is no workload, or a duplicate one.
     """
     taken = entries(workloads, cluster.view, namespace=namespace)
     if queue:
         taken = queued(taken)
-    run = _Run(cluster.view, independent=independent, preempt=preempt, clock=clock)
+    rules = _preemption(cluster.view.policy, preempt)
+    run = _Run(cluster.view, independent=independent, preemption=rules, clock=clock, now=now)
     turns = batches(taken)
     return [answer for turn in (run.in_turns(turns) if queue else turns) for answer in run.turn(turn)]
+
+
+def _preemption(policy: Policy, scope: PreemptScope | None) -> PreemptionRules | None:
+    """Return the rules by which running gangs end; None: none ends."""
+    rules = policy.preemption
+    if scope is None:
+        return rules if rules.mode != "never" else None
+    return rules if scope == "policy" else rules.model_copy(update={"victims": scope})
 
 
 def facts(cluster: OfflineCluster) -> output.ClusterFacts:
@@ -118,12 +131,19 @@ class _Run:
     """One run over a cluster state; waiting gangs are recorded in it, because a strict queue lets no gang pass them."""
 
     def __init__(
-        self, view: ClusterState, *, independent: bool, preempt: PreemptScope | None, clock: Callable[[], int]
+        self,
+        view: ClusterState,
+        *,
+        independent: bool,
+        preemption: PreemptionRules | None,
+        clock: Callable[[], int],
+        now: float,
     ) -> None:
         self._view = view
-        self._preempt = preempt
+        self._preemption = preemption
         self._independent = independent
         self._clock = clock
+        self._now = now
         self._group_outcomes: dict[GangKey, Outcome] = {}  # of the members of pod groups, planned in one decision
 
     def turn(self, turn: Sequence[SubmittedWorkload]) -> list[Simulated]:
@@ -304,18 +324,18 @@ class _Run:
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         victims: tuple[Victim, ...] = ()
-        if self._preempt is not None and isinstance(outcome, Waits) and not unschedulable_alone(outcome):
-            outcome, victims = self._preempting(gang, outcome, self._preempt)
+        if self._preemption is not None and isinstance(outcome, Waits) and not unschedulable_alone(outcome):
+            outcome, victims = self._preempting(gang, outcome, self._preemption)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):
-            placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=0.0)
-            view.assume(gang.key, placement)
+            priority = view.pod_shapes.priority_of(gang.workload)
+            view.assume(gang.key, new_placement(gang, outcome, priority=priority, now=self._now))
         elif not self._independent:
             self._record_waiting(gang, outcome)
         return planned(about, gang, outcome, view, microseconds=microseconds, victims=victims)
 
     def _preempting(
-        self, gang: Gang, outcome: Waits, preemptible: PreemptScope
+        self, gang: Gang, outcome: Waits, rules: PreemptionRules
     ) -> tuple[Placed | Waits, tuple[Victim, ...]]:
         """Return the outcome without running gangs of lower priority, and these; as it was if that does not help."""
         view = self._view
@@ -323,10 +343,10 @@ class _Run:
             view,
             gang,
             plan=partial(answer_in_view, view, gang, created=gang.workload.created),
-            others=preemptible == "all",
-            protect=Protect(),
+            others=rules.victims == "all",
+            protect=rules.protect,
             own_namespace=names.NAMESPACE,
-            now=0.0,
+            now=self._now,
         )
         if found is None:
             return outcome, ()

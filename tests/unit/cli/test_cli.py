@@ -17,12 +17,13 @@ from rich.console import Console
 from engine.api import names
 from engine.decoding import objects
 from local.__main__ import main as local
-from tests.support.simulation import grid, job, policy_map
+from tests.support.simulation import grid, job, policy_map, priority_class
 from webhook.cli import main
 from webhook.simulate import text as simulate_text
 from webhook.simulate.model import Simulation
 from webhook.snapshot.files import read_objects
 
+URGENT = priority_class("urgent", 1000)
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 SCHEMA = json.loads((ROOT / "schemas" / "simulate.schema.json").read_text(encoding="utf-8"))
@@ -252,6 +253,23 @@ def test_a_refused_policy_is_bad_input(files: Any) -> None:
     assert f"{file}: the policy is refused: mode: " in one_line(
         simulate("--policy", file, "-f", EXAMPLES / "typo.yaml")
     )
+
+
+@pytest.mark.parametrize(("mode", "notes"), [("never", 1), ("lower-priority", 0)])
+def test_a_preemption_that_the_policy_does_not_do_is_said_to_be_none(files: Any, mode: str, notes: int) -> None:
+    """On standard error, beside the answer; without the option there is no preemption then, and no note."""
+    late = job("late", 4, {"require": "rack"})
+    late["spec"]["template"]["spec"]["priorityClassName"] = "urgent"
+    cluster = files("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*grid(1, 2, 4), URGENT]})
+    policy = files("policy.yaml", f"preemption: {{mode: {mode}}}")
+    jobs = [files("early.json", job("early", 8, {"unconstrained": "true"})), files("late.json", late)]
+    words = ("--cluster", cluster, "--policy", policy, "-f", jobs[0], "-f", jobs[1], "-o", "json")
+    result = run("simulate", *words, "--preempt")
+    assert [one["name"] for one in json.loads(result.stdout)["workloads"][1]["preempts"]] == ["early"]
+    note = "topogate: preemption.mode is never: this would happen with lower-priority\n"
+    assert result.stderr == note * notes
+    alone = run("simulate", *words)
+    assert (alone.exit_code, alone.stderr) == (notes, "")
 
 
 def test_levels_namespace_and_notes(files: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from engine.api import names
-from tests.support.simulation import Json, answer, grid, job, pod, priority_class, verdicts
+from tests.support.simulation import Json, answer, grid, job, pod, policy_map, priority_class, verdicts
 
 RACK = {"require": "rack"}
 GRID = [*grid(1, 2, 2), priority_class("urgent", 1000), priority_class("high", 100)]
@@ -81,7 +83,7 @@ def test_each_workload_alone_preempts_on_the_cluster_as_given() -> None:
     assert [preempts(one) for one in found] == [[("runs", 0, 4)], [("runs", 0, 4)]]
 
 
-def running(name: str, hosts: list[str], *, priority: int = 0) -> list[Json]:
+def running(name: str, hosts: list[str], *, priority: int = 0, since: str = "2026-01-01T00:00:00Z") -> list[Json]:
     """A Placement with its pods, as in a file without workloads."""
     uid, placed = f"uid-{name}", f"job-{name}-00000000"
     slots = [{"domain": ["b0", host[:5], host], "count": 1, "ranks": str(rank)} for rank, host in enumerate(hosts)]
@@ -96,7 +98,10 @@ def running(name: str, hosts: list[str], *, priority: int = 0) -> list[Json]:
             "podSets": [{"name": "main", "count": len(hosts), "minAvailable": len(hosts), "ranked": True}],
             "assignment": {"revision": 1, "podSets": [{"name": "main", "slots": slots}]},
         },
-        "status": {"phase": "Running"},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Placed", "status": "True", "lastTransitionTime": since}],
+        },
     }
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     labels = {names.MANAGED: "true", names.GANG: placed, names.POD_SET: "main"}
@@ -136,3 +141,76 @@ def test_a_gang_that_only_its_own_users_can_help_preempts_nothing() -> None:
     huge = of_class("urgent", job("urgent", 3, RACK))
     found = urgent(GRID, [job("all", 4, {"unconstrained": "true"}), huge], preempt="all")
     assert (found["verdict"], found["preempts"]) == ("never", [])
+
+
+WHOLE = {"unconstrained": "true"}
+
+
+def policy(**preemption: object) -> Json:
+    """A policy ConfigMap with this section."""
+    return policy_map(json.dumps({"preemption": preemption}))
+
+
+def test_where_the_policy_preempts_a_simulation_does_without_an_option() -> None:
+    """As the service would."""
+    cluster = [*GRID, policy(mode="lower-priority"), *running("left", ["b0-r0-h0", "b0-r1-h0"])]
+    found = urgent(cluster, [of_class("high", job("urgent", 2, RACK))])
+    assert (found["verdict"], preempts(found)) == ("placed", [("left", 0, 2)])
+
+
+@pytest.mark.parametrize("mode", ["never", "lower-priority"])
+@pytest.mark.parametrize(("scope", "verdict"), [("policy", "placed"), ("managed", "waits"), ("all", "placed")])
+def test_the_option_takes_the_victims_of_the_policy_unless_it_names_others(mode: str, scope: str, verdict: str) -> None:
+    """`--preempt` alone asks what would happen under the policy's rules, whether they are in force or not."""
+    cluster = [*GRID, policy(mode=mode, victims="all"), pod("web", "b0-r0-h0"), pod("other", "b0-r1-h0")]
+    assert urgent(cluster, [of_class("high", job("urgent", 2, RACK))], preempt=scope)["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("protect", "victim"),
+    [
+        ({}, "long"),
+        ({"runningFor": "30m"}, "recent"),
+        ({"runningFor": "10m"}, None),
+        ({"namespaces": ["oth*"]}, None),
+        ({"namespaces": ["default"]}, "long"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["policy", "managed", "all"])
+def test_what_the_policy_protects_is_spared(protect: Json, victim: str | None, scope: str) -> None:
+    """By running time at the moment of the question, and by namespace; in a what-if too."""
+    cluster = [
+        *GRID,
+        policy(protect=protect),
+        *running("recent", ["b0-r0-h0", "b0-r0-h1"], since="2026-01-01T09:40:00Z"),
+        *running("long", ["b0-r1-h0", "b0-r1-h1"], priority=-1, since="2026-01-01T09:15:00Z"),
+    ]
+    now = datetime(2026, 1, 1, 10, tzinfo=UTC).timestamp()
+    found = urgent(cluster, [of_class("high", job("urgent", 2, RACK))], preempt=scope, now=now)
+    assert [one["name"] for one in found["preempts"]] == ([] if victim is None else [victim])
+
+
+def test_a_gang_that_was_placed_before_it_in_the_same_files_is_young() -> None:
+    """It has run for no time at all, so that `runningFor` does not protect it, and is the first to end."""
+    cluster = [
+        *GRID,
+        policy(protect={"runningFor": "10m"}),
+        *running("old", ["b0-r0-h0", "b0-r0-h1"], since="2026-01-01T09:00:00Z"),
+    ]
+    now = datetime(2026, 1, 1, 10, tzinfo=UTC).timestamp()
+    workloads = [job("new", 2, RACK), of_class("high", job("urgent", 2, RACK))]
+    assert preempts(urgent(cluster, workloads, preempt="policy", now=now)) == [("new", 0, 2)]
+
+
+def test_a_gang_that_opts_out_is_spared_where_the_policy_lets_it() -> None:
+    """Its workload is in the files, with `topogate.dev/preemptible: "false"`."""
+    workloads = [
+        job("critical", 2, {**RACK, names.PREEMPTIBLE: "false"}),
+        job("batch-1", 1, WHOLE),
+        job("batch-2", 1, WHOLE),
+        of_class("high", job("urgent", 2, RACK)),
+    ]
+    found = urgent([*GRID, policy()], workloads, preempt="policy")
+    assert preempts(found) == [("critical", 0, 2)]
+    found = urgent([*GRID, policy(protect={"annotated": True})], workloads, preempt="policy")
+    assert preempts(found) == [("batch-1", 0, 1), ("batch-2", 0, 1)]
