@@ -97,6 +97,7 @@ class ClusterState:
         self.policy = policy or default_policy()
         self.capacity.set_device_rules(self.policy.device_kinds, self.policy.gpu.overcommit.ratios)
         self._recount_devices = False
+        self._anew: set[GangKey] = set()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
         self._pods = PodIndex(self.capacity.gang_hosts)
         self.nearby = NearbyPods(self._pods.every)
@@ -413,9 +414,28 @@ class ClusterState:
                 self.nearby.set_pod(None, pod)
                 self._pods.show(pod)
             for key in keys:
-                self._reserve(key)
                 if is_gang_key(key):
+                    if key in self._anew:
+                        self._anew.discard(key)
+                        self.gangs.drop(key)
                     self.gangs.keep_domains(key)
+                self._reserve(key)
+
+    def assume_anew(self, key: GangKey, placement: Placement) -> None:
+        """Count another plan of a gang that `without` has taken away, with slots for all of its pods, until that ends.
+
+        The gang has no plan that is being written.
+        """
+        self.gangs.assume(key, placement)
+        self._anew.add(key)
+        self._reservations.keep(key, self.gangs.workload_of(key), placement, pods=(), related=())
+
+    def retract_anew(self, key: GangKey) -> None:
+        """Take a plan of `assume_anew` back before `without` ends."""
+        self._anew.discard(key)
+        self.gangs.drop(key)
+        self.gangs.kept_domains.set_plans(key, ())
+        self._reservations.keep(key, None, None, pods=(), related=())
 
     def confirm(self, key: GangKey, *, failed: bool) -> None:
         """End an assumed plan: its write has succeeded (the store has it) or failed, and the stores are right again."""

@@ -35,6 +35,7 @@ _WORDS: Final = {
     "webhook.snapshot": "the cluster at one moment",
     "engine.controller": "the leader's loop: reconcile, execute, report",
     "engine.lifecycle": "one gang: what is next",
+    "engine.defragmentation": "what moves for whom",
     "engine.preemption": "what ends for whom",
     "engine.scheduler": "which gang next, where, or why not",
     "engine.cache": "the current state of the cluster",

@@ -1,0 +1,1 @@
+"""Which few running gangs restart elsewhere so that another gang gets a better place: plans that move whole gangs."""

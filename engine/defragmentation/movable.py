@@ -1,0 +1,146 @@
+"""The gangs that may be moved, what each of them could free, and the slots that a gang lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.api.placement import Assignment, PodSetRequest
+from engine.api.workload import GangKey
+from engine.cache.state import ClusterState
+from engine.defragmentation.search import SlotNeed
+from engine.gang.gang import Gang, can_suspend, host_of, over
+from engine.gang.key import is_gang_key
+from engine.planner.tree import Ints64
+from engine.preemption.victims import Victim, managed
+from engine.scheduler.nomination import level_to_compare
+from engine.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class MovableGang:
+    """A running gang that may restart elsewhere; `pods`: those that it has slots for; `started`: when it got them.
+
+    `hosts`: where it has pods or slots.
+    """
+
+    key: GangKey
+    victim: Victim
+    pods: int
+    started: float
+    hosts: frozenset[str]
+
+
+def movable(view: ClusterState, *, priority: int, spared: Collection[GangKey] = ()) -> Iterator[MovableGang]:
+    """Yield the gangs that may restart for one of this priority: whole workloads that can be suspended, not above it.
+
+    `spared`: gangs that stay. The caller holds the state's lock.
+    """
+    for one in managed(view):
+        key = one.keys[0] if one.keys else None
+        if key is None or not is_gang_key(key) or one.priority > priority or key in spared or view.gangs.holds(key):
+            continue
+        gang = view.gangs.get(key)
+        if gang is None or not restarts_alone(gang) or gang.placement is None:
+            continue
+        assignment = gang.placement.assignment
+        if assignment is None:
+            continue
+        hosts = {slot.host for plan in assignment.pod_sets for slot in plan.slots}
+        hosts |= {host for pod in gang.pods if not pod.finished and (host := host_of(pod)) is not None}
+        yield MovableGang(key, one, sum(plan.count for plan in assignment.pod_sets), one.started, frozenset(hosts))
+
+
+def restarts_alone(gang: Gang) -> bool:
+    """Return True if a gang can be suspended, and nothing but the gang itself restarts then."""
+    alone = gang.pod_group is None or len(gang.pod_group.members) == 1
+    return alone and gang.group is None and can_suspend(gang.workload) and not over(gang.workload)
+
+
+def need_of(
+    view: ClusterState,
+    gang: Gang,
+    others: Iterable[MovableGang],
+    topology: Topology,
+    *,
+    level: int,
+    left_out: Collection[str] = (),
+) -> SlotNeed:
+    """Return the slots that a gang lacks in each domain of a level (-1: the whole topology) that could hold it.
+
+    Counted are all of its pod sets together. `others`: the gangs that may be moved; `left_out`: hosts that it may not
+    use. Where more than slots decides, any gang may be in the way. The caller holds the state's lock.
+    """
+    tree = topology.tree
+    here = np.ones(len(tree.hosts), dtype=np.bool_)
+    here[[tree.index[host] for host in left_out if host in tree.index]] = False
+    size = tree.size(level) if level >= 0 else 1
+    lack, gain = np.zeros(size, dtype=np.int64), np.zeros(len(tree.hosts), dtype=np.int64)
+    possible = np.ones(size, dtype=np.bool_)
+    for ask in filter(_wanted, gang.request.pod_sets):
+        counted = view.capacity.count(gang.shapes[ask.name], topology)
+        free, empty = counted.free * here, counted.empty * here
+        lack += np.maximum(0, _wanted(ask) - _sums(topology, level, free))
+        possible &= _sums(topology, level, empty) >= _wanted(ask)
+        gain += np.maximum(0, empty - free)
+    if _rules(view, gang):
+        lack[:] = 0
+        gain[:] = 1
+    gains: dict[int, dict[str, dict[int, int]]] = {}
+    for other in others:
+        for host in other.hosts:
+            if (place := tree.index.get(host)) is not None and gain[place]:
+                domain = tree.domain_of(level, place) if level >= 0 else 0
+                if possible[domain]:
+                    gains.setdefault(domain, {}).setdefault(other.key, {})[place] = int(gain[place])
+    free_slots = {domain: -int(lack[domain]) for domain in np.flatnonzero(possible).tolist()}
+    return SlotNeed(0, free_slots, gains)
+
+
+def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
+    """Return the level of which one domain takes the whole gang; -1 if none does."""
+    asks = [ask for ask in gang.request.pod_sets if ask.count]
+    whole = gang.request.gang.require if gang.request.gang is not None else None
+    together = len(asks) == 1 or (asks[0].colocate is not None and len({ask.colocate for ask in asks}) == 1)
+    if whole is None and not (together and any(ask.require for ask in asks)):
+        return -1
+    return level_to_compare(gang.request, gang.shapes, view.capacity, topology)
+
+
+def domains_by_level(assignment: Assignment, topology: Topology) -> dict[str, int]:
+    """Return how many domains of each level an assignment uses, by the level's alias, coarse to fine."""
+    paths = {slot.domain for plan in assignment.pod_sets for slot in plan.slots}
+    return {level.name: len({path[: index + 1] for path in paths}) for index, level in enumerate(topology.levels)}
+
+
+def preferred_level(gang: Gang, topology: Topology) -> int | None:
+    """Return the finest level on which a gang prefers few domains; None if it prefers none."""
+    asked = [gang.request.gang.prefer] if gang.request.gang is not None else []
+    asked += [ask.prefer for ask in gang.request.pod_sets]
+    found = [level for one in asked if one is not None and (level := topology.level_of(one)) is not None]
+    return max(found, default=None)
+
+
+def as_close(domains: Mapping[str, int], now: Mapping[str, int], *, down_to: int) -> bool:
+    """Return True if a plan uses no more domains than another, compared from the coarsest level down to this one."""
+    levels = list(now)[: down_to + 1]
+    return tuple(domains.get(level, 0) for level in levels) <= tuple(now[level] for level in levels)
+
+
+def _sums(topology: Topology, level: int, slots: Ints64) -> Ints64:
+    if level >= 0:
+        return topology.tree.sums(level, slots)
+    return np.array([slots.sum()], dtype=np.int64)
+
+
+def _wanted(ask: PodSetRequest) -> int:
+    return min(ask.count, ask.min_available)
+
+
+def _rules(view: ClusterState, gang: Gang) -> bool:
+    """Return True if other gangs or pods may keep the gang out of hosts with free slots."""
+    if gang.request.separation is not None or any(True for _ in view.gangs.kept_domains.exclusive()):
+        return True
+    return view.nearby.keeps_away or any(one.template.constraints is not None for one in gang.workload.pod_sets)
