@@ -14,7 +14,8 @@ from engine.defragmentation.search import SlotNeed
 from engine.gang.gang import Gang, can_suspend, host_of, over
 from engine.gang.key import is_gang_key
 from engine.planner.tree import Ints64
-from engine.preemption.victims import Victim, managed
+from engine.policy.making_room import Protect
+from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.nomination import level_to_compare
 from engine.topology.topology import Topology
 
@@ -33,13 +34,18 @@ class MovableGang:
     hosts: frozenset[str]
 
 
-def movable(view: ClusterState, *, priority: int, spared: Collection[GangKey] = ()) -> Iterator[MovableGang]:
+def movable(
+    view: ClusterState, *, priority: int, protect: Protect, now: float, spared: Collection[GangKey] = ()
+) -> Iterator[MovableGang]:
     """Yield the gangs that may restart for one of this priority: whole workloads that can be suspended, not above it.
 
-    `spared`: gangs that stay. The caller holds the state's lock.
+    `protect`: what the policy leaves alone; `now` in seconds since the epoch; `spared`: gangs that stay too. The caller
+    holds the state's lock.
     """
     for one in managed(view):
         key = one.keys[0] if one.keys else None
+        if is_protected(one, protect, now):
+            continue
         if key is None or not is_gang_key(key) or one.priority > priority or key in spared or view.gangs.holds(key):
             continue
         gang = view.gangs.get(key)
