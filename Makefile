@@ -77,8 +77,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-reading bench-review bench-mutation bench-cluster bench-kinds bench-placement bench-bystanders bench-fairness bench-decisions bench-pod-rules bench-map
-bench: bench-planner bench-decisions bench-pod-rules bench-reading bench-review bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-fairness bench-map ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-reading bench-review bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-pod-rules bench-map
+bench: bench-planner bench-decisions bench-pod-rules bench-reading bench-review bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -94,6 +94,9 @@ bench-map: $(STAMP) ## Measure the data and the page of topogate map on 10,240 h
 
 bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (20 minutes; ARGS=--quick: one)
 	@$(BIN)/python -m bench.placement $(ARGS)
+
+bench-placement-preemption: $(STAMP) ## Simulate streams with priorities under our preemption and that of others (half an hour; ARGS=--quick: 20 s)
+	@$(BIN)/python -m bench.placement.preemption $(ARGS)
 
 bench-fairness: $(STAMP) ## Simulate streams of gangs by age and in fair order among namespaces, and measure the order (20 s)
 	@$(BIN)/python -m bench.fairness $(ARGS)

@@ -51,10 +51,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.placement", description=__doc__)
     add = parser.add_argument
     add("--scenario", action="append", choices=sorted(_SCENARIOS), help="may be repeated; default: all")
-    add("--load", action="append", type=_load, help="GPUs asked for; default: 0.8, 0.9, 0.95; of the strict queue 0.7")
+    add("--load", action="append", type=load, help="GPUs asked for; default: 0.8, 0.9, 0.95; of the strict queue 0.7")
     add("--queue", action="append", choices=list(_QUEUES), help="default: both")
-    add("--seeds", type=_count, help="streams per setting; default: 10")
-    add("--jobs", type=_count, help="jobs per stream; default: 10000")
+    add("--seeds", type=count, help="streams per setting; default: 10")
+    add("--jobs", type=count, help="jobs per stream; default: 10000")
     add("--rule", action="append", choices=NAMES, help="default: all")
     add("--trace", type=Path, help="CSV of jobs, cut into as many parts as there are seeds")
     add("--topology", type=Path, help="CSV of block, rack, host: the tree of scenario L")
@@ -136,14 +136,16 @@ def _short(records: Sequence[Record]) -> str:
     return ", ".join(f"{rule} {excess[rule]:.2f}" for rule in order if rule in excess and excess[rule] == excess[rule])
 
 
-def _load(text: str) -> float:
+def load(text: str) -> float:
+    """A load from the command line."""
     value = float(text)
     if not 0 < value <= 2:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 2")
     return value
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A number of streams or jobs from the command line."""
     value = int(text)
     if not 1 <= value <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1000000")

@@ -14,7 +14,7 @@ class Job:
     """A gang of `pods` equal pods of `gpus` whole GPUs each; one pod is a gang of one.
 
     `level` is an index into the levels of the cluster's tree: all pods in one domain of it if `required`, else as few
-    as possible; None: no wish. `submit` and `duration` are seconds.
+    as possible; None: no wish. `submit` and `duration` are seconds. `priority`: higher ones are placed first.
     """
 
     number: int
@@ -24,6 +24,7 @@ class Job:
     gpus: int
     level: int | None = None
     required: bool = False
+    priority: int = 0
 
     @property
     def size(self) -> int:

@@ -1,6 +1,8 @@
 """What must hold in every simulation, and the exact answer against plain enumeration."""
 
 import itertools
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,10 @@ from hypothesis import strategies as st
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.optimum import fewest, used
+from bench.placement.preemption.classes import HIGH, LOW, NORMAL
+from bench.placement.preemption.rules import SCHEDULERS
+from bench.placement.preemption.rules.running import Running, lower, without
+from bench.placement.preemption.simulator import simulate as simulate_with_priorities
 from bench.placement.rules import OURS, RULES
 from bench.placement.simulator import simulate
 from engine.planner.tree import build_tree
@@ -110,3 +116,73 @@ def test_every_job_runs_once_and_no_gpu_twice(name: str, strict: bool, data: st.
         assert (taken <= cluster.gpus).all()
     if strict:
         assert [start.job for start in starts] == stream
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_with_priorities_every_job_ends_and_all_gpu_time_is_accounted_for(name: str, data: st.DataObject) -> None:
+    """GPU time in use is what the jobs need and what was lost; only kube-scheduler's gangs ever miss pods."""
+    cluster = data.draw(clusters())
+    cluster.free[:] = cluster.gpus
+    drawn = [data.draw(jobs(number)) for number in range(data.draw(st.integers(1, 14)))]
+    classes = [data.draw(st.sampled_from((HIGH, NORMAL, LOW))) for _ in drawn]
+    with_classes = [replace(job, priority=priority) for job, priority in zip(drawn, classes, strict=True)]
+    stream = sorted((job for job in with_classes if cluster.fits(job)), key=lambda job: (job.submit, job.number))
+    used_seconds = 0.0
+
+    def passed(cluster: Cluster, running: Mapping[int, Running], since: float, now: float) -> None:
+        nonlocal used_seconds
+        used_seconds += (now - since) * int((cluster.gpus - cluster.free).sum())
+        held = np.zeros(len(cluster.gpus), dtype=np.int64)
+        for one in running.values():
+            for host, pods in one.placement:
+                held[host] += pods * one.job.gpus
+            if name != "native":
+                assert sum(pods for _, pods in one.placement) == one.job.pods
+        assert (held == cluster.gpus - cluster.free).all()
+
+    history = simulate_with_priorities(cluster, stream, SCHEDULERS[name], passed=passed)
+    assert sorted(one.job.number for one in history.finished) == sorted(job.number for job in stream)
+    assert used_seconds == pytest.approx(sum(job.size * job.duration for job in stream) + history.lost)
+    assert all(one.at >= one.job.submit + one.job.duration for one in history.finished)
+    if SCHEDULERS[name].preempt is None:
+        assert history.lost == history.restarts == 0
+    for one in history.finished:
+        if one.job.required and one.job.level is not None:
+            assert len({int(cluster.tree.domains[one.job.level][host]) for host, _ in one.placement}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, one in SCHEDULERS.items() if one.preempt is not None])
+@SMALL
+@given(data=st.data())
+def test_a_preemption_ends_only_lower_priorities_and_makes_room(name: str, data: st.DataObject) -> None:
+    """The preemptor's and the moved gangs' places are free once the pods have ended; nothing that helps is missed."""
+    cluster = data.draw(clusters())
+    cluster.free[:] = cluster.gpus
+    running = {}
+    for number in range(data.draw(st.integers(0, 8))):
+        job = replace(data.draw(jobs(number)), priority=data.draw(st.sampled_from((HIGH, NORMAL, LOW))))
+        placement = RULES[OURS](cluster, job) if cluster.fits(job) else None
+        if placement is not None:
+            cluster.take(job, placement)
+            running[number] = Running(job, placement, data.draw(st.integers(0, 29)))
+    urgent = replace(data.draw(jobs(99)), priority=HIGH)
+    rule = SCHEDULERS[name].preempt
+    assert rule is not None
+    if cluster.fits(urgent):
+        return
+    free = cluster.free.copy()
+    found = rule(cluster, urgent, running, 30.0)
+    assert (cluster.free == free).all()
+    if found is None:
+        assert name == "volcano" or not without(cluster, lower(running, urgent)).fits(urgent)
+        return
+    for number, ended in found.ended.items():
+        one = running[number]
+        assert one.job.priority < HIGH
+        assert name == "native" or ended == one.placement
+        cluster.give(replace(one.job, pods=sum(pods for _, pods in ended)), ended)
+    cluster.take(urgent, found.placement)
+    for number, placement in found.moved.items():
+        cluster.take(running[number].job, placement)

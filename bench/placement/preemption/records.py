@@ -1,0 +1,90 @@
+"""Runs of all schedulers on the same streams, as records that can be kept in a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from bench.placement.cluster import Cluster
+from bench.placement.jobs import Job
+from bench.placement.mixes import stream
+from bench.placement.preemption.classes import with_classes
+from bench.placement.preemption.measured import Outcome, Usage, outcome
+from bench.placement.preemption.rules import SCHEDULERS
+from bench.placement.preemption.simulator import simulate
+from bench.placement.topologies import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is simulated; `high`: the share of jobs in the highest class."""
+
+    scenario: str
+    load: float
+    high: float
+
+    @property
+    def title(self) -> str:
+        """For people: the scenario, the load and the share."""
+        return f"{self.scenario}, load {self.load:g}, {self.high:.0%} high"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One scheduler on one stream of `jobs` jobs."""
+
+    setting: Setting
+    seed: int
+    jobs: int
+    scheduler: str
+    outcome: Outcome
+
+
+def jobs_of(scenario: Scenario, setting: Setting, *, seed: int, jobs: int) -> tuple[Job, ...]:
+    """The stream of a seed with its classes."""
+    total = int(scenario.gpus().sum())
+    drawn = stream(scenario.mix, jobs=jobs, load=setting.load, total_gpus=total, seed=seed)
+    return with_classes(drawn, seed=seed, high=setting.high)
+
+
+def run(scenario: Scenario, setting: Setting, *, seed: int, jobs: int, names: Iterable[str]) -> Iterator[Record]:
+    """A record per scheduler, in the order of the names."""
+    drawn = jobs_of(scenario, setting, seed=seed, jobs=jobs)
+    for name in names:
+        cluster, usage = Cluster(scenario.tree, scenario.gpus()), Usage(drawn)
+        history = simulate(cluster, drawn, SCHEDULERS[name], passed=usage.passed)
+        found = outcome(cluster, drawn, history, usage, rack_gpus=scenario.rack_gpus)
+        yield Record(setting, seed, jobs, name, found)
+
+
+def line(record: Record) -> str:
+    """The record as a line of JSON; what is not a number is null."""
+    values = {key: None if math.isnan(value) else value for key, value in asdict(record.outcome).items()}
+    flat = {**asdict(record.setting), "seed": record.seed, "jobs": record.jobs, "scheduler": record.scheduler}
+    return json.dumps({**flat, "outcome": values}, sort_keys=True)
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a file of such lines. Raises ValueError, which names the line."""
+    records = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            records.append(_record(json.loads(text)))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path}:{number}: not a record of this benchmark: {error!r}") from None
+    if not records:
+        raise ValueError(f"{path}: no records")
+    return records
+
+
+def _record(data: Mapping[str, object]) -> Record:
+    values = data["outcome"]
+    if not isinstance(values, dict):
+        raise TypeError("outcome: no object")
+    names = [field.name for field in fields(Outcome)]
+    numbers = {name: math.nan if values[name] is None else float(values[name]) for name in names}
+    setting = Setting(str(data["scenario"]), float(str(data["load"])), float(str(data["high"])))
+    return Record(setting, int(str(data["seed"])), int(str(data["jobs"])), str(data["scheduler"]), Outcome(**numbers))
