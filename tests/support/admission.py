@@ -25,6 +25,7 @@ from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
+from engine.preemption.preempt import Preemption
 from engine.resources.names import Reported
 from engine.resources.shape import shape_hash
 from engine.scheduler.outcome import Outcome
@@ -216,6 +217,7 @@ class FakeView:
     reported: Reported = field(default_factory=lambda: Reported(frozenset({"nvidia.com/gpu"})))
     devices: Mapping[str, NodeDevices] = field(default_factory=dict)
     outcome: Outcome | Callable[[PlacementRequest], Outcome] | None = None
+    preempts: Preemption | None = None
     own_username: str = US
     own_namespace: str = "topogate-system"
     forecasts: int = 0
@@ -286,6 +288,9 @@ class FakeView:
 
     def allocation(self, placement: Placement, host: str, uses: Uses) -> str | None:
         return allocation(uses, self.devices.get(host))
+
+    def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
+        return self.preempts
 
     def volumes_left_out(self, workload: Workload) -> tuple[str, ...]:
         return ()

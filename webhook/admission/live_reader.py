@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
-from engine.gang.gang import host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, host_of, pod_set_of, rank_is_slot, rank_of
 from engine.gang.key import key_of, keys_of, placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
@@ -23,6 +23,7 @@ from engine.gang.slots import slot_of_rank
 from engine.gang.validation import checks
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
+from engine.preemption.preempt import Preemption, preemption_for
 from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.scheduler.schedule import answer_in_view
@@ -39,8 +40,14 @@ REVISION_WAIT = 0.2
 FORECAST_WAIT = 0.3
 # Requirements of templates times nodes that a forecast may examine: about a second's worth.
 FORECAST_CHECKS = 3_000_000
+# Processor time, in seconds, of the search for what is preempted, which holds the lock of the cluster state.
+PREEMPTION_CPU = 0.2
 # The leader holds the lock for the milliseconds of a decision; a pod does not wait for it longer than this.
 LEDGER_WAIT = 0.2
+
+
+class _NoTimeError(Exception):
+    """The search for what is preempted takes longer than a review has."""
 
 
 class LiveReader:
@@ -253,23 +260,58 @@ class LiveReader:
         None if there is no time for it or the caches lag, or if it would cost others too much: by itself, or together
         with what its namespace had before.
         """
-        wait = min(FORECAST_WAIT, deadline - self._clock())
-        if wait <= 0 or not self._stores.nodes.synced or not self._affordable(workload):
+        with self._planning(workload, deadline) as may_plan:
+            if not may_plan:
+                return None
+            return self._answer(self._view.gangs.as_reviewed(workload, request))
+
+    def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
+        """Return what the policy would preempt for a workload that does not fit now; None too if it costs too much."""
+        rules = self._view.policy.preemption
+        if rules.mode == "never":
             return None
-        if not self._lock(workload.namespace, wait):
-            return None
-        try:
-            view, now = self._view, self._wall()
-            view.refresh()
-            with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
-                return answer_in_view(
-                    view,
-                    view.gangs.as_reviewed(workload, request),
-                    created=workload.created or now,
-                    settled_before=view.settled_before(now),
+        with self._planning(workload, deadline) as may_plan:
+            if not may_plan:
+                return None
+            gang, end = self._view.gangs.as_reviewed(workload, request), time.thread_time() + PREEMPTION_CPU
+
+            def plan() -> Outcome:
+                if time.thread_time() > end:
+                    raise _NoTimeError
+                return self._answer(gang)
+
+            try:
+                return preemption_for(
+                    self._view,
+                    gang,
+                    plan=plan,
+                    others=rules.victims == "all",
+                    protect=rules.protect,
+                    own_namespace=self.own_namespace,
+                    now=self._wall(),
                 )
+            except _NoTimeError:
+                return None
+
+    def _answer(self, gang: Gang) -> Outcome:
+        view, now = self._view, self._wall()
+        created = gang.workload.created or now
+        return answer_in_view(view, gang, created=created, settled_before=view.settled_before(now))
+
+    @contextmanager
+    def _planning(self, workload: Workload, deadline: float) -> Iterator[bool]:
+        """Hold the lock of the refreshed state, at the cost of the workload's namespace; False: without it, no plan."""
+        wait = min(FORECAST_WAIT, deadline - self._clock())
+        ready = wait > 0 and self._stores.nodes.synced and self._affordable(workload)
+        if not ready or not self._lock(workload.namespace, wait):
+            yield False
+            return
+        try:
+            self._view.refresh()
+            with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
+                yield True
         finally:
-            view.lock.release()
+            self._view.lock.release()
 
     def missing_claims(self, workload: Workload) -> tuple[str, ...]:
         return self._view.pod_shapes.missing_claims(workload)

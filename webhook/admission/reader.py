@@ -15,6 +15,7 @@ from engine.gang.ownership import Key, Link, OwnerResolver
 from engine.gang.request import PlacementRequest
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
+from engine.preemption.preempt import Preemption
 from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.topology.topology import Topology
@@ -106,6 +107,12 @@ class Reader(Protocol):
 
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the leader's current outcome for the workload; None if there is no time or the caches lag."""
+
+    def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
+        """Return what the policy would preempt for a workload that does not fit now, and where it starts then.
+
+        None if it preempts nothing, if that does not help, or if there is no time to find out.
+        """
 
     def missing_claims(self, workload: Workload) -> tuple[str, ...]:
         """Return the PersistentVolumeClaims that the workload's pods mount and that are not known."""

@@ -6,20 +6,23 @@ from collections.abc import Callable
 from typing import Final
 
 from engine.api import names
+from engine.api.duration import format_duration
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
 from engine.api.objects import Node
 from engine.api.reasons import REASONS
-from engine.api.text import plural, sanitize
+from engine.api.text import MAX_WARNING, plural, sanitize, truncate_bytes
 from engine.api.workload import Workload
 from engine.gang.gang import suspended_by_user
 from engine.gang.relaxation import relaxed, relaxing_forecast, timeout_forecast
 from engine.gang.request import PlacementRequest, request_path
+from engine.policy.making_room import PreemptionRules
 from engine.policy.model import Policy
+from engine.preemption.names import victims_text
 from engine.resources.shape import tolerates
 from engine.scheduler.explain import forecast
 from engine.scheduler.limits import on_hold
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from webhook.admission.budget import Budget
 from webhook.admission.reader import Reader
 from webhook.rules.defaults import by_default
@@ -92,7 +95,10 @@ def forecast_warnings(
         until = timeout_forecast(request, policy)
         ends = (f"topogate: {until}",) if until else ()
         told = forecast(outcome, instead=instead, groups=groups, suspended=suspended)
-        return [], (*told, *missing_claims(workload, view), *ends)
+        rules, preempts = policy.preemption, tuple[str, ...]()
+        if rules.mode != "never" and not unschedulable_alone(outcome) and not budget.spent:
+            preempts = _preempting(workload, request, view, rules=rules, deadline=deadline)
+        return [], (*told, *preempts, *missing_claims(workload, view), *ends)
     when = relaxing_forecast(request, policy)
     later = (when, softer) if when and softer is not None else None
     if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):
@@ -110,6 +116,20 @@ def _preferring(workload: Workload, request: PlacementRequest, view: Reader, dea
     """Return the outcome with the required level as a preferred one; None without one, or without a forecast."""
     softer = relaxed(request)
     return None if softer == request else view.forecast(workload, softer, deadline)
+
+
+def _preempting(
+    workload: Workload, request: PlacementRequest, view: Reader, *, rules: PreemptionRules, deadline: float
+) -> tuple[str, ...]:
+    """Return the warning about what would be preempted for a workload that would wait; empty if that does not help."""
+    found = view.preemption(workload, request, deadline)
+    if found is None:
+        return ()
+    when = f"after {format_duration(rules.after)}" if rules.after else "now"
+    would = "if resumed it would" if suspended_by_user(workload) else "would"
+    text = f"topogate: {would} start {when} by preempting "
+    which = victims_text(found.victims, namespace=workload.namespace, limit=MAX_WARNING - len(text))
+    return (truncate_bytes(text + which, MAX_WARNING),)
 
 
 def _never(outcome: Never, workload: Workload, policy: Policy) -> FieldError:

@@ -8,6 +8,7 @@ from engine.api import names
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.request import PlacementRequest
+from engine.preemption.preempt import Preemption
 from engine.scheduler.outcome import Outcome
 from webhook.admission.live_reader import LiveReader
 
@@ -34,3 +35,7 @@ class OfflineReader(LiveReader):
         outcome = super().forecast(workload, request, deadline)
         self.first_outcome = self.first_outcome or outcome
         return outcome
+
+    def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
+        """Return None: the verdict says what is preempted."""
+        return None

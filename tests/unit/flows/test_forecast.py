@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from engine.api.workload import Workload
 from engine.scheduler.outcome import Outcome, Placed
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
+from webhook.admission import live_reader
+from webhook.admission.forecast_budget import ForecastBudget
 from webhook.admission.live_reader import LiveReader
 
 STRICT = POLICY + "queue: {order: strict}\n"
@@ -169,3 +172,50 @@ def test_a_gang_of_another_namespace_is_not_named() -> None:
     outcome = forecast(leader, new(count=1, created=1_800_000_000.0 + 5001))
     assert not isinstance(outcome, Placed)
     assert outcome.message == "a gang of another namespace goes first and does not fit yet (policy queue.order: strict)"
+
+
+PREEMPTING = POLICY + "preemption: {mode: lower-priority}\n"
+
+
+def urgent(count: int = 4) -> Workload:
+    """A new Job of priority 10."""
+    found = new("urgent", count=count)
+    (main,) = found.pod_sets
+    return replace(found, pod_sets=(replace(main, template=replace(main.template, priority=10)),))
+
+
+def preempted(leader: Leader, workload: Workload, **more: Any) -> list[str] | None:
+    """The victims that a replica forecasts."""
+    reader = LiveReader(leader.view, own_username="us", own_namespace="ours", policy_loaded=lambda: True, **more)
+    found = reader.preemption(workload, leader.view.request_of(workload), float("inf"))
+    return None if found is None else [one.name for one in found.victims]
+
+
+def test_what_would_be_preempted_is_forecast() -> None:
+    """Of the gangs of lower priority the ones whose end makes room; without the policy none."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=PREEMPTING)
+    leader.has(new("left", created=1.0), new("right-1", created=2.0, count=2), new("right-2", created=3.0, count=2))
+    leader.settle()
+    assert preempted(leader, urgent()) == ["left"]
+    assert preempted(leader, new("equal")) is None
+    never = Leader(nodes=gpu_nodes(1, 1, 4))
+    never.has(new("left", created=1.0))
+    never.settle()
+    assert preempted(never, urgent()) is None
+
+
+def test_a_forecast_of_a_preemption_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said then, and nothing has changed: the next plan is the same as without it."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=PREEMPTING)
+    leader.has(new("left", created=1.0), new("right", created=2.0))
+    leader.settle()
+    before = forecast(leader, urgent())
+    monkeypatch.setattr(live_reader, "PREEMPTION_CPU", -1.0)
+    assert preempted(leader, urgent()) is None
+    assert forecast(leader, urgent()) == before
+    monkeypatch.undo()
+    budget = ForecastBudget(cpu=itertools.count(step=10.0).__next__)
+    assert preempted(leader, urgent(), allowance=budget) is not None
+    assert budget.left("default") < 0
+    assert preempted(leader, urgent(), allowance=budget) is None
+    assert forecast(leader, urgent()) == before

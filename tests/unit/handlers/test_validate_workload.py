@@ -14,8 +14,11 @@ from engine.api import names
 from engine.api.objects import Taint
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.text import MAX_WARNING
+from engine.api.workload import ReservationKey
 from engine.gang.request import PlacementRequest
 from engine.policy.model import parse_policy
+from engine.preemption.preempt import Preemption
+from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from tests.support.admission import (
     NODES,
@@ -359,6 +362,61 @@ def test_a_job_that_we_suspend_is_told_where_it_goes() -> None:
 def test_warnings_of_the_request_are_passed_on() -> None:
     answer = check(stored(rack_job(pod_spec={"resourceClaims": [{"name": "gpu"}]})))
     assert answer.warnings[0].startswith("topogate: not considered: resource claims of the pods")
+
+
+PREEMPTS = "preemption: {mode: lower-priority}"
+
+
+def victim(name: str, namespace: str = "ml", *, pods: int = 8, priority: int = 0) -> Victim:
+    return Victim("Job", namespace, name, None, priority, (), (ReservationKey("x"),), pods, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("victims", "policy", "warning"),
+    [
+        ((victim("x"),), PREEMPTS, "would start after 30s by preempting job/x (8 pods, priority 0)"),
+        (
+            (victim("x"),),
+            "preemption: {mode: lower-priority, after: 0s}",
+            "would start now by preempting job/x (8 pods, priority 0)",
+        ),
+        (
+            (victim("x"), victim("secret", "team-b", pods=1, priority=-5)),
+            PREEMPTS,
+            "would start after 30s by preempting job/x and a gang of another namespace (9 pods, priorities -5 to 0)",
+        ),
+        (
+            (victim("secret", "team-b"), victim("hidden", "team-c", priority=-5)),
+            PREEMPTS,
+            "would start after 30s by preempting 2 gangs of other namespaces (16 pods, priorities -5 to 0)",
+        ),
+        (
+            tuple(victim(name, pods=1) for name in "abcd"),
+            PREEMPTS,
+            "would start after 30s by preempting job/a, job/b and 2 more gangs (4 pods, priority 0)",
+        ),
+    ],
+)
+def test_a_gang_that_others_would_end_for_is_told_so(victims: tuple[Victim, ...], policy: str, warning: str) -> None:
+    """Beside why it would wait; victims of other namespaces are counted, never named."""
+    view = FakeView(outcome=WAITS, policy=parse_policy(policy), preempts=Preemption(PLACED, victims, proven=True))
+    warnings = check(stored(rack_job()), view).warnings
+    assert warnings[0].startswith("topogate: would wait: ")
+    assert warnings[-1] == f"topogate: {warning}"
+    assert len(warnings[-1].encode()) <= MAX_WARNING
+    suspended = check(rack_job(suspend=True), view).warnings[-1]
+    assert suspended.startswith("topogate: if resumed it would start ")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "policy"),
+    [(WAITS, "{}"), (PLACED, PREEMPTS), (NEVER, PREEMPTS), (Waits("QuotaExceeded", "no quota"), PREEMPTS)],
+)
+def test_nothing_is_said_of_a_preemption_that_would_not_happen(outcome: Outcome, policy: str) -> None:
+    """The policy does not preempt, or the gang needs no room of others."""
+    found = Preemption(PLACED, (victim("x"),), proven=True)
+    view = FakeView(outcome=outcome, policy=parse_policy(policy), preempts=found)
+    assert "preempting" not in str(check(stored(rack_job()), view).warnings)
 
 
 def test_no_time_for_a_forecast_is_no_warning() -> None:
