@@ -61,6 +61,7 @@ class GangIndex:
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
         self.kept_domains = KeptDomains()
+        self._left_out: dict[GangKey, Placement | None] = {}  # for one question, with the plans that are not written
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -125,6 +126,17 @@ class GangIndex:
         held = self._held.get(key)
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
         self.kept_domains.set_plans(key, tuple(one for one in plans if one.separation is not None and _hosts(one)))
+
+    def leave_out(self, key: GangKey) -> None:
+        """Count the hosts and the domains of a gang for nobody until all such gangs are taken in again."""
+        self._left_out[key] = self._held.get(key)
+        self.kept_domains.set_plans(key, ())
+
+    def take_in(self) -> None:
+        """Count the gangs again that were left out."""
+        left_out, self._left_out = self._left_out, {}
+        for key in left_out:
+            self.keep_domains(key)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -235,12 +247,13 @@ class GangIndex:
         `besides`: a gang that does not count.
         """
         own = Counter[str]()
-        for placement in self._placements.get(besides, {}).values() if besides is not None else ():
+        apart = {*self._left_out, *([besides] if besides is not None else [])}
+        for placement in (one for key in apart for one in self._placements.get(key, {}).values()):
             if placement.namespace == namespace:
                 own.update(_hosts(placement))
         hosts = {host for host, gangs in self._hosts[namespace].items() if gangs > own[host]}
         for key, plan in self._held.items():
-            if key != besides and plan.namespace == namespace:
+            if key != besides and plan is not self._left_out.get(key) and plan.namespace == namespace:
                 hosts |= _hosts(plan)
         return hosts
 

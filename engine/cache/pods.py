@@ -89,6 +89,11 @@ class PodIndex:
         """Return the object of a key."""
         return self._pods.get(key[2:]) if key[:2] == ("", "Pod") else self._links.get(key)
 
+    def same(self, pod: Pod) -> Pod | None:
+        """Return a pod as it is now; None when it is gone, or another one has its name."""
+        known = self._pods.get(pod.key)
+        return known if known is not None and known.uid == pod.uid else None
+
     def every(self) -> Collection[Pod]:
         """Return all pods but hidden ones."""
         if self._hidden:

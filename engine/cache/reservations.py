@@ -168,6 +168,10 @@ class KeptDomains:
             if len(keepers.changed) > _MAX_CHANGES:  # nobody has asked for long
                 del self._answers[about]
 
+    def of(self, key: GangKey) -> tuple[Placement, ...]:
+        """Return the plans of a gang."""
+        return self._plans.get(key, ())
+
     def exclusive(self) -> Iterator[tuple[GangKey, Placement]]:
         """Yield the plans of exclusive gangs."""
         return ((key, plan) for key in self._exclusive for plan in self._plans[key])

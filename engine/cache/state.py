@@ -105,6 +105,7 @@ class ClusterState:
             self.capacity, self.nearby, self.pod_shapes, schedulers=lambda: self.policy.schedulers
         )
         self._usage = NamespaceUsage()
+        self.uncreated: tuple[Pod, ...] = ()  # pods that are left out for one question, and use no quota then
         self._owners: OwnerResolver | None = None
         self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
         self._topology_stale = True
@@ -393,32 +394,44 @@ class ClusterState:
                 self._reserve(key)
 
     @contextmanager
-    def without(self, keys: Collection[ReservationKey], pods: Collection[Pod]) -> Iterator[None]:
+    def without(
+        self, keys: Collection[ReservationKey], pods: Collection[Pod], *, uncreated: Collection[Pod] = ()
+    ) -> Iterator[None]:
         """Count pods nowhere, nor the slots and domains that gangs keep, while the block runs: as if they had ended.
 
-        The caller has the lock, and changes nothing meanwhile.
+        Pods that are gone or others by now are left as they are. `uncreated`: those that no controller creates again:
+        their quota is free. The caller has the lock, and changes nothing meanwhile.
         """
+        hidden: list[Pod] = []
+        cleared: list[ReservationKey] = []
         try:
-            for pod in pods:
-                self._pods.hide(pod)
-                self.capacity.set_pod(pod.key, None)
-                self.nearby.set_pod(pod, None)
+            for pod in map(self._pods.same, pods):
+                if pod is not None:
+                    hidden.append(pod)
+                    self._pods.hide(pod)
+                    self.capacity.set_pod(pod.key, None)
+                    self.nearby.set_pod(pod, None)
             for key in keys:
-                self._reservations.keep(key, None, None, pods=(), related=())
+                if self.capacity.reserved(key) or key in self._reservations.unreserved:
+                    cleared.append(key)
+                    self._reservations.keep(key, None, None, pods=(), related=())
                 if is_gang_key(key):
-                    self.gangs.kept_domains.set_plans(key, ())
+                    self.gangs.leave_out(key)
+            self.uncreated = tuple(uncreated)
             yield
         finally:
-            for pod in pods:
+            self.uncreated = ()
+            for pod in hidden:
                 self.capacity.set_pod(pod.key, pod)
                 self.nearby.set_pod(None, pod)
                 self._pods.show(pod)
             for key in keys:
-                if is_gang_key(key):
-                    if key in self._anew:
-                        self._anew.discard(key)
-                        self.gangs.drop(key)
-                    self.gangs.keep_domains(key)
+                if is_gang_key(key) and key in self._anew:
+                    self._anew.discard(key)
+                    self.gangs.drop(key)
+                    cleared.append(key)
+            self.gangs.take_in()
+            for key in cleared:
                 self._reserve(key)
 
     def assume_anew(self, key: GangKey, placement: Placement) -> None:
@@ -470,6 +483,10 @@ class ClusterState:
     def request_of(self, workload: Workload) -> PlacementRequest:
         """Return the request of a workload under the policy and topologies in force."""
         return self.owners.request_of(workload)
+
+    def pod_now(self, pod: Pod) -> Pod | None:
+        """Return a pod as it is now; None when it is gone, or another one has its name. The caller has the lock."""
+        return self._pods.same(pod)
 
     def settled_before(self, now: float) -> float:
         """Return the time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""

@@ -288,6 +288,12 @@ class Capacity:
                 for host, reserved in hosts.items():
                     yield key, host, reserved
 
+    def reservations_of(self, key: ReservationKey) -> Iterator[tuple[str, str, Reserved]]:
+        """Yield what is reserved under a key: the pod set, the host, and the pods to come there."""
+        for name, hosts in self._reservations.get(key, {}).items():
+            for host, reserved in hosts.items():
+                yield name, host, reserved
+
     def reserving(self) -> list[ReservationKey]:
         """Return the keys that have a reservation."""
         return list(self._reservations)

@@ -63,19 +63,24 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
     return True
 
 
-def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]) -> str | None:
+def shortfall(
+    quotas: Iterable[Quota],
+    wanted: Sequence[tuple[PodSpec, int]],
+    pending: Mapping[str, int],
+    ending: Sequence[PodSpec] = (),
+) -> str | None:
     """Return why the namespace's quotas do not admit these numbers of further pods; None when they do.
 
-    `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name.
-    A quota that could not take them if it were empty is told first: it never has room for them.
+    `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name;
+    `ending`: pods of the namespace that use nothing any more by then. A quota that could not take them if it were empty
+    is told first: it never has room for them.
     """
     full: str | None = None
     for quota in sorted(quotas, key=lambda quota: quota.name):
         under = [(spec, count) for spec, count in wanted if applies(quota, spec)]
         pods = plural(sum(count for _, count in under), "pod")
-        usage: Counter[str] = Counter()
-        for spec, count in under:
-            usage.update(usage_of(spec, count))
+        usage = usage_under(quota, under)
+        freed = usage_under(quota, ((spec, 1) for spec in ending))
         for name in sorted(quota.hard):
             if usage[name] <= 0:
                 continue
@@ -84,11 +89,34 @@ def shortfall(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pe
             if usage[name] > hard:
                 most = format_units(resource, hard)
                 return f"quota {quota.name} allows {most} of {name} in all, {pods} need {needed}: it never has room"
-            left = hard - quota.used.get(name, 0) - pending.get(name, 0)
+            left = hard - quota.used.get(name, 0) - pending.get(name, 0) + freed[name]
             if usage[name] > left and full is None:
                 left_text = format_units(resource, max(left, 0))
                 full = f"quota {quota.name} leaves {left_text} of {name}, {pods} need {needed}"
     return full
+
+
+def lacking(
+    quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]
+) -> list[tuple[Quota, str, int]]:
+    """Return the resources of quotas that these numbers of further pods lack, and how much, as in `shortfall`."""
+    found = []
+    for quota in quotas:
+        usage = usage_under(quota, wanted)
+        for name, hard in quota.hard.items():
+            lack = usage[name] - (hard - quota.used.get(name, 0) - pending.get(name, 0))
+            if usage[name] > 0 and lack > 0:
+                found.append((quota, name, lack))
+    return found
+
+
+def usage_under(quota: Quota, pods: Iterable[tuple[PodSpec, int]]) -> Counter[str]:
+    """Return the usage that a quota counts of these numbers of pods, by quota resource name."""
+    usage: Counter[str] = Counter()
+    for spec, count in pods:
+        if applies(quota, spec):
+            usage.update(usage_of(spec, count))
+    return usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
-import numpy as np
-
+from engine.api.pod import Pod
+from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
-from engine.planner.tree import Bools
+from engine.gang.key import is_gang_key
 from engine.policy.making_room import Protect
-from engine.preemption.search import Preemptible, Victims, choose_victims
-from engine.preemption.victims import Victim, possible_victims
-from engine.scheduler.nomination import level_to_compare
+from engine.preemption.scopes import needed_by, scopes_of
+from engine.preemption.search import Preemptible, SearchLimits, choose_victims
+from engine.preemption.victims import Victim, managed_now, possible_victims
 from engine.scheduler.outcome import Outcome, Placed
-from engine.topology.topology import Topology
+
+_AT_ONCE: Final = 128  # possible victims, read in one hold of the state's lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,65 +39,123 @@ def preemption_for(
     protect: Protect,
     own_namespace: str,
     now: float,
+    limits: SearchLimits = SearchLimits(),  # noqa: B008
 ) -> Preemption | None:
     """Return the running gangs of lower priority without which a waiting gang fits; None if there are none.
 
     `plan` plans the gang on the current state of the view. `others`: pods that Topogate does not manage may have to
-    end too; `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock.
+    end too; `protect`: what the policy spares; `now` in seconds since the epoch.
+
+    The state's lock is taken for one plan at a time. What is found is planned once more at the end: None, too, if the
+    gang or a victim has changed meanwhile.
     """
-    topology = view.topologies.get(gang.request.topology or "")
-    if topology is None or topology.waits or not gang.request.count or not view.pod_shapes.may_preempt(gang.workload):
-        return None
-    priority = view.pod_shapes.priority_of(gang.workload)
-    found = [
-        one
-        for one in possible_victims(view, others=others, protect=protect, own_namespace=own_namespace, now=now)
-        if one.priority < priority and gang.key not in one.keys
-    ]
-    numbered = {f"{number:06}": one for number, one in enumerate(sorted(found, key=_order))}
-    useful = _useful_hosts(view, gang, topology)
-    level = level_to_compare(gang.request, gang.shapes, view.capacity, topology)
-    candidates = []
-    for key, one in numbered.items():
-        places = {place for host in _hosts(view, one) if (place := topology.tree.index.get(host)) is not None}
-        if any(useful[place] for place in places):
-            domains = frozenset(topology.tree.domain_of(level, place) if level >= 0 else 0 for place in places)
-            candidates.append(Preemptible(key, one.priority, one.count, _lost(one), domains))
+    with view.lock:
+        topology = view.topologies.get(gang.request.topology or "")
+        if topology is None or topology.waits or not gang.request.count or in_group(gang):
+            return None
+        if not view.pod_shapes.may_preempt(gang.workload):
+            return None
+        priority = view.pod_shapes.priority_of(gang.workload)
+    possible = possible_victims(
+        view, others=others, protect=protect, own_namespace=own_namespace, now=now, below=priority
+    )
+    found = [one for one in _read(view, possible) if gang.key not in one.keys]
+    with view.lock:
+        units = dict(enumerate(_together(view, sorted(found, key=_order))))
+    gangs = [_in_numbers(f"{number:06}", unit, now) for number, unit in units.items()]
+    with view.lock:
+        scopes, whole = scopes_of(view, needed_by(view, gang, topology), list(units.values()), gangs)
 
     def plan_without(gone: frozenset[str]) -> Placed | None:
-        keys = [key for one in gone for key in numbered[one].keys]
-        pods = [pod for one in gone for pod in numbered[one].pods]
-        with view.without(keys, pods):
-            outcome = plan()
-        return outcome if isinstance(outcome, Placed) else None
+        with view.lock:
+            return _plan_without(view, plan, [one for key in gone for one in units[int(key)]])
 
-    chosen: Victims[Placed] | None = choose_victims(candidates, plan_without, quality=_quality)
+    chosen = choose_victims(scopes, plan_without, quality=_quality, whole=whole, limits=limits)
     if chosen is None:
         return None
-    return Preemption(chosen.plan, tuple(numbered[one.key] for one in chosen.gangs), chosen.proven)
+    with view.lock:
+        victims = [_now(view, one) for key in chosen.gangs for one in units[int(key.key)]]
+        known = [one for one in victims if one is not None]
+        if len(known) < len(victims) or not _unchanged(view, gang):
+            return None
+        placed = _plan_without(view, plan, known)
+    return Preemption(placed, tuple(known), chosen.proven) if placed is not None else None
+
+
+def in_group(gang: Gang) -> bool:
+    """Return whether a gang is planned together with other workloads of its pod group: nothing is preempted for it."""
+    return gang.pod_group is not None and not gang.pod_group.placed and len(gang.pod_group.members) > 1
+
+
+def _plan_without(view: ClusterState, plan: Callable[[], Outcome], victims: Sequence[Victim]) -> Placed | None:
+    keys = [key for one in victims for key in one.keys]
+    pods = [pod for one in victims for pod in one.pods]
+    with view.without(keys, pods, uncreated=[pod for one in victims if one.frees_quota for pod in one.pods]):
+        outcome = plan()
+    return outcome if isinstance(outcome, Placed) else None
+
+
+def _read(view: ClusterState, possible: Iterator[Victim]) -> list[Victim]:
+    found: list[Victim] = []
+    while True:
+        with view.lock:
+            part = list(islice(possible, _AT_ONCE))
+        found += part
+        if not part:
+            return found
+
+
+def _together(view: ClusterState, victims: Sequence[Victim]) -> Iterator[tuple[Victim, ...]]:
+    """Yield what ends as one: the gangs of a pod group together, or none of them if one with slots is no victim."""
+    known = {key: one for one in victims for key in one.keys}
+    seen: set[GangKey] = set()
+    for one in victims:
+        members = view.gangs.in_group_with(filter(is_gang_key, one.keys))
+        if len(members) <= 1:
+            yield (one,)
+            continue
+        placed = sorted(key for key in members if (plan := view.gangs.plan_of(key)) is not None and plan.assignment)
+        if seen.isdisjoint(members) and all(key in known for key in placed):
+            yield tuple(known[key] for key in placed)
+        seen |= members
+
+
+def _unchanged(view: ClusterState, gang: Gang) -> bool:
+    known = view.gangs.get(gang.key)
+    return known is not None and (known.workload, known.request, _hosts(known.pods)) == (
+        gang.workload,
+        gang.request,
+        _hosts(gang.pods),
+    )
+
+
+def _now(view: ClusterState, victim: Victim) -> Victim | None:
+    """Return a victim as it is now; None if it is not the same any more."""
+    if not (keys := [key for key in victim.keys if is_gang_key(key)]):
+        pods = tuple(pod for one in victim.pods if (pod := view.pod_now(one)) is not None)
+        return victim if _hosts(pods) == _hosts(victim.pods) else None
+    found = managed_now(view, keys[0])
+    same = found is not None and (found.priority, found.count) == (victim.priority, victim.count)
+    return found if found is not None and same and _hosts(found.pods) == _hosts(victim.pods) else None
+
+
+def _hosts(pods: Iterable[Pod]) -> frozenset[tuple[str, str | None]]:
+    return frozenset((pod.uid, host_of(pod)) for pod in pods if not pod.finished)
+
+
+def _in_numbers(key: str, unit: Sequence[Victim], now: float) -> Preemptible:
+    return Preemptible(
+        key, max(one.priority for one in unit), sum(one.count for one in unit), sum(_lost(one, now) for one in unit)
+    )
+
+
+def _lost(one: Victim, now: float) -> float:
+    """Return the running time that is lost, of all pods."""
+    return max(0.0, now - one.started) * one.count
 
 
 def _order(one: Victim) -> tuple[str, ...]:
     return (one.namespace, one.kind, one.name, one.group or "")
-
-
-def _hosts(view: ClusterState, one: Victim) -> set[str]:
-    reserved = {host for key in one.keys for host in view.capacity.reserved(key)}
-    return reserved | {host for pod in one.pods if not pod.finished and (host := host_of(pod)) is not None}
-
-
-def _lost(one: Victim) -> float:
-    """Return the running time that is lost, less the same for every pod of all victims: only differences count."""
-    return -one.started * one.count
-
-
-def _useful_hosts(view: ClusterState, gang: Gang, topology: Topology) -> Bools:
-    """Return the hosts that a gang may need: where its pods fit when they are empty; all, where gangs keep domains."""
-    if gang.request.separation is not None or any(True for _ in view.gangs.kept_domains.exclusive()):
-        return np.ones(len(topology.tree.hosts), dtype=np.bool_)
-    found = [view.capacity.count(gang.shapes[ask.name], topology).empty > 0 for ask in gang.request.pod_sets]
-    useful: Bools = np.any(found, axis=0)
-    return useful
 
 
 def _quality(placed: Placed) -> tuple[int, ...]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from engine.api import names
 from engine.api.placement import Placement, placed_at
 from engine.api.pod import Pod
-from engine.api.workload import ReservationKey
+from engine.api.workload import GangKey, ReservationKey
 from engine.cache.state import ClusterState
 from engine.gang.exemption import is_exempt
-from engine.gang.gang import host_of, over
+from engine.gang.gang import can_suspend, host_of, over
 from engine.gang.key import orphan_key, placed_key
 from engine.policy.making_room import Protect
 from engine.policy.patterns import matches
@@ -26,7 +27,8 @@ class Victim:
     """A gang that may be preempted, or the unmanaged pods of one owner; `keys`: what its slots are reserved under.
 
     `count`: its pods with a host, those to come included; `started`: when it got its slots, or its first pod was
-    created (seconds since the epoch). `preemptible`: false where its user wants it spared.
+    created (seconds since the epoch); infinite before the first pod has a host. `preemptible`: false where its user
+    wants it spared. `frees_quota`: its pods are not created again before it gets slots.
     """
 
     kind: str
@@ -39,20 +41,22 @@ class Victim:
     count: int
     started: float
     preemptible: bool = True
+    frees_quota: bool = False
 
 
 def possible_victims(
-    view: ClusterState, *, others: bool, protect: Protect, own_namespace: str, now: float
+    view: ClusterState, *, others: bool, protect: Protect, own_namespace: str, now: float, below: float = inf
 ) -> Iterator[Victim]:
-    """Yield what may be preempted, of any priority: the gangs with slots, with `others` unmanaged pods too.
+    """Yield what may be preempted, of a priority below one: the gangs with slots, with `others` unmanaged pods too.
 
-    `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock.
+    `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock at every
+    step, and may release it between them.
     """
-    for one in managed(view):
+    for one in managed(view, below=below):
         if not is_protected(one, protect, now):
             yield one
     for one in unmanaged(view, own_namespace) if others else ():
-        if not is_protected(one, protect, now):
+        if one.priority < below and not is_protected(one, protect, now):
             yield one
 
 
@@ -65,25 +69,49 @@ def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
     return matches(victim.namespace, protect.namespaces)
 
 
-def managed(view: ClusterState) -> Iterator[Victim]:
-    """Yield the gangs with slots, whether their workload is known or only their Placement."""
+def managed(view: ClusterState, *, below: float = inf) -> Iterator[Victim]:
+    """Yield the gangs with slots of a priority below one, whether their workload is known or only their Placement."""
     for plan in view.gangs.plans():
-        key = placed_key(plan)
-        workload = view.gangs.workload_of(key)
-        if plan.assignment is None or plan.deleting:
-            continue
-        if plan.status.get("phase") == "Finished" or (workload is not None and over(workload)):
-            continue
-        pods = view.gangs.pods_of(key) if workload is not None else tuple(view.stores.pods.get_by(plan.key))
-        keys = (key,) if workload is not None else tuple(orphan_key(pod) for pod in pods)
-        ref, priority = plan.workload, plan.priority
+        if (found := _victim(view, placed_key(plan), plan, below)) is not None:
+            yield found
+
+
+def managed_now(view: ClusterState, key: GangKey) -> Victim | None:
+    """Return the gang of a key as it is now; None when it has no slots any more."""
+    plan = view.gangs.plan_of(key)
+    return _victim(view, key, plan, inf) if plan is not None else None
+
+
+def _victim(view: ClusterState, key: GangKey, plan: Placement, below: float) -> Victim | None:
+    if plan.assignment is None or plan.deleting or plan.status.get("phase") == "Finished":
+        return None
+    workload = view.gangs.workload_of(key)
+    if workload is not None and over(workload):
+        return None
+    keys: tuple[ReservationKey, ...] = (key,)
+    ref, priority = plan.workload, plan.priority if workload is None else view.pod_shapes.priority_of(workload)
+    if priority >= below:
+        return None
+    if workload is not None:
+        pods = view.gangs.pods_of(key)
+        preemptible = view.request_of(workload).preemptible
+    else:
+        pods = tuple(view.stores.pods.get_by(plan.key))
+        keys = (key, *map(orphan_key, pods))
         preemptible = all(pod.spec.annotations.get(names.PREEMPTIBLE) != "false" for pod in pods)
-        if workload is not None:
-            priority = view.pod_shapes.priority_of(workload)
-            preemptible = view.request_of(workload).preemptible
-        count = _bound(pods) + sum(sum(view.capacity.reserved(one).values()) for one in keys)
-        since = _started(plan, pods)
-        yield Victim(ref.kind, plan.namespace, ref.name, plan.group, priority, pods, keys, count, since, preemptible)
+    return Victim(
+        kind=ref.kind,
+        namespace=plan.namespace,
+        name=ref.name,
+        group=plan.group,
+        priority=priority,
+        pods=pods,
+        keys=keys,
+        count=_bound(pods) + sum(sum(view.capacity.reserved(one).values()) for one in keys),
+        started=_started(plan, pods),
+        preemptible=preemptible,
+        frees_quota=workload is not None and can_suspend(workload),
+    )
 
 
 def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
@@ -96,13 +124,16 @@ def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
             continue
         if is_exempt(pod.namespace, policy=view.policy, own_namespace=own_namespace):
             continue
+        if view.gangs.gang_of(pod) is not None:
+            continue  # without our label all the same: it ends with its gang
         owners.setdefault((pod.namespace, pod.owner.uid if pod.owner is not None else pod.uid), []).append(pod)
     for (namespace, _), pods in owners.items():
         owner = pods[0].owner
         kind, name = (owner.kind, owner.name) if owner is not None else ("Pod", pods[0].name)
         priority = max(view.pod_shapes.priority_of_pod(pod.spec) for pod in pods)
         started = min(pod.created for pod in pods)
-        yield Victim(kind, namespace, name, None, priority, tuple(pods), (), len(pods), started)
+        alone = owner is None
+        yield Victim(kind, namespace, name, None, priority, tuple(pods), (), len(pods), started, frees_quota=alone)
 
 
 def _bound(pods: Iterable[Pod]) -> int:
@@ -110,5 +141,7 @@ def _bound(pods: Iterable[Pod]) -> int:
 
 
 def _started(placement: Placement, pods: Iterable[Pod]) -> float:
+    if not any(pod.spec.node_name for pod in pods):
+        return inf
     since = placed_at(placement.status)
-    return since if since is not None else min((pod.created for pod in pods), default=placement.created)
+    return since if since is not None else min(pod.created for pod in pods)

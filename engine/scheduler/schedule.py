@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from engine.api.objects import Quota
 from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
 from engine.api.reasons import REASONS
 from engine.api.text import did_you_mean, plural, quote
@@ -290,7 +291,16 @@ def _quota_shortfall(view: ClusterState, gang: Gang, coming: list[tuple[PodSet, 
     if not quotas:
         return None  # finding the future usage of other gangs needs a search of all placed ones
     wanted = [(view.pod_shapes.spec_of(workload, pod_set), count) for pod_set, count in coming]
-    return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity))
+    ending = [pod.spec for pod in view.uncreated if pod.namespace == workload.namespace and not pod.finished]
+    return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity), ending)
+
+
+def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]]:
+    """Return the resources of its namespace's quotas that a gang lacks, and how much. The caller holds the lock."""
+    if not (quotas := view.stores.quotas.get_by(gang.workload.namespace)):
+        return []
+    wanted = [(view.pod_shapes.spec_of(gang.workload, pod_set), count) for pod_set, count in _pods_to_create(gang)]
+    return quota.lacking(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:
