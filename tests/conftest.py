@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
     group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
     group.addoption("--seconds", type=float, default=8.0, help="how long things happen in each, roughly (8)")
+    group = parser.getgroup("node autoscaling")
+    group.addoption(
+        "--cluster-autoscaler",
+        type=Path,
+        metavar="PROGRAM",
+        help="test with this cluster-autoscaler instead of an imitation of it (it must have the provider kwok)",
+    )
     group = parser.getgroup("kubectl plugin")
     group.addoption(
         "--build-plugin", action="store_true", help="build the plugin, and install it with krew (tests/plugin)"

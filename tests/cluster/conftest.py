@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,18 @@ from local.controllers.building import Built, ensure_controllers
 from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
+from local.nodes import NODES
 from local.programs import ProgramsError, ensure_programs
+from tests.support.cluster_autoscaler import RealClusterAutoscaler
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
+from tests.support.imitations.cluster_autoscaler import ClusterAutoscaler
+from tests.support.node_pools import POOL, REQUESTS, NodePool, requests_path
 from tests.support.recorder import Recorder
 from tests.support.workloads import RESOURCES, collection
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+StartAutoscaler = Callable[..., None]
 PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
 BUILT = pytest.StashKey[dict[str, Built] | ProgramsError]()
 HERE = Path(__file__).parent
@@ -185,6 +191,33 @@ def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
         return control_plane.kubectl(f"--namespace={namespace}", *arguments, input=input, check=check)
 
     return run
+
+
+@pytest.fixture
+def start_autoscaler(
+    pytestconfig: pytest.Config, control_plane: ControlPlane, client: Client, nodes: Fleet, namespace: str
+) -> Iterator[StartAutoscaler]:
+    """`start_autoscaler(pool, ...)` runs a node autoscaler for the rest of the test; its nodes go with the others.
+
+    It is imitated, or the real program of `--cluster-autoscaler`. What only the imitation can do (`booking`, `orders`)
+    skips the test then.
+    """
+    program = pytestconfig.getoption("cluster_autoscaler")
+    REQUESTS.install(client)
+
+    def start(*pools: NodePool, **options: float) -> None:
+        if program is None:
+            stack.enter_context(ClusterAutoscaler(client, namespace, pools, **options))
+            return
+        if special := options.keys() - {"retry"}:
+            pytest.skip(f"the real autoscaler cannot be told {', '.join(sorted(special))}")
+        stack.enter_context(RealClusterAutoscaler(control_plane, program, namespace, pools, **options))
+
+    with ExitStack() as stack:
+        yield start
+        for one in client.items(requests_path(namespace)):
+            client.delete(f"{requests_path(namespace)}/{one['metadata']['name']}")
+    nodes.names += [one["metadata"]["name"] for one in client.items(NODES, selector=POOL)]
 
 
 def _empty(client: Client, namespace: str) -> None:
