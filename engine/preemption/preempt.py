@@ -56,6 +56,7 @@ def preemption_for(
         if not view.pod_shapes.may_preempt(gang.workload):
             return None
         priority = view.pod_shapes.priority_of(gang.workload)
+        before = view.gangs.get(gang.key)  # None: it is under review, or only a question
     possible = possible_victims(
         view, others=others, protect=protect, own_namespace=own_namespace, now=now, below=priority
     )
@@ -76,7 +77,7 @@ def preemption_for(
     with view.lock:
         victims = [_now(view, one) for key in chosen.gangs for one in units[int(key.key)]]
         known = [one for one in victims if one is not None]
-        if len(known) < len(victims) or not _unchanged(view, gang):
+        if len(known) < len(victims) or not _same(before, view.gangs.get(gang.key)):
             return None
         placed = _plan_without(view, plan, known)
     return Preemption(placed, tuple(known), chosen.proven) if placed is not None else None
@@ -120,13 +121,10 @@ def _together(view: ClusterState, victims: Sequence[Victim]) -> Iterator[tuple[V
         seen |= members
 
 
-def _unchanged(view: ClusterState, gang: Gang) -> bool:
-    known = view.gangs.get(gang.key)
-    return known is not None and (known.workload, known.request, _hosts(known.pods)) == (
-        gang.workload,
-        gang.request,
-        _hosts(gang.pods),
-    )
+def _same(before: Gang | None, now: Gang | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return (before.workload, before.request, _hosts(before.pods)) == (now.workload, now.request, _hosts(now.pods))
 
 
 def _now(view: ClusterState, victim: Victim) -> Victim | None:

@@ -24,6 +24,7 @@ from engine.gang.validation import checks
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy
 from engine.preemption.preempt import Preemption, preemption_for
+from engine.preemption.search import SearchLimits
 from engine.resources.names import Reported
 from engine.scheduler.outcome import Outcome
 from engine.scheduler.schedule import answer_in_view
@@ -44,10 +45,6 @@ FORECAST_CHECKS = 3_000_000
 PREEMPTION_CPU = 0.2
 # The leader holds the lock for the milliseconds of a decision; a pod does not wait for it longer than this.
 LEDGER_WAIT = 0.2
-
-
-class _NoTimeError(Exception):
-    """The search for what is preempted takes longer than a review has."""
 
 
 class LiveReader:
@@ -273,25 +270,17 @@ class LiveReader:
         with self._planning(workload, deadline) as may_plan:
             if not may_plan:
                 return None
-            gang, end = self._view.gangs.as_reviewed(workload, request), time.thread_time() + PREEMPTION_CPU
-
-            def plan() -> Outcome:
-                if time.thread_time() > end:
-                    raise _NoTimeError
-                return self._answer(gang)
-
-            try:
-                return preemption_for(
-                    self._view,
-                    gang,
-                    plan=plan,
-                    others=rules.victims == "all",
-                    protect=rules.protect,
-                    own_namespace=self.own_namespace,
-                    now=self._wall(),
-                )
-            except _NoTimeError:
-                return None
+            gang = self._view.gangs.as_reviewed(workload, request)
+            return preemption_for(
+                self._view,
+                gang,
+                plan=lambda: self._answer(gang),
+                others=rules.victims == "all",
+                protect=rules.protect,
+                own_namespace=self.own_namespace,
+                now=self._wall(),
+                limits=SearchLimits(seconds=PREEMPTION_CPU),
+            )
 
     def _answer(self, gang: Gang) -> Outcome:
         view, now = self._view, self._wall()

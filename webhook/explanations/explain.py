@@ -24,6 +24,7 @@ from engine.policy.namespaces import mode_of
 from webhook.explanations.explain_placed import explain_placed
 from webhook.explanations.explain_waiting import explain_waiting
 from webhook.explanations.explanation import Asking, Events, about, asks, history, name_of
+from webhook.explanations.preemptions import preemptor_of
 from webhook.queries import model as output
 from webhook.queries.gangs import GangTable, gang_table, let_go
 from webhook.queries.names import group_of
@@ -94,6 +95,7 @@ def _gang(asking: Asking, gang: Gang, subject: Subject) -> output.ExplainedGang:
         "group": group_of(gang.workload, gang.key),
         "asks": tuple(asks(gang)),
         "history": history(asking, gang) if exists else (),
+        "preempted_by": preemptor_of(asking.snapshot, gang) if exists else None,
     }
     if let_go(asking.snapshot.view, gang):
         mode = mode_of(gang.workload.namespace, asking.snapshot.view.policy)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from engine.api.field import render
+from engine.api.placement import preemption_intent
 from engine.api.reasons import REASONS, Why, known_code
 from engine.api.text import join_comma, sanitize
 from engine.gang.gang import Gang
@@ -13,6 +14,7 @@ from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from webhook.explanations.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
+from webhook.explanations.preemptions import preemption_of
 from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first, plan_now
@@ -42,6 +44,9 @@ def explain_waiting(
     outcome = _outcome(snapshot, gang, mine)
     verdict, reason, message = _verdict(gang, row, outcome)
     common |= {"until": until_of(reason)}
+    if verdict == "waits":
+        waited = float(row.waiting_seconds or 0)
+        common |= {"preempts": preemption_of(snapshot, gang, outcome, waited=waited)}
     if not snapshot.capacity_known:
         known = written_levels(gang) if verdict == "waits" else ()
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, levels=known, **common)
@@ -129,6 +134,8 @@ def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | Non
 def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:
     if (still := standstill(gang)) is not None:
         return "waits", *still
+    if preemption_intent(gang.status).active and isinstance(outcome, Waits) and row.message:
+        return "waits", known_code(row.reason), row.message
     match outcome:
         case Placed():
             return "fits", "", f"{_PLACED_NOW}: {outcome.message.replace('placed', 'would place', 1)}"

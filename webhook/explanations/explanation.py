@@ -59,6 +59,8 @@ def about(
         "ahead": (),
         "ahead_count": None,
         "ways_out": (),
+        "preempts": None,
+        "preempted_by": None,
         "revision": None,
         "proven": None,
         "pods": (),

@@ -261,6 +261,30 @@ class WayOut(AnswerPart):
     by: str | None = Field(description="When it starts then: null for a wait without a known end.")
 
 
+class PreemptedGang(AnswerPart):
+    """A running gang, or the pods of one owner, that ends for a gang of higher priority."""
+
+    name: str | None = Field(
+        description="`namespace/kind/name`; null where it may not be read, and for all pods that are not managed."
+    )
+    priority: int | None = Field(description="Its priority; null for pods that are not managed.")
+    pods: int = Field(description="Its pods with a host, those to come included.")
+    running: int | None = Field(description="How many of its pods have not ended yet; null: not known.")
+
+
+class ExplainedPreemption(AnswerPart):
+    """What ends, or would end, so that a waiting gang starts."""
+
+    since: str | None = Field(description="Since when they end; null: they run on until now.")
+    begins: str | None = Field(
+        description="When they end at the earliest, by the policy's `preemption.after`; null: now, or they end already."
+    )
+    count: int = Field(description="Number of gangs.")
+    pods: int = Field(description="Number of all pods.")
+    running: int = Field(description="How many of these pods have not ended yet.")
+    victims: tuple[PreemptedGang, ...] = Field(description="The gangs, at most twenty.")
+
+
 class ExplainedPod(AnswerPart):
     """One pod of a gang with slots."""
 
@@ -305,6 +329,8 @@ class ExplainedGang(AnswerPart):
     ahead: tuple[GangAhead, ...] = Field(description="The gangs that go first, at most ten.")
     ahead_count: int | None = Field(description="The number of all gangs that go first; null: not known.")
     ways_out: tuple[WayOut, ...] = Field(description="Changes with which it would start.")
+    preempts: ExplainedPreemption | None = Field(description="What ends or would end for it; null: nothing.")
+    preempted_by: str | None = Field(description="`namespace/kind/name` of the gang for which it ends; null: none.")
     revision: int | None = Field(description="Revision of its assignment; null without slots.")
     proven: bool | None = Field(description="Whether no plan uses fewer domains; null: not known.")
     pods: tuple[ExplainedPod, ...] = Field(description="Of a gang with slots, in the order of their ranks.")

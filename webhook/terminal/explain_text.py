@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.api.text import plural
-from webhook.queries.model import AskedPods, ExplainAnswer, ExplainedGang, LevelRoom, Obstacle
+from engine.api.text import join_and, plural
+from webhook.queries.model import (
+    AskedPods,
+    ExplainAnswer,
+    ExplainedGang,
+    ExplainedPreemption,
+    LevelRoom,
+    Obstacle,
+    PreemptedGang,
+)
 from webhook.terminal.tables import TableColumn, number, span
 from webhook.terminal.text import TextPart, epoch_of
 
@@ -21,6 +29,7 @@ _VERDICTS: Final = {
     "orphaned": "orphaned",
 }
 _MOST_HOSTS: Final = 3
+_MOST_VICTIMS: Final = 5
 _MOST_PODS: Final = 32
 _STYLES: Final = {"not ready": "red", "not bound": "yellow", "held": "yellow", "missing": "yellow", "ending": "dim"}
 _PROVEN: Final = {True: "no plan uses fewer domains", False: "a plan with fewer domains may exist", None: ""}
@@ -74,12 +83,44 @@ def _summary(one: ExplainedGang, now: float) -> Iterator[str]:
         yield _line("until", one.until)
     if row.kept_hosts:
         yield _line("kept", f"{plural(len(row.kept_hosts), 'host')} kept free for it: {_some(row.kept_hosts)}")
+    if one.preempts is not None:
+        yield from _preempts(one.preempts, now)
+    if one.preempted_by is not None:
+        yield _line("for", f"it is preempted by {one.preempted_by}")
     if one.nodes and one.verdict != "fits":
         total = sum(one.nodes.values())
         yield _line("nodes", f"{total:,} = " + " + ".join(f"{count:,} {what}" for what, count in one.nodes.items()))
     if one.revision is not None:
         parts = (f"revision {one.revision}", _PROVEN[one.proven])
         yield _line("plan", ", ".join(filter(None, parts)))
+
+
+def _preempts(one: ExplainedPreemption, now: float) -> Iterator[str]:
+    """Yield what would end for it in one line, or what ends in one line each."""
+    if one.since is None:
+        when = "now" if one.begins is None else f"in {span(epoch_of(one.begins) - now)}"
+        which = [f"{_named(victim)} ({_ending(victim)})" for victim in one.victims[:_MOST_VICTIMS]]
+        more = one.count - len(which)
+        yield _line("could", f"start {when} by preempting {join_and([*which, *([f'{more:,} more'] if more else [])])}")
+        return
+    yield _line(
+        "ends", f"{one.running:,} of {plural(one.pods, 'pod')} still run, after {span(now - epoch_of(one.since))}"
+    )
+    for victim in one.victims[:_MOST_VICTIMS]:
+        running = "?" if victim.running is None else f"{victim.running:,}"
+        yield _line("", f"{_named(victim)}: {running} of {_ending(victim)}")
+    if (more := len(one.victims) - _MOST_VICTIMS) > 0:
+        yield _line("", f"and {more:,} more")
+
+
+def _named(victim: PreemptedGang) -> str:
+    if victim.name is not None:
+        return victim.name
+    return "pods of no gang" if victim.priority is None else "a gang that you may not read"
+
+
+def _ending(victim: PreemptedGang) -> str:
+    return plural(victim.pods, "pod") + (f", priority {victim.priority:,}" if victim.priority is not None else "")
 
 
 def _line(label: str, text: str) -> str:

@@ -96,6 +96,35 @@ def pinned(host: str) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
+def preempting(*, after: str = "30s", **status: Any) -> list[Json]:
+    """A gang of two fills a rack, pods of no gang the other one; an urgent gang waits for ten minutes, in bob."""
+    urgent = template(waits("urgent", 2, {"require": "rack"}, minute=20, namespace="bob"), priorityClassName="urgent")
+    return [
+        *grid(1, 2, 2),
+        priority_class("urgent", 1000),
+        policy_map(f"preemption: {{mode: lower-priority, after: {after}}}\n"),
+        *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h1": ("b0/b0-r0", 1)}, bound=2),
+        *runs("fill", ["b0-r1-h0", "b0-r1-h1"]),
+        urgent,
+        waiting_placement("urgent", namespace="bob", **status),
+    ]
+
+
+def under_way(**more: Any) -> list[Json]:
+    """The same: train ends for the urgent gang since 20 s, and so does a pod of no gang; one of three is gone."""
+    intent = {
+        "since": "2026-01-01T00:29:40Z",
+        "victims": [{"uid": "p-train", "revision": 1, "pods": 2, "priority": 0}],
+        "pods": [{"uid": "fill-0", "host": "b0-r1-h0"}],
+        **more,
+    }
+    message = "1 gang and 1 other pod of lower priority end for it (3 pods): b0-r0 (2 hosts) kept free until it fits"
+    found = preempting(
+        reason="Preempting", message=message, kept=["b0-r0-h0", "b0-r0-h1"], preemption=intent, priority=1000
+    )
+    return [one for one in found if one["metadata"]["name"] != "train-1"]
+
+
 def test_what_people_read() -> None:
     """One text for every kind of answer."""
     busy = busy_cluster()
@@ -137,6 +166,12 @@ def test_what_people_read() -> None:
                 about(snapshot([*kept, waits("next", 2, {"require": "rack"}, minute=20)]), "job/next")
             ),
             "pods of other namespaces cannot be read": text(about(tenant, "job/wide")),
+            "others would end for it": text(about(snapshot(preempting()), "job/urgent", namespace="bob")),
+            "others would end for it later": text(
+                about(snapshot(preempting(after="15m")), "job/urgent", namespace="bob")
+            ),
+            "others end for it": text(about(snapshot(under_way()), "job/urgent", namespace="bob")),
+            "it ends for another gang": text(about(snapshot(under_way()), "job/train")),
             "no request": text(about(snapshot(busy), "job/fill", namespace="others")),
             "a pod without a request": text(about(snapshot(busy), "pod/fill-0", namespace="others")),
             "another scheduler": text(about(snapshot(more), "job/other")),
@@ -493,3 +528,59 @@ def test_text_of_people_moves_no_cursor() -> None:
     found = one([*grid(1, 1, 2), evil], "job/w")
     assert found.verdict == "refused"
     assert "\x1b" not in found.message
+
+
+def test_what_would_end_for_a_gang() -> None:
+    """By the policy, from its `after` on; the planner chooses, and nothing has changed afterwards."""
+    found = one(preempting(), "job/urgent", namespace="bob").preempts
+    assert found is not None
+    assert (found.since, found.begins, found.count, found.pods, found.running) == (None, None, 1, 2, 2)
+    assert [(victim.name, victim.priority, victim.pods) for victim in found.victims] == [("alice/job/train", 0, 2)]
+    later = one(preempting(after="15m"), "job/urgent", namespace="bob").preempts
+    assert later is not None
+    assert later.begins == "2026-01-01T00:35:00Z"
+
+
+def test_a_preemption_that_failed_is_tried_again_when_the_placement_says() -> None:
+    """The leader waits longer after each."""
+    cluster = preempting(preemption={"attempts": 1, "retryAt": "2026-01-01T00:31:00Z"})
+    found = one(cluster, "job/urgent", namespace="bob").preempts
+    assert found is not None
+    assert (found.since, found.begins) == (None, "2026-01-01T00:31:00Z")
+
+
+@pytest.mark.parametrize("policy", ["mode: never", "mode: lower-priority, protect: {namespaces: [ali*]}"])
+def test_nothing_would_end_where_the_policy_says_so(policy: str) -> None:
+    """It preempts nothing, or not what is in the way."""
+    cluster = [one for one in preempting() if one["kind"] != "ConfigMap"]
+    assert one([*cluster, policy_map(f"preemption: {{{policy}}}\n")], "job/urgent", namespace="bob").preempts is None
+
+
+def test_what_ends_for_a_gang_is_listed_with_the_pods_that_still_run() -> None:
+    """Of gangs, and of pods that no gang has; the reason is that of the leader."""
+    answer = one(under_way(), "job/urgent", namespace="bob")
+    assert (answer.verdict, answer.reason) == ("waits", "Preempting")
+    found = answer.preempts
+    assert found is not None
+    assert (found.since, found.begins, found.count) == ("2026-01-01T00:29:40Z", None, 1)
+    assert (found.pods, found.running) == (3, 2)
+    assert [(victim.name, victim.pods, victim.running) for victim in found.victims] == [
+        ("alice/job/train", 2, 1),
+        (None, 1, 1),
+    ]
+    assert one(under_way(), "job/train").preempted_by == "bob/job/urgent"
+
+
+def test_a_gang_with_other_slots_than_those_that_are_needed_is_no_victim() -> None:
+    """It got new ones since."""
+    victim = {"uid": "p-train", "revision": 7, "pods": 2, "priority": 0}
+    assert one(under_way(victims=[victim]), "job/train").preempted_by is None
+
+
+def test_victims_that_may_not_be_read_have_no_name() -> None:
+    """Their Placement is in a namespace of others; how many of their pods run is not known then."""
+    cluster = [one for one in under_way() if one["metadata"]["name"] != "job-train"]
+    found = one(cluster, "job/urgent", namespace="bob").preempts
+    assert found is not None
+    assert [(victim.name, victim.running) for victim in found.victims] == [(None, None), (None, 1)]
+    assert "a gang that you may not read: ? of 2 pods" in text(about(snapshot(cluster), "job/urgent", namespace="bob"))

@@ -1,0 +1,110 @@
+"""What ends, or would end, so that a waiting gang starts, and for whom a gang has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from engine.api import names
+from engine.api.duration import timestamp
+from engine.api.placement import IntendedVictim, Placement, PreemptionIntent, preemption_intent
+from engine.gang.gang import Gang, host_of
+from engine.preemption.preempt import preemption_for
+from engine.preemption.victims import Victim
+from engine.scheduler.outcome import Outcome, Waits, unschedulable_alone
+from webhook.queries import model as output
+from webhook.queries.forecast import plan_now
+from webhook.queries.names import workload_label
+from webhook.snapshot.snapshot import Snapshot
+
+_MOST_NAMED: Final = 20
+
+
+def preemption_of(
+    snapshot: Snapshot, gang: Gang, outcome: Outcome | None, *, waited: float
+) -> output.ExplainedPreemption | None:
+    """Return what ends for a waiting gang, or would by the policy; None if nothing does.
+
+    `outcome`: what the planner says of it now; `waited`: for how many seconds it has waited.
+    """
+    intent = preemption_intent(gang.status)
+    if intent.active:
+        return _under_way(snapshot, intent)
+    rules = snapshot.view.policy.preemption
+    if rules.mode == "never" or not isinstance(outcome, Waits) or unschedulable_alone(outcome):
+        return None
+    found = preemption_for(
+        snapshot.view,
+        gang,
+        plan=lambda: plan_now(snapshot, gang),
+        others=rules.victims == "all",
+        protect=rules.protect,
+        own_namespace=names.NAMESPACE,
+        now=snapshot.taken,
+    )
+    if found is None:
+        return None
+    begins = max(snapshot.taken + max(0.0, rules.after - waited), intent.retry_at)
+    return output.ExplainedPreemption(
+        since=None,
+        begins=timestamp(begins) if begins > snapshot.taken else None,
+        count=len(found.victims),
+        pods=sum(one.count for one in found.victims),
+        running=sum(one.count for one in found.victims),
+        victims=tuple(_possible(one) for one in found.victims[:_MOST_NAMED]),
+    )
+
+
+def preemptor_of(snapshot: Snapshot, gang: Gang) -> str | None:
+    """Return the waiting gang for which a gang ends or has ended; None if it is not a victim now."""
+    placement = gang.placement
+    if placement is None or not placement.uid:
+        return None
+    for other in snapshot.view.stores.placements.values():
+        if "preemption" in other.status and any(
+            _is_victim(placement, one) for one in preemption_intent(other.status).victims
+        ):
+            return f"{other.namespace}/{workload_label(other.workload.kind, other.workload.name)}"
+    return None
+
+
+def _is_victim(placement: Placement, victim: IntendedVictim) -> bool:
+    """Return whether a preemption is about a gang as it is now: it has the slots of then, or none."""
+    assignment = placement.assignment
+    return victim.uid == placement.uid and (assignment is None or assignment.revision == victim.revision)
+
+
+def _possible(victim: Victim) -> output.PreemptedGang:
+    group = "" if victim.group is None else f"[{victim.group}]"
+    name = f"{victim.namespace}/{workload_label(victim.kind, victim.name)}{group}"
+    return output.PreemptedGang(name=name, priority=victim.priority, pods=victim.count, running=victim.count)
+
+
+def _under_way(snapshot: Snapshot, intent: PreemptionIntent) -> output.ExplainedPreemption:
+    victims = list(_ending(snapshot, intent))
+    others = {one.uid for one in intent.pods}
+    left = sum(pod.uid in others and not pod.finished for pod in snapshot.view.stores.pods.values()) if others else 0
+    if others:
+        victims.append(output.PreemptedGang(name=None, priority=None, pods=len(others), running=left))
+    return output.ExplainedPreemption(
+        since=timestamp(intent.since) if intent.since is not None else None,
+        begins=None,
+        count=len(intent.victims),
+        pods=sum(one.pods for one in intent.victims) + len(others),
+        running=sum(one.running for one in victims if one.running is not None),
+        victims=tuple(victims[:_MOST_NAMED]),
+    )
+
+
+def _ending(snapshot: Snapshot, intent: PreemptionIntent) -> Iterator[output.PreemptedGang]:
+    """Yield the gangs that end, with how many of their pods still run; without a name those that cannot be read."""
+    known = {one.uid: one for one in snapshot.view.stores.placements.values()}
+    for victim in intent.victims:
+        name, running, placement = None, None, known.get(victim.uid)
+        if placement is not None:
+            group = "" if placement.group is None else f"[{placement.group}]"
+            label = workload_label(placement.workload.kind, placement.workload.name)
+            name = f"{placement.namespace}/{label}{group}"
+            pods = snapshot.view.stores.pods.get_by(placement.key)
+            running = sum(not pod.finished and host_of(pod) is not None for pod in pods)
+        yield output.PreemptedGang(name=name, priority=victim.priority, pods=victim.pods, running=running)
