@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from local.client import Client
-from local.nodes import NODES, RACK
+from local.nodes import HOSTNAME, NODES, RACK
 from tests.cluster.conftest import StartAutoscaler
 from tests.support.eventually import always, eventually
 from tests.support.fleet import Fleet
@@ -34,10 +34,11 @@ class Asking:
         of: str = ATOMIC,
         rack: str = "",
         near: bool = False,
+        elsewhere: Sequence[str] = (),
         template: bool = True,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
-        """Request nodes for pods of 8 GPUs; `near`: all of them in one rack."""
+        """Request nodes for pods of 8 GPUs; `near`: all of them in one rack; `elsewhere`: not on these hosts."""
         places = {RACK: self.fleet.prefix + rack} if rack else {}
         limits = {"nvidia.com/gpu": "8"}
         spec: Json = {
@@ -47,6 +48,10 @@ class Asking:
         if near:
             term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"gang": name}}}
             spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        if elsewhere:
+            other = {"matchExpressions": [{"key": HOSTNAME, "operator": "NotIn", "values": list(elsewhere)}]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [other]}}
+            spec["affinity"] = {"nodeAffinity": required}
         if template:
             body = {"metadata": {"labels": {"gang": name}}, "spec": spec}
             self.client.create(self.templates, {"metadata": {"name": name}, "template": body})
@@ -117,6 +122,18 @@ def test_free_room_counts_wherever_it_is_unless_the_pods_must_be_together(
     asking.ask("together", 4, near=True)
     asking.becomes("together", Provisioned=("True", "CapacityIsProvisioned"))
     eventually(lambda: sorted((asking.count(first), asking.count(second))) == [2, 4], message="one rack of four")
+
+
+def test_pods_that_may_not_use_the_free_hosts_get_new_ones(
+    nodes: Fleet, asking: Asking, start_autoscaler: StartAutoscaler
+) -> None:
+    """Two racks with two free hosts each stay as they are; four hosts come up in a third one."""
+    free = nodes.grid("1x2x2")
+    hosts = pool(nodes, "rack-new", 4)
+    start_autoscaler(hosts)
+    asking.ask("train", 4, elsewhere=free)
+    asking.becomes("train", Provisioned=("True", "CapacityIsProvisioned"))
+    eventually(lambda: asking.count(hosts) == 4, message="four nodes")
 
 
 def test_nodes_that_never_become_ready_leave_a_request_provisioned(

@@ -1,7 +1,8 @@
 """The cluster autoscaler, imitated: it answers ProvisioningRequests as version 1.36 was seen to do.
 
-docs/contributor/kubernetes-facts.md says how. Of a pod it looks at the GPUs, the nodeSelector and a required affinity
-to pods of the same request; of a node at the labels, the GPUs and whether it is cordoned. It never removes a node.
+docs/contributor/kubernetes-facts.md says how. Of a pod it looks at the GPUs, the nodeSelector, required node affinity
+(`In`, `NotIn`) and a required affinity to pods of the same request; of a node at the labels, the GPUs and whether it is
+cordoned. It never removes a node.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Simulation:
             .get("requiredDuringSchedulingIgnoredDuringExecution", [])
         ]
         for room in self.rooms:
-            chosen = all(room.labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+            chosen = chosen_by(spec, room.labels)
             near = all(key in room.labels and self.together.get(key) in (None, room.labels[key]) for key in keys)
             if chosen and near and room.free >= gpus_of(pod):
                 room.free -= gpus_of(pod)
@@ -184,6 +185,21 @@ class ClusterAutoscaler(Turns):
                 raise
             return request
         return written
+
+
+def chosen_by(spec: Json, labels: dict[str, str]) -> bool:
+    """Whether the nodeSelector and the required node affinity of a pod allow a node with these labels."""
+    if any(labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+        return False
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+    return terms is None or any(all(allows(one, labels) for one in term["matchExpressions"]) for term in terms)
+
+
+def allows(expression: Json, labels: dict[str, str]) -> bool:
+    """Whether an expression of node affinity allows a node with these labels."""
+    among = labels.get(expression["key"]) in expression["values"]
+    return among == (expression["operator"] == "In")
 
 
 def conditions(request: Json) -> list[Json]:
