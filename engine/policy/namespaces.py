@@ -8,7 +8,8 @@ from typing import Final
 
 from engine.api.field import FieldError, path_of
 from engine.api.schema import wrong
-from engine.api.text import join_comma, quote
+from engine.api.text import join_and, join_comma, quote
+from engine.policy.making_room import PreemptionRules
 from engine.policy.model import Mode, NamespaceRule, Policy
 from engine.policy.patterns import covers, matches
 from engine.topology.choice import level_names
@@ -124,8 +125,22 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
     yield from _unreachable("queue.fairness.weights", [one.namespaces for one in fairness.weights])
     for index, built in policy.registry.replaced:
         yield f"kinds[{index}] replaces the built-in entry {built.name}; remove it to use that"
+    yield from _preemption(policy)
     if fairness.weights and fairness.mode == "none":
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
+
+
+def _preemption(policy: Policy) -> Iterator[str]:
+    rules, default = policy.preemption, PreemptionRules()
+    changed = [field for field in ("victims", "after", "protect") if getattr(rules, field) != getattr(default, field)]
+    if rules.mode == "never" and changed:
+        have = "has" if len(changed) == 1 else "have"
+        paths = join_and([f"preemption.{field}" for field in changed])
+        yield f"{paths} {have} no effect with mode: never, but for topogate simulate --preempt"
+    for index, pattern in enumerate(rules.protect.namespaces):
+        if any(covers(one, pattern) for one in policy.namespaces.exempt):
+            where = f"preemption.protect.namespaces[{index}]"
+            yield f"{where} has no effect: namespaces.exempt has these namespaces, where nothing is preempted"
 
 
 def _unreachable(path: str, entries: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -192,7 +192,7 @@ class ChangedTurn(AnswerPart):
 class QueueChange(AnswerPart):
     """What the new policy changes for the order of the gangs that wait now."""
 
-    settings: tuple[ChangedSetting, ...] = Field(description="The settings of `queue` that differ.")
+    settings: tuple[ChangedSetting, ...] = Field(description="The settings of `queue` and `preemption` that differ.")
     gangs: tuple[ChangedTurn, ...] = Field(description="The gangs that are affected, in the new order.")
 
 

@@ -1,4 +1,4 @@
-"""What another order of the queue would change for the gangs that wait: their turns, and kept room. Pure."""
+"""What another queue or preemption would change: turns of gangs that wait, kept room, who may be preempted. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, suspended_by_user
+from engine.policy.making_room import PreemptionRules, Protect
 from engine.policy.model import Policy, Queue
+from engine.preemption.victims import is_protected, managed
 from engine.scheduler.fairness import Turn, weighted_usage
 from engine.scheduler.precedence import turn_in
 from webhook.checks.model import ChangedSetting, ChangedTurn, QueueChange
@@ -22,11 +24,16 @@ from webhook.checks.model import ChangedSetting, ChangedTurn, QueueChange
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """The queue under one policy: the gangs of each topology in their order, and who has room kept for it."""
+    """The queue under one policy: the gangs of each topology in their order, and who has room kept for it.
+
+    `running`: the gangs with slots; `preemptible`: those of them that the policy does not protect.
+    """
 
     policy: Policy
     lines: Mapping[str, tuple[Gang, ...]]
     keeps: Mapping[str, GangKey]
+    running: int = 0
+    preemptible: int = 0
 
 
 def queue_state(view: ClusterState, gangs: Iterable[Gang], *, taken: float) -> QueueState:
@@ -45,7 +52,14 @@ def queue_state(view: ClusterState, gangs: Iterable[Gang], *, taken: float) -> Q
     for name, line in ordered.items():
         if (key := _keeps(line, view.policy.queue, taken)) is not None:
             keeps[name] = key
-    return QueueState(view.policy, {name: tuple(gang for _, gang in line) for name, line in ordered.items()}, keeps)
+    protect, running = view.policy.preemption.protect, list(managed(view))
+    return QueueState(
+        view.policy,
+        {name: tuple(gang for _, gang in line) for name, line in ordered.items()},
+        keeps,
+        running=len(running),
+        preemptible=sum(not is_protected(one, protect, taken) for one in running),
+    )
 
 
 def _queues(gang: Gang) -> bool:
@@ -75,11 +89,10 @@ def queue_change(before: QueueState, after: QueueState, *, taken: float) -> Queu
 
     With the same settings there are none: who moves up because others are let go is told by these others.
     """
-    if before.policy.queue == after.policy.queue:
-        return QueueChange(settings=(), gangs=())
+    same = before.policy.queue == after.policy.queue
     return QueueChange(
-        settings=tuple(_settings(before, after, taken)),
-        gangs=tuple(_turns(before, after)),
+        settings=(*(() if same else _settings(before, after, taken)), *_preemption_settings(before, after)),
+        gangs=() if same else tuple(_turns(before, after)),
     )
 
 
@@ -151,3 +164,42 @@ def _effect(field: str, after: QueueState, taken: float) -> str:
             spaces = len({gang.workload.namespace for gang in gangs})
             return f"{plural(len(gangs), 'gang')} of {plural(spaces, 'namespace')} wait"
     return "gangs that exist stay; new and changed ones are checked"
+
+
+def _preemption_settings(before: QueueState, after: QueueState) -> Iterator[ChangedSetting]:
+    """Yield the settings of the preemption that differ; while it is off before and after, none has an effect."""
+    old, new = before.policy.preemption, after.policy.preemption
+    if old.mode == new.mode == "never":
+        return
+    victims = (
+        f"{after.preemptible:,} of {plural(after.running, 'gang')} with slots may be preempted for a higher priority"
+    )
+    for field in PreemptionRules.model_fields:
+        values = [getattr(rules, field) for rules in (old, new)]
+        if values[0] == values[1]:
+            continue
+        effect = victims
+        match field, values[1]:
+            case "mode", "never":
+                effect = "no gang is preempted any more"
+            case "victims", "all":
+                effect = "pods that are not managed may be preempted too"
+            case "victims", _:
+                effect = "pods that are not managed are not preempted any more"
+            case "after", _:
+                effect = "gangs wait as long before others are preempted for them"
+        shown = [
+            format_duration(value) if field == "after" else _protected(value) if isinstance(value, Protect) else value
+            for value in values
+        ]
+        yield ChangedSetting(field=f"preemption.{field}", before=shown[0], after=shown[1], effect=effect)
+
+
+def _protected(protect: Protect) -> str:
+    """Return what is protected in a few words: `running for 10m, 2 namespaces, annotated`."""
+    parts = [
+        f"running for {format_duration(protect.running_for)}" if protect.running_for is not None else "",
+        plural(len(protect.namespaces), "namespace") if protect.namespaces else "",
+        "annotated" if protect.annotated else "",
+    ]
+    return ", ".join(filter(None, parts)) or "nothing"

@@ -75,6 +75,19 @@ def queued(patience: str = "10m") -> list[Json]:
     return [*found, policy_map(f"{LEVELS}queue: {{patience: {patience}}}\n")]
 
 
+PREEMPTS = "preemption: {mode: lower-priority, protect: {namespaces: [ali*]}}\n"
+
+
+def preemptible(mode: str) -> list[Json]:
+    """Two gangs with slots, of two namespaces."""
+    return [
+        *grid(1, 1, 2),
+        *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=1),
+        *placed("tune", {"b0-r0-h1": ("b0/b0-r0", 1)}, bound=1, namespace="bob"),
+        policy_map(f"{LEVELS}preemption: {{mode: {mode}}}\n"),
+    ]
+
+
 def turns(found: PolicyChange) -> dict[str, tuple[int, int, bool, bool]]:
     return {
         one.name: (one.position_before, one.position_after, one.room_kept_before, one.room_kept_after)
@@ -126,6 +139,16 @@ def test_what_people_read() -> None:
             "a strict queue": lines(change(LEVELS + "queue: {order: strict}\n", queued())),
             "less patience": lines(change(LEVELS + "queue: {patience: 2m}\n", queued(patience="1h"))),
             "more patience": lines(change(LEVELS + "queue: {patience: 1h}\n", queued())),
+            "a preemption": lines(change(LEVELS + PREEMPTS, preemptible("never"))),
+            "a preemption with other rules": lines(
+                change(
+                    LEVELS + "preemption: {mode: lower-priority, victims: all, after: 5m, protect: "
+                    "{runningFor: 1h, namespaces: [bob], annotated: true}}\n",
+                    preemptible("lower-priority"),
+                )
+            ),
+            "no preemption": lines(change(LEVELS, preemptible("lower-priority"))),
+            "a preemption that stays off": lines(change(LEVELS + "preemption: {after: 5m}\n", preemptible("never"))),
             "a fair queue": lines(change(LEVELS + "queue: {fairness: {mode: namespaces}}\n", queued())),
             "other limits of the queue": lines(
                 change(LEVELS + "queue: {onTimeout: giveUp, maxStartAttempts: 1, maxGangPods: 9}\n", queued())

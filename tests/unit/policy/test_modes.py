@@ -71,3 +71,34 @@ def test_entries_are_bounded() -> None:
     with pytest.raises(PolicyError) as refused:
         parse_policy(f"namespaces: {{modes: [{entries}]}}")
     assert [error.field for error in refused.value.errors] == ["namespaces.modes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        ("mode: lower-priority, victims: all, protect: {runningFor: 1h, namespaces: [prod-*]}", []),
+        (
+            "protect: {annotated: true}",
+            ["preemption.protect has no effect with mode: never, but for topogate simulate --preempt"],
+        ),
+        (
+            "victims: all, after: 1m",
+            [
+                "preemption.victims and preemption.after have no effect with mode: never, but for topogate simulate "
+                "--preempt"
+            ],
+        ),
+        (
+            "mode: lower-priority, protect: {namespaces: [prod, kube-system, infra-b*]}",
+            [
+                f"preemption.protect.namespaces[{index}] has no effect: namespaces.exempt has these namespaces, where "
+                "nothing is preempted"
+                for index in (1, 2)
+            ],
+        ),
+    ],
+)
+def test_settings_of_a_preemption_without_an_effect_are_told(text: str, warnings: list[str]) -> None:
+    """Whoever writes the policy sees them, and `topogate policy check` prints them."""
+    found = policy_warnings(parse_policy(f"namespaces: {{exempt: [infra-*]}}\npreemption: {{{text}}}"))
+    assert [*found] == warnings
