@@ -33,6 +33,12 @@ wait_seconds = Histogram(
 nominations = Gauge(
     "topogate_rooms_kept", "Gangs that waited too long and have hosts kept free (on the leader).", registry=registry
 )
+preemptions = Counter(
+    "topogate_preemptions",
+    "Preemptions: decided; then placed, or ended without that; none: nobody was found who could end.",
+    ["result"],
+    registry=registry,
+)
 topology_nodes = Gauge(
     "topogate_topology_nodes",
     "Nodes by topology: in it, without the label of a level, or outside its nodeSelector.",

@@ -317,7 +317,7 @@ class PreemptionIntent:
 
     `since`: when it was decided (seconds since the epoch); None: nothing ends now. `seen`: the workload at that time.
     `attempts`: decisions in a row after which it did not start, this one not included; `retry_at`: when it may decide
-    again (seconds since the epoch).
+    again (seconds since the epoch); `why`: why the last one ended.
     """
 
     since: float | None = None
@@ -326,11 +326,16 @@ class PreemptionIntent:
     seen: str = ""
     attempts: int = 0
     retry_at: float = 0.0
+    why: str = ""
 
     @property
     def active(self) -> bool:
         """True while something ends for it."""
         return self.since is not None and bool(self.victims or self.pods)
+
+    def ended(self) -> PreemptionIntent:
+        """Return what is left when nothing ends for it any more: how often it failed, and when it may try again."""
+        return PreemptionIntent(attempts=self.attempts, retry_at=self.retry_at, why=self.why)
 
 
 NO_INTENT: Final = PreemptionIntent()
@@ -344,7 +349,7 @@ def preemption_intent(status: Mapping[str, Any]) -> PreemptionIntent:
     raw = status.get("preemption")
     if not isinstance(raw, Mapping):
         return NO_INTENT
-    seen = raw.get("seen")
+    seen, why = raw.get("seen"), raw.get("why")
     return PreemptionIntent(
         since=parse_time(raw.get("since")),
         victims=tuple(victim for one in _objects(raw.get("victims")) if (victim := _victim(one)) is not None),
@@ -352,6 +357,7 @@ def preemption_intent(status: Mapping[str, Any]) -> PreemptionIntent:
         seen=seen if isinstance(seen, str) else "",
         attempts=max(0, _whole_number(raw.get("attempts")) or 0),
         retry_at=parse_time(raw.get("retryAt")) or 0.0,
+        why=why if isinstance(why, str) else "",
     )
 
 
@@ -370,6 +376,7 @@ def preemption_body(intent: PreemptionIntent) -> dict[str, Any] | None:
         "pods": [{"uid": one.uid, "host": one.host} for one in intent.pods[:MAX_VICTIMS]] or None,
         "attempts": intent.attempts or None,
         "retryAt": timestamp(intent.retry_at) if intent.retry_at else None,
+        "why": intent.why or None,
     }
 
 

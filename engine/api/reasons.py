@@ -187,6 +187,11 @@ class Reason:
         return self.until not in ("resume", "mode")
 
     @property
+    def preempts(self) -> bool:
+        """True when others end so that the gang starts."""
+        return self.until == "victims"
+
+    @property
     def by_user(self) -> bool:
         """True when the user has suspended the gang."""
         return self.until == "resume"

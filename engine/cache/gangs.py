@@ -17,6 +17,7 @@ from engine.api.objects import PodGroupObject
 from engine.api.placement import Placement, kept_hosts, placed_at
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
+from engine.cache.intents import IntentIndex
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import KeptDomains
@@ -62,6 +63,7 @@ class GangIndex:
         self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
         self.kept_domains = KeptDomains()
         self._left_out: dict[GangKey, Placement | None] = {}  # for one question, with the plans that are not written
+        self.intents = IntentIndex()
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class GangIndex:
             _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
             _set_member(self._keeping, key, any(kept_hosts(one.status) for one in known))
             self.keep_domains(key)
-        return {placed_key(one) for one in (old, new) if one is not None}
+        return {placed_key(one) for one in (old, new) if one is not None} | self.intents.set_placement(old, new)
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""

@@ -84,7 +84,7 @@ class ClusterState:
         `new_daemon_sets`: expect the pods of DaemonSets that have none yet.
         """
         self._covered = covered
-        self._own_namespace = own_namespace
+        self.own_namespace = own_namespace
         self._device_faults = device_faults
         self.stores = stores
         self.lock = threading.RLock()
@@ -497,7 +497,7 @@ class ClusterState:
         """The resolver of owner chains, as they were applied, under the policy in force."""
         known = self._owners
         if known is None or known.policy is not self.policy or known.topologies is not self.topologies:
-            known = self._owners = OwnerResolver(self._pods.find, self.policy, self.topologies, self._own_namespace)
+            known = self._owners = OwnerResolver(self._pods.find, self.policy, self.topologies, self.own_namespace)
         return known
 
 

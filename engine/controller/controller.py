@@ -23,6 +23,7 @@ from engine.controller.extension_scheduler import ExtensionScheduler
 from engine.controller.gang_events import gang_name
 from engine.controller.gang_scheduler import GangScheduler
 from engine.controller.orphans import OrphanCollector
+from engine.controller.preemptor import Preemptor
 from engine.controller.reporter import QueueMetrics, StatusReporter
 from engine.controller.term import WRITERS, LeaderTerm
 from engine.gang.gang import Gang, ungated_pods
@@ -99,9 +100,9 @@ class Controller:
     def _reset(self) -> None:
         self._term = LeaderTerm(self._view, self._pool, monotonic=self._monotonic, fenced=self._fenced.set)
         self._reporter = StatusReporter(self._view, self._executor, self._term)
-        self._gangs = GangScheduler(
-            self._view, self._executor, self._term, self._reporter, monotonic=self._monotonic, wall=self._wall
-        )
+        clocks = {"monotonic": self._monotonic, "wall": self._wall}
+        self._preemptor = Preemptor(self._view, self._executor, self._term, self._reporter, **clocks)
+        self._gangs = GangScheduler(self._view, self._executor, self._term, self._reporter, self._preemptor, **clocks)
         self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
@@ -166,6 +167,7 @@ class Controller:
         else:
             changes = self._view.take_changes()
         now = self._monotonic()
+        self._preemptor.refresh(changes, now)
         self._reconcile_all(self._due(changes, now), now, all_of_them=begins)
         if changes.hosts:
             self._term.queue.hosts_changed()
@@ -174,6 +176,7 @@ class Controller:
         self._extensions.plan(now, growing=False)
         self._gangs.plan(now)
         self._extensions.plan(now, growing=True)
+        self._preemptor.plan(now)
         self._reporter.flush_due(now)
         self._orphans.pods(changes, now)
         self._orphans.placements(now)
@@ -216,8 +219,7 @@ class Controller:
         times = [now + IDLE]
         if self._behind or self._gangs.behind:
             times.append(now)
-        if (end := self._view.grace_until()) is not None:
-            times.append(end)
+        times += [one for one in (self._view.grace_until(), self._preemptor.next()) if one is not None]
         for key, gang_state in self._term.gang_state.items():
             if key in self._term.busy:
                 continue  # the end of its write wakes the loop
@@ -260,7 +262,13 @@ class Controller:
             wall = self._wall()
             hosts = HostHealth(gang, view.capacity, view.topologies, now=wall)
             decision = reconcile.reconcile(
-                gang, timers=gang_state.timers, policy=view.policy, now=now, wall=wall, hosts=hosts
+                gang,
+                timers=gang_state.timers,
+                policy=view.policy,
+                now=now,
+                wall=wall,
+                hosts=hosts,
+                preempted=self._preemptor.preempted(gang),
             )
         self._act(key, gang, decision, gang_state, now)
         ended = self._monotonic()

@@ -204,6 +204,13 @@ class ActionExecutor:
         self.events.publish(gang, reason, "Evicted", message, code=reason, pods=len(pods))
         self._in_parallel(self._evict_pod if evict else self._delete_pod, pods)
 
+    def evict_others(self, gang: Gang, pods: Sequence[Pod], message: str) -> None:
+        """Evict pods that are not managed for a gang, each as its disruption budgets allow."""
+        for pod in pods:
+            self.events.publish_for_pod(pod, "Preempted", message)
+        self.events.record(gang, "Evicted", message, reason="Preempting", pods=len(pods))
+        self._in_parallel(self._evict_pod, pods)
+
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
         """Write another assignment of the same gang: for a scaled-down workload, or with other devices."""
         assert gang.placement is not None

@@ -18,6 +18,7 @@ from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.executor import ActionExecutor
+from engine.controller.preemptor import Preemptor
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang, PodGroupState, can_suspend
@@ -50,6 +51,7 @@ class GangScheduler:
         executor: ActionExecutor,
         term: LeaderTerm,
         reporter: StatusReporter,
+        preemptor: Preemptor,
         *,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
@@ -58,6 +60,7 @@ class GangScheduler:
         self._executor = executor
         self._term = term
         self._reporter = reporter
+        self._preemptor = preemptor
         self._monotonic = monotonic
         self._wall = wall
         self._refreshed_at = monotonic()
@@ -206,7 +209,7 @@ class GangScheduler:
         waiting = []
         for key in [] if strict else self._term.queue.impatient(now):
             entry = self._term.queue.entry(key)
-            if entry is not None and self._term.blocks(key):
+            if entry is not None and self._term.blocks(key) and key not in self._term.preempting:
                 waiting.append(StarvingGang(key, entry.priority, entry.topology, entry.namespace))
         kept = {nomination.key: nomination for nomination in self._term.nominator.kept()}
         if self._term.nominator.renew(waiting, now, partial(self._find_nomination, now)):
@@ -228,6 +231,7 @@ class GangScheduler:
                 return None
             excluded, kept_slots = gang_state.timers.hosts_out(now), kept_assignment(gang)
             settled_before = view.settled_before(self._wall())
+            taken = taken.union(*(one.hosts for one in self._term.preempting.values()))
             return nominate_hosts(
                 waiting,
                 gang.request,
@@ -271,7 +275,7 @@ class GangScheduler:
                 return
             gang_state.planned_on = view.capacity.version
             excluded = gang_state.timers.hosts_out(now)
-            ahead = self._term.nominator.before(key, entry.priority)
+            ahead = self._term.nominations_before(key, entry.priority)
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
             apart = separation_key(view, gang)
@@ -380,7 +384,7 @@ class GangScheduler:
 
     def _plan_member(self, group: PodGroupState, priority: int, now: float, gang: Gang) -> Outcome:
         """Return the outcome of one workload of a pod group, around the hosts nominated for gangs outside of it."""
-        before = (nomination for key in group.members for nomination in self._term.nominator.before(key, priority))
+        before = (nomination for key in group.members for nomination in self._term.nominations_before(key, priority))
         ahead = [nomination for nomination in dict.fromkeys(before) if nomination.key not in group.members]
         excluded = self._term.of(gang.key).timers.hosts_out(now)
         outcome, first = in_turn(partial(self._plan_beside, gang, kept_assignment(gang), excluded), ahead)
@@ -474,10 +478,14 @@ class GangScheduler:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
             outcome = replace(kept_for(miss.first, gang), shortage=outcome.shortage)
+        self._preemptor.missed(key, outcome, now)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: GangKey, gang: Gang, outcome: Waits | Never) -> Status:
         """Return the status of a gang that was not placed."""
+        return self._preemptor.status(key, gang, self._wait_for_room(key, gang, outcome))
+
+    def _wait_for_room(self, key: GangKey, gang: Gang, outcome: Waits | Never) -> Status:
         nomination = self._term.nominator.of(key)
         if nomination is None or self._term.gang_state[key].unschedulable_alone:
             since = relaxed_text(gang.request, self._view.policy)

@@ -30,7 +30,7 @@ from engine.lifecycle.gang_state import GangState
 from engine.lifecycle.status import BurstDetector
 from engine.scheduler.fairness import WriteLines
 from engine.scheduler.queue import GangQueue
-from engine.scheduler.starvation import Nominator
+from engine.scheduler.starvation import Nomination, Nominator
 
 T = TypeVar("T")
 
@@ -129,6 +129,7 @@ class LeaderTerm:
         self.queue = GangQueue()
         self.extensions = ExtensionQueue()
         self.nominator = Nominator()
+        self.preempting: dict[GangKey, Nomination] = {}  # the hosts of gangs for which others end
         self.bursts = BurstDetector()
         self.report_limiter = RateLimiter()
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
@@ -142,6 +143,11 @@ class LeaderTerm:
             found = self.gang_state[key] = GangState()
         return found
 
+    def nominations_before(self, key: GangKey, priority: int) -> list[Nomination]:
+        """Return the nominations that a gang must respect: those of others with no lower priority."""
+        others = (one for one in self.preempting.values() if one.key != key and one.priority >= priority)
+        return [*self.nominator.before(key, priority), *others]
+
     def blocks(self, key: GangKey) -> bool:
         """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
         gang_state = self.gang_state.get(key)
@@ -154,6 +160,7 @@ class LeaderTerm:
             gang_state.end_wait("withdrawn", self._monotonic())
         self.queue.drop(key)
         self.extensions.drop(key)
+        self.preempting.pop(key, None)
         self.texts.drop(key)
         self.places.drop(key)
         self.numbers.drop(key)

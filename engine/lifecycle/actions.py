@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.api.placement import Assignment, FailedStarts
+from engine.api.placement import Assignment, FailedStarts, PreemptionIntent
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
 from engine.gang.repair import ExtensionRequest
@@ -17,7 +17,8 @@ from engine.scheduler.queue import QueuePlace
 class Status:
     """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message.
 
-    `place`: in the queue, of a gang that waits for room.
+    `place`: in the queue, of a gang that waits for room. `preemption`: to be written with it; None: what is written of
+    one stays, if the reason is that it goes on.
     """
 
     phase: Phase
@@ -26,6 +27,7 @@ class Status:
     hosts: tuple[str, ...] = ()
     shortage: Shortage | None = field(default=None, compare=False)
     place: QueuePlace | None = field(default=None, compare=False)
+    preemption: PreemptionIntent | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,70 @@ read from the Placements: whatever ends a leader halfway, the next one continues
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from engine.api.duration import format_duration, timestamp
 from engine.api.placement import PreemptionIntent
 from engine.api.text import plural
-from engine.gang.gang import Gang, can_suspend, host_of
+from engine.gang.gang import Gang, can_suspend, fingerprint, host_of, over
 from engine.lifecycle.actions import Decision, EvictPods, NoAction, Status, Unplace
 from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
+from engine.policy.model import Policy
+from engine.policy.namespaces import mode_of
+
+# Seconds from the decision to its end, if the pods of the victims have not ended by then: a grace period is 30 s, and
+# disruption budgets mostly allow an eviction a few minutes later, if ever.
+LIMIT: Final = 600.0
+# Seconds after a decision that led to nothing before the next one: doubles from the first value to the second.
+REST_FIRST, REST_MOST = 60.0, 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class IntentEnd:
+    """Why nothing ends any more for a gang: `message` for its users; "" if its status shows that anyway.
+
+    `failed`: victims may have ended in vain, so the gang rests before it preempts again.
+    """
+
+    message: str = ""
+    failed: bool = False
+
+
+def end_of_intent(gang: Gang, intent: PreemptionIntent, *, policy: Policy, wall: float) -> IntentEnd | None:
+    """Return why an intent in a gang's Placement is over; None while it is valid. `wall`: the time of day.
+
+    All of it is read from the objects: every leader answers the same.
+    """
+    placement = gang.placement
+    if placement is None or placement.assignment is not None or placement.deleting or over(gang.workload):
+        return IntentEnd()
+    if policy.preemption.mode == "never":
+        return IntentEnd("the policy does not preempt any more")
+    if not mode_of(gang.workload.namespace, policy).manages or mode_of(gang.workload.namespace, policy).holds:
+        return IntentEnd("nothing new is placed in its namespace now")
+    # A gang that was placed since and has lost its slots again has another generation.
+    if placement.status.get("observedGeneration") != placement.generation or intent.seen != fingerprint(gang):
+        return IntentEnd("its request has changed")
+    if intent.since is None or wall - intent.since >= LIMIT or intent.since > wall + LIMIT:
+        return IntentEnd(f"what was to end for it has not ended within {format_duration(LIMIT)}", failed=True)
+    return None
+
+
+def after_end(intent: PreemptionIntent, end: IntentEnd, *, wall: float) -> PreemptionIntent:
+    """Return what is written of an intent that is over: when the gang may preempt again, later every time."""
+    if not end.failed:
+        return intent.ended()
+    rest = min(REST_FIRST * 2.0 ** min(intent.attempts, 10), REST_MOST)
+    return PreemptionIntent(attempts=intent.attempts + 1, retry_at=wall + rest, why=end.message)
+
+
+def resting_text(intent: PreemptionIntent, wall: float) -> str:
+    """Return what the message of a gang adds after a preemption that led to nothing, until the next one may begin."""
+    if not intent.attempts or intent.retry_at <= wall:
+        return ""
+    at = timestamp(intent.retry_at)[11:16]
+    times = f" ({plural(intent.attempts, 'time')} in a row)" if intent.attempts > 1 else ""
+    return f"; gangs of lower priority have ended for it in vain{times}: {intent.why}; not again before {at} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +92,11 @@ def end_of_victim(gang: Gang, by: PreemptedBy, *, timers: Timers, now: float) ->
         suspend = can_suspend(gang.workload) and not gang.workload.suspended
         return Decision(Unplace(suspend=suspend, reason="Preempted", message=by.message))
     staying = [pod for pod in gang.pods if pod.live and host_of(pod) is not None]
-    if not staying or gang.workload.suspended:
+    if not staying:
         return None
     status = Status("Waiting", "Preempted", by.message)
+    if gang.workload.suspended:
+        return Decision(NoAction(), status)  # its controller ends them; until then it would keep their hosts
     if due := timers.remove(staying, now):
         return Decision(EvictPods(due, evict=True, reason="Preempted", message=by.message), status)
     return Decision(NoAction(), status, wake=min(timers.removed[pod.uid] for pod in staying) + REMOVE_AGAIN)

@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.event_reasons import ON_PHASES
-from engine.api.placement import Placement, kept_hosts, last_transition, requeues
+from engine.api.placement import (
+    Placement,
+    kept_hosts,
+    last_transition,
+    preemption_body,
+    preemption_intent,
+    requeues,
+)
 from engine.api.pod import FailedPod
 from engine.api.reasons import known_code, known_phase, reason_of
 from engine.api.text import plural, sanitize
@@ -174,6 +181,7 @@ def status_body(
         "message": status.message,
         "conditions": conditions,
         "keptHosts": list(status.hosts) or None,
+        "preemption": _preemption_body(before, status),
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
         "requeuedAt": known.get("requeuedAt") if queued else None,
         "requeues": known.get("requeues") if queued else None,
@@ -189,6 +197,15 @@ def status_body(
         body["domainsUsed"] = None
         body["proven"] = None
     return body
+
+
+def _preemption_body(before: Mapping[str, Any], status: Status) -> dict[str, Any] | None:
+    """Return what a status leaves of a preemption: all while its gang waits for that, how often it failed meanwhile."""
+    reason = reason_of(status.reason)
+    if status.phase != "Waiting" or (reason is not None and (reason.by_user or reason.gives_up)):
+        return None
+    intent = preemption_intent(before) if status.preemption is None else status.preemption
+    return preemption_body(intent if reason is not None and reason.preempts else intent.ended())
 
 
 def requeued_body(before: Mapping[str, Any], now: float) -> dict[str, Any]:

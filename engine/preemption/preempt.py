@@ -40,11 +40,12 @@ def preemption_for(
     own_namespace: str,
     now: float,
     limits: SearchLimits = SearchLimits(),  # noqa: B008
+    allowed: Callable[[Victim], bool] = lambda _victim: True,
 ) -> Preemption | None:
     """Return the running gangs of lower priority without which a waiting gang fits; None if there are none.
 
     `plan` plans the gang on the current state of the view. `others`: pods that Topogate does not manage may have to
-    end too; `protect`: what the policy spares; `now` in seconds since the epoch.
+    end too; `protect`: what the policy spares; `now` in seconds since the epoch; `allowed`: who may end besides.
 
     The state's lock is taken for one plan at a time. What is found is planned once more at the end: None, too, if the
     gang or a victim has changed meanwhile.
@@ -60,7 +61,7 @@ def preemption_for(
     possible = possible_victims(
         view, others=others, protect=protect, own_namespace=own_namespace, now=now, below=priority
     )
-    found = [one for one in _read(view, possible) if gang.key not in one.keys]
+    found = [one for one in _read(view, possible) if gang.key not in one.keys and allowed(one)]
     with view.lock:
         units = dict(enumerate(_together(view, sorted(found, key=_order))))
     gangs = [_in_numbers(f"{number:06}", unit, now) for number, unit in units.items()]

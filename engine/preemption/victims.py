@@ -10,7 +10,7 @@ from typing import Final
 from engine.api import names
 from engine.api.placement import Placement, placed_at
 from engine.api.pod import Pod
-from engine.api.workload import GangKey, ReservationKey
+from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.exemption import is_exempt
 from engine.gang.gang import can_suspend, host_of, over
@@ -67,6 +67,17 @@ def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
     if protect.running_for is not None and now - victim.started >= protect.running_for:
         return True
     return matches(victim.namespace, protect.namespaces)
+
+
+def spared(view: ClusterState, workload: Workload) -> bool:
+    """Return whether the policy spares a gang by now: for its namespace or its user's annotation.
+
+    Not for its running time, which goes on while it is to end.
+    """
+    protect = view.policy.preemption.protect
+    if protect.annotated and not view.request_of(workload).preemptible:
+        return True
+    return matches(workload.namespace, protect.namespaces)
 
 
 def managed(view: ClusterState, *, below: float = inf) -> Iterator[Victim]:

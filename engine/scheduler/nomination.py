@@ -66,7 +66,7 @@ def nominate_hosts(
             return kept
     hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
     hosts = exclusive_hosts(hosts, request.separation, topology)
-    return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, _where(found, topology))
+    return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, where_text(found, topology))
 
 
 def _plan_on_emptied_hosts(
@@ -103,7 +103,7 @@ def _missing_slots(found: Placed, shapes: Mapping[str, Shape], capacity: Capacit
     return missing
 
 
-def _where(found: Placed, topology: Topology) -> str:
+def where_text(found: Placed, topology: Topology) -> str:
     """Return the hosts of a plan as text: the finest domain with all of them, else their number."""
     paths = [slot.domain for pods in found.pod_sets for slot in pods.slots]
     shared = 0

@@ -113,7 +113,7 @@ def goes_first(first: Turn, gang: Gang, own: Turn | None) -> Waits:
 
 def kept_for(name: str, gang: Gang) -> Waits:
     """Return the outcome of a gang that would fit on hosts nominated for another one (namespace/name)."""
-    return Waits("QueuedBehind", f"the hosts that it needs are kept for {_named(name, gang)}, which has waited longer")
+    return Waits("QueuedBehind", f"the hosts that it needs are kept for {_named(name, gang)}, which goes first")
 
 
 def _in_queue(workload: Workload, placement: Placement) -> bool:

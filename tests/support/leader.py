@@ -179,6 +179,9 @@ class Hands(ActionExecutor):
             else:
                 self._view.stores.pods.apply("DELETED", pod)
 
+    def evict_others(self, gang: Gang, pods: Sequence[Pod], message: str) -> None:
+        self.remove(gang, tuple(pods), evict=True, reason="Preempting", message=message)
+
     def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
         for seat in seats:
             self._called("release", seat.pod.name)

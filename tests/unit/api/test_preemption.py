@@ -16,7 +16,7 @@ from engine.api.placement import (
 )
 
 TWO = (IntendedVictim("uid-1", 3, 8, -5), IntendedVictim("uid-2", 1, 4, 0))
-INTENT = PreemptionIntent(1_800_000_000.0, TWO, (IntendedPod("pod-1", "h1"),), "3-abc", 2, 1_800_000_060.0)
+INTENT = PreemptionIntent(1_800_000_000.0, TWO, (IntendedPod("pod-1", "h1"),), "3-abc", 2, 1_800_000_060.0, "late")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_nothing_is_written_of_nothing() -> None:
         [],
         {"since": 5, "victims": "uid", "pods": {}, "attempts": "x", "retryAt": []},
         {"since": "soon", "victims": [None, 3, {}, {"uid": "u"}, {"revision": 1}, {"uid": 1, "revision": True}]},
-        {"pods": [{"uid": "p"}, {"host": "h"}, {"uid": "", "host": "h"}], "attempts": -4, "retryAt": "never"},
+        {"pods": [{"uid": "p"}, {"host": "h"}, {"uid": "", "host": "h"}], "attempts": -4, "retryAt": "never", "why": 3},
     ],
     ids=str,
 )

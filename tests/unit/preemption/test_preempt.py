@@ -162,7 +162,7 @@ def test_a_gang_that_is_known_by_its_placement_and_pods_alone_is_preempted(clust
 
 
 def unmanaged(name: str, host: str, **more: object) -> Pod:
-    made = pod(job(name), None, name=f"{name}-{host}", host=host)
+    made = pod(job(name), None, name=f"{name}-{host}", host=host, created=1000.0)
     return replace(made, spec=spec(shape=made.spec.shape, node_name=host, **more), owner=replace(made.owner, uid=name))  # type: ignore[type-var, arg-type]
 
 

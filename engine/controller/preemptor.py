@@ -1,0 +1,401 @@
+"""Preempts running gangs for waiting ones of higher priority: decides, keeps the hosts, and follows it to its end.
+
+In this order, so that a leader that ends anywhere is continued by the next one: the hosts are kept in memory, what ends
+is written into the preemptor's Placement, and only then are victims touched, each by its own reconcile. An intent ends
+when its gang is placed, or when it can no longer lead to that; victims that are not touched by then are spared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Final
+
+from engine import metrics
+from engine.api.placement import IntendedPod, IntendedVictim, PreemptionIntent, kept_hosts, preemption_intent
+from engine.api.pod import Pod
+from engine.api.reasons import REASONS
+from engine.api.text import plural
+from engine.api.workload import GangKey
+from engine.cache.state import Changes, ClusterState
+from engine.controller.executor import ActionExecutor
+from engine.controller.reporter import StatusReporter
+from engine.controller.term import LeaderTerm
+from engine.gang.gang import Gang, fingerprint, host_of
+from engine.gang.key import is_gang_key, placed_key
+from engine.lifecycle.actions import Status
+from engine.lifecycle.gang_state import REMOVE_AGAIN
+from engine.lifecycle.preemption import (
+    LIMIT,
+    IntentEnd,
+    PreemptedBy,
+    after_end,
+    end_of_intent,
+    preempted_text,
+    preempting_status,
+    resting_text,
+)
+from engine.lifecycle.status import status_of
+from engine.preemption.preempt import Preemption, in_group, preemption_for
+from engine.preemption.victims import Victim, spared
+from engine.scheduler.nomination import where_text
+from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.schedule import kept_assignment, schedule_gang
+from engine.scheduler.separation import exclusive_hosts
+from engine.scheduler.starvation import Nomination
+
+log = logging.getLogger("topogate.controller")
+
+# Seconds from a search that found nobody to the next one for the same gang: doubles from the first to the second value.
+SEARCH_FIRST, SEARCH_MOST = 5.0, 60.0
+# A search makes many plans while nothing else is decided; after it as many times its duration belong to the others.
+SEARCH_REST: Final = 9.0
+# Seconds that a gang waits for pods that terminate anyway before others are preempted for it.
+ENDING_ANYWAY: Final = 120.0
+# Seconds after the last pod of the victims has ended: slots may be kept for pods that could still have been created.
+SETTLED: Final = 30.0
+# The lowest priority of the running gangs is looked up this often (seconds).
+_LOWEST_EVERY: Final = 2.0
+_MOST_NAMED: Final = 8  # victims in one line of the log
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A waiting gang that may preempt others: when it is searched for next, and how long it rests after that."""
+
+    due: float
+    rest: float = SEARCH_FIRST
+    seen: int | None = None  # how often the cluster had changed at the last search
+    ending_since: float | None = None  # since when pods that terminate anyway make its room
+
+
+@dataclass(frozen=True, slots=True)
+class _ValidIntent:
+    """An intent that holds now, and its gang."""
+
+    gang: Gang
+    intent: PreemptionIntent
+    priority: int
+    victims: Mapping[str, IntendedVictim]  # by the uid of their Placement
+
+
+class Preemptor:
+    """Preempts in one leader term; called by the thread that decides."""
+
+    def __init__(
+        self,
+        view: ClusterState,
+        executor: ActionExecutor,
+        term: LeaderTerm,
+        reporter: StatusReporter,
+        *,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._view = view
+        self._executor = executor
+        self._term = term
+        self._reporter = reporter
+        self._monotonic = monotonic
+        self._wall = wall
+        self._candidates: dict[GangKey, _Candidate] = {}
+        self._valid: dict[GangKey, _ValidIntent] = {}
+        self._over: dict[GangKey, PreemptionIntent] = {}  # what is left of intents that are over, to be written
+        self._ended_at: dict[GangKey, float] = {}  # since when no pod of the victims is left
+        self._evicted: dict[str, float] = {}  # uid of a pod that is not managed -> when it was evicted last
+        self._search_at = -inf
+        self._changes = 0  # of the cluster, in passes
+        self._lowest: tuple[float, float] = (-inf, inf)  # looked up when, the lowest priority
+
+    # -- intents in Placements ---------------------------------------------------------------------------------------
+
+    def refresh(self, changes: Changes, now: float) -> None:
+        """Read the intents in the Placements: which are valid, which hosts are kept for them, which are over."""
+        self._changes += bool(changes.gangs or changes.everything or changes.capacity_freed or changes.hosts)
+        term, view = self._term, self._view
+        if not (term.preempting or self._valid or self._over or len(view.gangs.intents)):
+            return
+        wall, before, self._valid = self._wall(), self._valid, {}
+        with view.lock:
+            intents = dict(view.gangs.intents.active())
+            for key, intent in intents.items():
+                self._look(key, intent, now, wall)
+        for key in before.keys() - self._valid.keys():
+            self._count_end(key)
+        for key in [key for key in term.preempting if key not in self._valid and key not in term.busy]:
+            del term.preempting[key]
+            term.retry_waiting()
+        for key in [key for key in self._over if key not in intents]:
+            del self._over[key]  # it is written
+        for key in self._ended_at.keys() - self._valid.keys():
+            del self._ended_at[key]
+
+    def _look(self, key: GangKey, intent: PreemptionIntent, now: float, wall: float) -> None:
+        view = self._view
+        gang = view.gangs.get(key)
+        if gang is None or gang.placement is None:
+            return
+        end = end_of_intent(gang, intent, policy=view.policy, wall=wall)
+        if end is None:
+            end = self._spoiled(key, gang, intent, now)
+        if end is None and key not in self._over:
+            priority = view.pod_shapes.priority_of(gang.workload)
+            by_uid = {one.uid: one for one in intent.victims}
+            self._valid[key] = _ValidIntent(gang, intent, priority, by_uid)
+            if key not in self._term.preempting:
+                hosts = frozenset(kept_hosts(gang.placement.status))
+                self._term.preempting[key] = _nomination(gang, priority, hosts, plural(len(hosts), "host"))
+            return
+        if end is not None and end.message and key not in self._over:
+            log.info("%s preempts no longer: %s", _name(gang), end.message)
+            self._over[key] = after_end(intent, end, wall=wall)
+            self._term.queue.requeue(key)
+
+    def _spoiled(self, key: GangKey, gang: Gang, intent: PreemptionIntent, now: float) -> IntentEnd | None:
+        """Return why an intent can no longer lead to a start: victims that are spared now, or hosts of another one."""
+        view = self._view
+        priority = view.pod_shapes.priority_of(gang.workload)
+        own = frozenset(kept_hosts(gang.status))
+        for other in self._term.preempting.values():
+            if other.key != key and other.priority > priority and not own.isdisjoint(other.hosts):
+                return IntentEnd("a gang of higher priority needs its hosts", failed=True)
+        uids = {one.uid for one in intent.pods}
+        left = bool(uids) and any(pod.uid in uids for pod in view.stores.pods.values())
+        for victim in intent.victims:
+            placement = view.gangs.intents.placement_of(victim.uid)
+            workload = view.gangs.workload_of(placed_key(placement)) if placement is not None else None
+            if placement is None or workload is None:
+                continue
+            if placement.assignment is None:
+                pods = view.gangs.pods_of(placed_key(placement))
+                left |= any(not pod.finished and host_of(pod) is not None for pod in pods)
+            elif placement.assignment.revision == victim.revision:
+                left = True
+                if view.pod_shapes.priority_of(workload) >= priority or spared(view, workload):
+                    return IntentEnd("what was to end for it is protected now")
+        if left:
+            self._ended_at.pop(key, None)
+            return None
+        since = self._ended_at.setdefault(key, now)
+        if now - since < SETTLED:
+            return None
+        return IntentEnd("what has ended for it does not suffice any more", failed=True)
+
+    def _count_end(self, key: GangKey) -> None:
+        """Count an intent that is not valid any more."""
+        with self._view.lock:
+            plan = self._view.gangs.plan_of(key)
+        placed = plan is not None and plan.assignment is not None
+        metrics.preemptions.labels("placed" if placed else "ended").inc()
+
+    def preempted(self, gang: Gang) -> PreemptedBy | None:
+        """Return by whom a gang is preempted; None if nobody needs its slots, or it is spared."""
+        if not self._valid or gang.placement is None:
+            return None
+        uid = gang.placement.uid
+        for key in self._view.gangs.intents.naming(uid):
+            if (found := self._valid.get(key)) is None or key == gang.key or uid not in found.victims:
+                continue
+            workload = found.gang.workload
+            text = preempted_text(
+                gang,
+                namespace=workload.namespace,
+                workload=f"{workload.kind}/{workload.name}",
+                priority=found.priority,
+            )
+            return PreemptedBy(found.victims[uid].revision, text)
+        return None
+
+    def status(self, key: GangKey, gang: Gang, base: Status) -> Status:
+        """Return the status of a gang that was not placed: while others end for it, what it waits for."""
+        if key in self._valid and (known := status_of(gang)) is not None and known.reason:
+            if REASONS[known.reason].preempts:
+                return replace(known, shortage=base.shortage)
+            return base
+        left = self._over.get(key)
+        rest = resting_text(preemption_intent(gang.status) if left is None else left, self._wall())
+        return base if left is None and not rest else replace(base, message=f"{base.message}{rest}", preemption=left)
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def missed(self, key: GangKey, outcome: Outcome, now: float) -> None:
+        """Note a gang that was planned and waits for room: others may be preempted for it from a certain time on."""
+        rules, gang_state = self._view.policy.preemption, self._term.of(key)
+        of_room = isinstance(outcome, Waits) and REASONS[outcome.reason].until == "capacity" and not outcome.for_hosts
+        settled = key not in self._term.preempting and key not in self._over
+        if rules.mode == "never" or not of_room or not settled or gang_state.wait is None:
+            self._candidates.pop(key, None)
+            return
+        if key in self._candidates:
+            return
+        with self._view.lock:
+            gang = self._view.gangs.get(key)
+            if gang is None or not self._view.pod_shapes.may_preempt(gang.workload) or in_group(gang):
+                return
+            retry_at = preemption_intent(gang.status).retry_at
+        clock = now - self._wall()
+        due = max(gang_state.wait.since + rules.after, retry_at + clock if retry_at else 0.0)
+        self._candidates[key] = _Candidate(due)
+
+    def next(self) -> float | None:
+        """Return when `plan` or `refresh` should be called next; None if nothing is due at any time."""
+        times = [max(one.due, self._search_at) for key, one in self._candidates.items() if key not in self._term.busy]
+        clock = self._monotonic() - self._wall()
+        for key, found in self._valid.items():
+            if found.intent.since is not None:
+                times.append(found.intent.since + LIMIT + clock)
+            if key in self._ended_at:
+                times.append(self._ended_at[key] + SETTLED)
+            times += [self._evicted[one.uid] + REMOVE_AGAIN for one in found.intent.pods if one.uid in self._evicted]
+        return min(times, default=None)
+
+    def plan(self, now: float) -> None:
+        """Search victims for the first gang that may preempt now, one in a pass; evict pods that are not managed."""
+        if not self._candidates and not self._valid:
+            return
+        for key, found in self._valid.items():
+            if found.intent.pods and key not in self._term.busy:
+                self._evict(key, found, now)
+        term = self._term
+        for key in [key for key in self._candidates if key not in term.queue or key in term.preempting]:
+            del self._candidates[key]
+        if now < self._search_at or self._view.policy.preemption.mode == "never":
+            return
+        due = [key for key, one in self._candidates.items() if one.due <= now and key not in term.busy]
+        first = min(due, key=lambda key: term.queue.turn(key) or (), default=None)
+        if first is None:
+            return
+        began = self._monotonic()
+        term.guarded(first, now, partial(self._search, first, now))
+        ended = self._monotonic()
+        self._search_at = ended + SEARCH_REST * (ended - began)
+
+    def _search(self, key: GangKey, now: float) -> None:
+        view, candidate, rules = self._view, self._candidates[key], self._view.policy.preemption
+        candidate.due = now + candidate.rest  # also if it fails
+        with view.lock:
+            gang, entry = view.gangs.get(key), self._term.queue.entry(key)
+            if gang is None or entry is None or gang.request.asked is None or entry.not_before > now:
+                return
+            priority = view.pod_shapes.priority_of(gang.workload)
+            if priority <= self._lowest_priority(now) and rules.victims == "managed":
+                return
+            if candidate.seen == self._changes:
+                return  # nobody was found then
+            candidate.seen = self._changes
+        found = self._found(gang, candidate, priority, now)
+        if found is None:
+            candidate.rest = min(2 * candidate.rest, SEARCH_MOST)
+            metrics.preemptions.labels("none").inc()
+            return
+        self._decide(key, gang, priority, found, now)
+
+    def _found(self, gang: Gang, candidate: _Candidate, priority: int, now: float) -> Preemption | None:
+        """Return the victims for a gang; None also while pods that terminate anyway make its room."""
+        view, rules, wall = self._view, self._view.policy.preemption, self._wall()
+        taken = [one.hosts for one in self._term.nominations_before(gang.key, priority)]
+        plan = partial(
+            schedule_gang,
+            view,
+            gang,
+            kept=kept_assignment(gang),
+            settled_before=view.settled_before(wall),
+            excluded=self._term.of(gang.key).timers.hosts_out(now),
+            nominated=frozenset[str]().union(*taken),
+        )
+        if candidate.ending_since is None or now - candidate.ending_since < ENDING_ANYWAY:
+            with view.lock:
+                ending = [pod for pod in view.stores.pods.values() if pod.deleting and not pod.finished]
+                with view.without((), ending):
+                    enough = bool(ending) and isinstance(plan(), Placed)
+            candidate.ending_since = (candidate.ending_since or now) if enough else None
+            if enough:
+                return None
+        return preemption_for(
+            view,
+            gang,
+            plan=plan,
+            others=rules.victims == "all",
+            protect=rules.protect,
+            own_namespace=view.own_namespace,
+            now=wall,
+            allowed=self._can_end,
+        )
+
+    def _can_end(self, victim: Victim) -> bool:
+        """Return True unless a victim is just being written, or is known by its Placement alone."""
+        if not victim.keys:
+            return True
+        return all(
+            is_gang_key(key) and key not in self._term.busy and self._view.gangs.workload_of(key) is not None
+            for key in victim.keys
+        )
+
+    def _decide(self, key: GangKey, gang: Gang, priority: int, found: Preemption, now: float) -> None:
+        """Keep the hosts of a plan, and write what ends for it."""
+        view, wall = self._view, self._wall()
+        victims, pods = [], []
+        with view.lock:
+            topology = view.topologies[gang.request.topology or ""]
+            for one in found.victims:
+                if not one.keys:
+                    pods += [IntendedPod(pod.uid, host_of(pod) or "") for pod in one.pods if not pod.finished]
+                elif (plan := view.gangs.plan_of(GangKey(one.keys[0]))) is not None and plan.assignment is not None:
+                    victims.append(IntendedVictim(plan.uid, plan.assignment.revision, one.count, one.priority))
+            slots = [slot.host for plan_of_set in found.placed.pod_sets for slot in plan_of_set.slots]
+            hosts = exclusive_hosts(frozenset(slots), gang.request.separation, topology)
+            where = where_text(found.placed, topology)
+        attempts = preemption_intent(gang.status).attempts
+        intent = PreemptionIntent(wall, tuple(victims), tuple(pods), fingerprint(gang), attempts)
+        nomination = _nomination(gang, priority, hosts, where)
+        status = preempting_status(intent, nomination.hosts, where)
+        self._term.preempting[key] = nomination
+        self._candidates.pop(key, None)
+        metrics.preemptions.labels("decided").inc()
+        event = self._reporter.reported(key, gang, replace(status, preemption=intent), now)
+        since, ending = self._term.of(key).waiting_since, _named_victims(found.victims)
+        count = sum(one.count for one in found.victims)
+        log.info("%s preempts %s", nomination.name, ending)
+
+        def write() -> None:
+            self._executor.report(gang, replace(status, preemption=intent), None, event=event, since=since)
+            self._executor.events.record(gang, "Preempts", f"ends {ending}", reason="Preempting", pods=count)
+
+        self._term.send(key, write)
+
+    def _lowest_priority(self, now: float) -> float:
+        """Return the lowest priority of a gang with slots, as of a moment ago; infinite if there is none."""
+        if now >= self._lowest[0] + _LOWEST_EVERY:
+            running = (plan.priority for plan in self._view.gangs.plans() if plan.assignment is not None)
+            self._lowest = (now, min(running, default=inf))
+        return self._lowest[1]
+
+    def _evict(self, key: GangKey, found: _ValidIntent, now: float) -> None:
+        """Evict the pods of an intent that Topogate does not manage; what a budget protects is tried again later."""
+        uids = {one.uid for one in found.intent.pods if now - self._evicted.get(one.uid, -inf) >= REMOVE_AGAIN}
+        if not uids:
+            return
+        pods: list[Pod] = [pod for pod in self._view.stores.pods.values() if pod.uid in uids and pod.live]
+        self._evicted |= dict.fromkeys(uids, now)
+        if not pods:
+            return
+        message = f"evicted for a gang with priority {found.priority:,} that found no other room"
+        self._term.send(key, lambda: self._executor.evict_others(found.gang, pods, message))
+
+
+def _nomination(gang: Gang, priority: int, hosts: frozenset[str], where: str) -> Nomination:
+    return Nomination(gang.key, _name(gang), priority, gang.request.topology or "", hosts, where)
+
+
+def _name(gang: Gang) -> str:
+    return f"{gang.workload.namespace}/{gang.workload.name}"
+
+
+def _named_victims(victims: tuple[Victim, ...]) -> str:
+    """Return who ends, for the log: with names, as only admins read it."""
+    named = [f"{one.kind} {one.namespace}/{one.name} ({plural(one.count, 'pod')})" for one in victims[:_MOST_NAMED]]
+    more = len(victims) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")

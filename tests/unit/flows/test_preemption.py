@@ -1,0 +1,307 @@
+"""A gang of higher priority starts in the place of running ones, whatever happens on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.api import names
+from tests.support.leader import not_leader, unavailable
+from tests.support.preempting import PREEMPTS, PreemptingCluster
+
+
+def full(*, policy: str = PREEMPTS, suspendable: bool = True, low: int = 2) -> PreemptingCluster:
+    """Two racks with a running gang each: `low-0`, which is younger, and `low-1`."""
+    cluster = PreemptingCluster(policy=policy)
+    for number in reversed(range(2)):
+        cluster.submit(f"low-{number}", low, suspendable=suspendable)
+        cluster.go_on(60)
+    assert cluster.runs("low-0", "low-1")
+    return cluster
+
+
+def test_a_gang_of_lower_priority_is_suspended_and_starts_again_later() -> None:
+    """The youngest of equals ends; it waits at its old age, and starts when there is room again."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on()
+    assert (cluster.ended(), cluster.reason("high")) == ([], "InsufficientFreeGPUs")
+    cluster.go_on(11)
+    assert cluster.ended() == ["suspend low-0"]
+    assert cluster.runs("high", "low-1")
+    cluster.wait(20)
+    assert cluster.leader.status("high")[0] == "Running"
+    assert not cluster.intent("high").active
+    assert "keptHosts" not in cluster.leader.placed("high").status
+    assert cluster.leader.status("low-0")[0] == "Waiting"
+    cluster.finish("high")
+    cluster.wait(20)
+    assert cluster.runs("low-0", "low-1")
+    assert cluster.ended() == ["suspend low-0"]
+
+
+def test_the_users_of_both_read_why() -> None:
+    """The victim by whom, in the same namespace by name; the preemptor what ends, and where."""
+    cluster = full()
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert cluster.leader.status("high") == ("Waiting", "Preempting")
+    assert cluster.message("high") == (
+        "1 gang of lower priority ends for it (2 pods): b0-r1 (2 hosts) kept free until it fits"
+    )
+    said = [note for name, note in cluster.leader.hands.notes if name == "low-0" and "ended" in note]
+    assert said == ["ended for Job/high, which has priority 100 and found no other room; it is queued again"]
+
+
+def test_nothing_ends_while_the_policy_does_not_preempt() -> None:
+    """It is off by default."""
+    cluster = full(policy="")
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(300, every=30)
+    assert cluster.ended() == []
+
+
+@pytest.mark.parametrize("priority", [0, -5])
+def test_no_gang_ends_for_one_of_the_same_or_a_lower_priority(priority: int) -> None:
+    """It waits."""
+    cluster = full()
+    cluster.submit("other", 2, priority=priority)
+    cluster.wait(300, every=30)
+    assert cluster.ended() == []
+
+
+def test_a_gang_that_cannot_be_suspended_is_evicted() -> None:
+    """Its slots go first, its new pods wait, and none of them comes between."""
+    cluster = full(suspendable=False)
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert len(cluster.ended()) == 2
+    assert all(one.startswith("evict low-0") for one in cluster.ended())
+    cluster.wait(10)
+    assert cluster.runs("high", "low-1")
+    assert all(one.held for one in cluster.pods("low-0"))
+    cluster.finish("high")
+    cluster.wait(20)
+    assert cluster.runs("low-0", "low-1")
+
+
+def test_an_eviction_that_is_refused_is_tried_again() -> None:
+    """A disruption budget protects the pods for a while; the gang is not planned around them meanwhile."""
+    cluster = full(suspendable=False)
+    cluster.leader.hands.deaf = True
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(100)
+    tried = len(cluster.ended())
+    assert 4 <= tried <= 8
+    assert cluster.leader.placed("low-0").assignment is None
+    assert cluster.reason("low-0") == "Preempted"
+    cluster.leader.hands.deaf = False
+    cluster.wait(60)
+    assert cluster.runs("high", "low-1")
+
+
+def test_a_preemption_that_does_not_come_to_an_end_is_given_up() -> None:
+    """The victim gets its slots back where it still runs, and the preemptor rests longer every time."""
+    cluster = full(suspendable=False)
+    cluster.leader.hands.deaf = True
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(615)
+    assert cluster.intent("high").attempts == 1
+    assert not cluster.intent("high").active
+    assert "in vain: what was to end for it has not ended within 10m; not again before" in cluster.message("high")
+    cluster.wait(20)
+    assert cluster.leader.placed("low-0").assignment is not None
+    assert cluster.runs("low-0", "low-1")
+    tried = len(cluster.ended())
+    cluster.wait(30)
+    assert len(cluster.ended()) == tried
+    cluster.wait(60)
+    assert cluster.intent("high").active
+    assert cluster.intent("high").attempts == 1
+
+
+def test_nobody_else_gets_the_hosts_that_are_made_free() -> None:
+    """Neither a gang that came before nor the victim itself."""
+    cluster = full()
+    cluster.lingering = True
+    cluster.submit("small", 1)
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    cluster.lingering = False
+    cluster.wait(30)
+    assert cluster.runs("high", "low-1")
+    assert cluster.hosts("small") == []
+    assert cluster.ended() == ["suspend low-0"]
+
+
+def test_a_better_place_spares_the_victims() -> None:
+    """Another gang ends by itself before the victim was touched: the preemptor starts there."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    assert cluster.runs("low-0")
+    cluster.finish("low-1")
+    cluster.go_on()
+    cluster.leader.hands.broken.clear()
+    cluster.wait(40)
+    assert cluster.runs("high", "low-0")
+    assert cluster.reason("low-0") == ""
+
+
+@pytest.mark.parametrize("how", ["delete", "suspend", "policy"])
+def test_what_needs_no_room_any_more_ends_nobody(how: str) -> None:
+    """The preemptor is deleted, its user suspends it, or the policy changes, before the victim was touched."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    if how == "delete":
+        cluster.delete("high")
+    elif how == "suspend":
+        cluster.leader.hands._change(cluster.workload("high"), suspended=True, held=False)
+    else:
+        cluster.leader.view.set_policy(PreemptingCluster(policy="").leader.view.policy)
+    cluster.leader.hands.broken.clear()
+    tried = len(cluster.ended())
+    cluster.wait(60)
+    assert len(cluster.ended()) == tried
+    assert cluster.runs("low-0", "low-1")
+    if how != "delete":
+        assert not cluster.intent("high").active
+
+
+def test_two_preemptors_do_not_count_on_one_victim() -> None:
+    """Each of them ends another gang, and both start."""
+    cluster = full()
+    cluster.lingering = True
+    cluster.submit("high-0", 2, priority=100)
+    cluster.submit("high-1", 2, priority=100)
+    cluster.wait(20)
+    assert sorted(cluster.ended()) == ["suspend low-0", "suspend low-1"]
+    cluster.lingering = False
+    cluster.wait(30)
+    assert cluster.runs("high-0", "high-1")
+    assert sorted(cluster.ended()) == ["suspend low-0", "suspend low-1"]
+
+
+def test_one_of_two_preemptors_waits_if_there_is_one_victim() -> None:
+    """The victim ends once, and the second one has nobody to end."""
+    cluster = full(low=2)
+    cluster.submit("higher", 2, priority=200)
+    cluster.wait(30)
+    assert cluster.runs("higher", "low-1")
+    cluster.submit("high-0", 2, priority=100)
+    cluster.submit("high-1", 2, priority=100)
+    cluster.wait(120)
+    assert sorted(cluster.ended()) == ["suspend low-0", "suspend low-1"]
+    assert cluster.runs("higher", "high-0")
+    assert cluster.hosts("high-1") == []
+
+
+def test_pods_that_are_not_managed_are_evicted_where_the_policy_says_so() -> None:
+    """All pods of their owner, by the preemptor's own step."""
+    cluster = PreemptingCluster(policy="preemption: {mode: lower-priority, after: 10s, victims: all}\n", racks=1)
+    one = cluster.outsider("web", "b0-r0-h0", priority=-1)
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert cluster.ended() == [f"evict {one.name}"]
+    cluster.wait(10)
+    assert cluster.runs("high")
+
+
+def test_pods_that_are_not_managed_stay_otherwise() -> None:
+    """By default only gangs end."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.outsider("web", "b0-r0-h0", priority=-1)
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(100)
+    assert cluster.ended() == []
+
+
+def test_room_that_comes_anyway_is_waited_for() -> None:
+    """Pods that terminate make it: nobody else ends."""
+    cluster = full()
+    cluster.lingering = True
+    cluster.delete("low-1")
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(60)
+    assert cluster.ended() == []
+    cluster.lingering = False
+    cluster.wait(10)
+    assert cluster.runs("high", "low-0")
+
+
+def test_a_victim_that_was_placed_again_is_another_gang() -> None:
+    """The intent names an assignment: one that came later is not touched."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    placed = cluster.leader.placed("low-0")
+    assert placed is not None
+    hands = cluster.leader.hands
+    other = replace(placed.assignment, revision=placed.assignment.revision + 5)
+    hands.put(replace(placed, assignment=other))
+    cluster.leader.hands.broken.clear()
+    tried = len(cluster.ended())
+    cluster.go_on(20)
+    assert cluster.runs("low-0")
+    assert len(cluster.ended()) == tried
+
+
+@pytest.mark.parametrize("suspendable", [True, False], ids=["suspended", "evicted"])
+@pytest.mark.parametrize("after", range(0, 12))
+def test_the_next_leader_continues_at_any_step(suspendable: bool, after: int) -> None:
+    """However many actions the last one has finished: the gang starts, and nobody ends twice for it."""
+    cluster = full(suspendable=suspendable)
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on()
+    cluster.leader.now += 11
+    for _ in range(after):
+        cluster.leader.turn()
+        if not cluster.leader.pool.waiting:
+            cluster.controllers()
+            cluster.scheduler()
+            cluster.kubelets()
+            continue
+        cluster.leader.pool.waiting.pop(0)()
+    cluster.another_leader()
+    cluster.wait(60)
+    assert cluster.runs("high", "low-1"), (cluster.message("high"), cluster.ended())
+    assert len(cluster.ended()) == len(set(cluster.ended())) == (1 if suspendable else 2)
+
+
+def test_a_leader_that_lost_its_lease_touches_nobody() -> None:
+    """Its intent was not written: the next one decides anew."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on()
+    cluster.leader.hands.broken["tell"] = not_leader
+    cluster.leader.now += 11
+    cluster.leader.turn()
+    cluster.leader.work()
+    assert cluster.ended() == []
+    cluster.leader.hands.broken.clear()
+    cluster.wait(30)
+    assert cluster.runs("high", "low-1")
+
+
+def test_an_annotation_spares_a_gang_where_the_policy_allows_it() -> None:
+    """Also one that was named before it was annotated."""
+    policy = "preemption: {mode: lower-priority, after: 10s, protect: {annotated: true}}\n"
+    cluster = full(policy=policy)
+    cluster.submit("high", 2, priority=100)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    gang = cluster.workload("low-0")
+    spared = {**gang.annotations, names.PREEMPTIBLE: "false"}
+    cluster.leader.has(replace(gang, annotations=spared, resource_version=cluster.leader.hands.version()))
+    cluster.leader.hands.broken.clear()
+    cluster.wait(60)
+    assert cluster.runs("low-0", "high")
