@@ -17,6 +17,7 @@ from tests.support.families import plain
 from tests.support.gang_oracles import ranks_of
 from tests.support.golden import golden
 from tests.support.leader import Leader
+from tests.support.preempting import PreemptingCluster
 from tests.support.simulation import RACK, answer, grid, policy_map
 from tests.support.simulation import job as submitted
 from tests.support.simulation import pod as running
@@ -203,6 +204,17 @@ def given_up() -> Told:
     return reported(leader)
 
 
+def preempting() -> Leader:
+    """A leader that ends `low` for `high`, while the pods of `low` still terminate."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("low", 2)
+    cluster.go_on()
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    return cluster.leader
+
+
 def members() -> Told:
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     leader.has(plain("a", size="3"), plain("b", size="3"))
@@ -358,6 +370,8 @@ READ: Mapping[Code, Callable[[], Told]] = {
         policy=parse_policy("topologies: [{name: default, preset: demo}]\nqueue: {order: strict}"),
     ),
     "RoomKept": kept_room,
+    "Preempting": lambda: reported(preempting(), "high"),
+    "Preempted": lambda: reported(preempting(), "low"),
     "SearchLimit": stopped_search,
     "QuotaExceeded": lambda: simulated([*grid(1, 1, 4), *of_quota()], submitted("train", 3, ASKS)),
     "WaitingGangsLimit": lambda: simulated(
