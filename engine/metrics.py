@@ -87,6 +87,13 @@ leading = Gauge("topogate_leader", "1 on the leader.", registry=registry)
 writes = Counter(
     "topogate_writes", "Write requests by method, resource and result.", ["what", "result"], registry=registry
 )
+provisioning_requests = Counter(
+    "topogate_provisioning_requests",
+    "ProvisioningRequests by what became of them: created, refused, accepted, provisioned, failed, booking_expired, "
+    "capacity_revoked, deleted.",
+    ["result"],
+    registry=registry,
+)
 events = Counter(
     "topogate_events",
     "Events about objects: posted, failed (not tried again), or dropped as too many.",

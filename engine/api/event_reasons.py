@@ -22,6 +22,13 @@ Happening = Literal[
     "GateRemoved",
     "EvictionRefused",
     "PolicyTaken",
+    "ProvisioningRequestCreated",
+    "ProvisioningRequestRefused",
+    "ProvisioningRequestAccepted",
+    "ProvisioningRequestProvisioned",
+    "ProvisioningRequestFailed",
+    "BookingExpired",
+    "CapacityRevoked",
 ]
 # The type of every Event's reason: mypy refuses any other text.
 EventReason = Code | Phase | Happening
@@ -62,6 +69,22 @@ ON_WORKLOADS: Final[Mapping[Happening, EventMeaning]] = {
         "The workload must be suspended to be planned again, but the API server or another webhook refuses that.",
         warning=True,
     ),
+    "ProvisioningRequestCreated": EventMeaning("The node autoscaler was asked for nodes for the gang."),
+    "ProvisioningRequestRefused": EventMeaning(
+        "The API server refuses the request for nodes; it is tried again later.", warning=True
+    ),
+    "ProvisioningRequestAccepted": EventMeaning("The node autoscaler looks for nodes for the gang."),
+    "ProvisioningRequestProvisioned": EventMeaning(
+        "The node autoscaler has requested nodes for the gang, or has found them; it is placed when they are ready."
+    ),
+    "ProvisioningRequestFailed": EventMeaning(
+        "The node autoscaler cannot provide nodes for the gang; the message says when the next request follows.",
+        warning=True,
+    ),
+    "BookingExpired": EventMeaning(
+        "The node autoscaler no longer keeps the nodes that it has provided, and the gang still waits.", warning=True
+    ),
+    "CapacityRevoked": EventMeaning("The node autoscaler has taken back the nodes that it has provided.", warning=True),
 }
 ON_PODS: Final[Mapping[Happening, EventMeaning]] = {
     "HeldWithoutSlot": EventMeaning(

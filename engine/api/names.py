@@ -268,3 +268,9 @@ HOST_LEVEL: Final = "host"
 NONE: Final = "none"
 # In a request instead of a level: the lowest level with a domain that could hold all of its pods.
 AUTO: Final = "auto"
+
+# Annotations on pods that use provisioned nodes: the autoscaler counts them against the ProvisioningRequest, and starts
+# no further nodes for them. The second is the first as earlier versions read it.
+CONSUME: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+OLD_CONSUME: Final = "cluster-autoscaler.kubernetes.io/consume-provisioning-request"
+CONSUME_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"

@@ -1,9 +1,12 @@
-"""Records of cluster objects that are neither pods nor workloads: nodes, quotas, volumes, classes, ConfigMaps."""
+"""Records of cluster objects that are neither pods nor workloads: nodes, quotas, volumes, classes, ConfigMaps, and
+requests for nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine.api.pod import PodSpec, SelectorTerm, Toleration
 from engine.api.resources import Resources
@@ -142,3 +145,58 @@ class PodGroupObject:
     timeout: float | None
     problem: str = ""
     resource_version: str = field(default="", compare=False)
+
+
+# The API of node autoscalers by which nodes are requested, and its versions that are understood, newest first: they
+# differ in nothing that is read or written here.
+PROVISIONING_GROUP: Final = "autoscaling.x-k8s.io"
+PROVISIONING_KIND: Final = "ProvisioningRequest"
+PROVISIONING_PLURAL: Final = "provisioningrequests"
+PROVISIONING_VERSIONS: Final = ("v1", "v1beta1")
+MAX_REQUEST_POD_SETS: Final = 32  # of one request
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCondition:
+    """A condition of a ProvisioningRequest; `at`: when its status has changed (seconds since the epoch)."""
+
+    status: bool
+    at: float
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningRequest:
+    """A ProvisioningRequest that Topogate has made; `gang`: the name of the Placement that it is for.
+
+    `pod_sets`: the name of the PodTemplate and the number of pods of each.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    gang: str
+    class_name: str
+    parameters: Mapping[str, str]
+    pod_sets: tuple[tuple[str, int], ...]
+    created: float
+    conditions: Mapping[str, RequestCondition] = field(default_factory=dict)
+    deleting: bool = False
+    api_version: str = ""
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return (self.namespace, self.name)
+
+    @property
+    def pods(self) -> int:
+        """The number of pods that it is for."""
+        return sum(count for _, count in self.pod_sets)
+
+    def since(self, kind: str) -> float | None:
+        """Return since when a condition is true; None if it is not."""
+        found = self.conditions.get(kind)
+        return found.at if found is not None and found.status else None

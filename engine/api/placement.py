@@ -44,11 +44,23 @@ class PodSetPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumedRequest:
+    """The provisioned request whose nodes the pods of a placed gang use: its name and its class."""
+
+    name: str
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
-    """The slots of a gang; `revision` increases with every new plan."""
+    """The slots of a gang; `revision` increases with every new plan.
+
+    `consumes`: the ProvisioningRequest whose nodes its pods use; None if they use none.
+    """
 
     revision: int
     pod_sets: tuple[PodSetPlan, ...]
+    consumes: ConsumedRequest | None = None
 
     @property
     def count(self) -> int:

@@ -1,19 +1,26 @@
 """The informers of one replica: which collections are watched, how they are decoded, and whether they are synced.
 
-Topology objects and HyperNodes are watched where their kinds are installed.
+Topology objects and HyperNodes are watched where their kinds are installed, ProvisioningRequests also only while the
+policy makes some.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 from engine.api import names
-from engine.api.objects import ConfigMap
+from engine.api.objects import (
+    PROVISIONING_GROUP,
+    PROVISIONING_KIND,
+    PROVISIONING_PLURAL,
+    PROVISIONING_VERSIONS,
+    ConfigMap,
+)
 from engine.api.pod import Pod
 from engine.cache.stores import Stores
 from engine.cache.workload_informers import WorkloadInformers
@@ -23,6 +30,7 @@ from engine.cluster.reflector import Reflector
 from engine.cluster.store import Store
 from engine.decoding import devices, objects, placements, pods
 from engine.decoding.objects import hyper_node, pod_group_object, topology_object
+from engine.decoding.provisioning import provisioning_request
 from engine.policy.model import Policy, default_policy
 from engine.topology.hyper_nodes import GROUP as VOLCANO
 from engine.topology.hyper_nodes import KIND as HYPER_NODE
@@ -35,6 +43,10 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 CHECK_EVERY: Final = 15.0  # seconds between checks whether the objects' kind has come or gone
 
 POD_GROUPS: Final = "scheduling.x-k8s.io"  # the API group of scheduler-plugins' PodGroups
+# The only versions of a group that are understood, the preferred one first; of others any version is.
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {PROVISIONING_GROUP: PROVISIONING_VERSIONS}
+# Of ProvisioningRequests only our own are read.
+QUERIES: Final[Mapping[str, Mapping[str, str]]] = {PROVISIONING_GROUP: {"labelSelector": names.GANG}}
 log = logging.getLogger("topogate.topologies")
 
 
@@ -168,16 +180,26 @@ class Informers:
 
 class ForeignInformers:
     """Informers of other systems' objects: Topologies of Kueue and KAI, HyperNodes of Volcano, PodGroups of
-    scheduler-plugins.
+    scheduler-plugins, and our own ProvisioningRequests, while the policy makes any or some are left.
 
     Owns at most one reflector per API group; `follow` again and again, from one thread; `stop` once.
     """
 
-    def __init__(self, api: KubeClient, stores: Stores, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        api: KubeClient,
+        stores: Stores,
+        *,
+        policy: Callable[[], Policy] = default_policy,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._stores = stores
+        self._policy = policy
         self._discovery = Discovery(api)
         self._clock = clock
+        self._provisions = False  # at the last check
+        self._warned = False  # that nodes cannot be requested
         self._check_at: float | None = None  # None: before the first check
         self._watched: dict[str, tuple[str, Reflector[Any]]] = {}  # by group, with the path
         # By group: the kind, its resource, the decoder and the store.
@@ -185,6 +207,12 @@ class ForeignInformers:
             **{group: ("Topology", PLURAL, topology_object, stores.topology_objects[group]) for group in GROUPS},
             VOLCANO: (HYPER_NODE, HYPER_NODES, hyper_node, stores.hyper_nodes),
             POD_GROUPS: ("PodGroup", "podgroups", pod_group_object, stores.pod_groups),
+            PROVISIONING_GROUP: (
+                PROVISIONING_KIND,
+                PROVISIONING_PLURAL,
+                provisioning_request,
+                stores.provisioning_requests,
+            ),
         }
 
     def follow(self) -> None:
@@ -192,14 +220,19 @@ class ForeignInformers:
 
         Raises ApiFault when the served kinds cannot be read: everything stays as it is then.
         """
-        if self._check_at is not None and self._clock() < self._check_at:
+        provisions = self._policy().autoscaling.on
+        if provisions == self._provisions and self._check_at is not None and self._clock() < self._check_at:
             return
+        left = provisions or self._requests_left()
         wanted = [
-            Wanted(group, kind, (), any_version=True, resource=resource, registered=False)
+            Wanted(group, kind, VERSIONS.get(group, ()), group not in VERSIONS, resource=resource, registered=False)
             for group, (kind, resource, _, _) in self._kinds.items()
+            if left or group != PROVISIONING_GROUP
         ]
-        served = {one.group: one.path for one in self._discovery.look(wanted)}
-        self._check_at = self._clock() + CHECK_EVERY
+        found = self._discovery.look(wanted)
+        served = {one.group: one.path for one in found}
+        self._check_at, self._provisions = self._clock() + CHECK_EVERY, provisions
+        self._note_version(next((one.version for one in found if one.group == PROVISIONING_GROUP), ""))
         for group, (path, known) in list(self._watched.items()):
             if served.get(group) != path:
                 known.stop()
@@ -210,10 +243,30 @@ class ForeignInformers:
         for group, path in served.items():
             if group not in self._watched:
                 _, _, decode, store = self._kinds[group]
-                reflector: Reflector[Any] = Reflector(self._api, path, decode, store, optional=True)
+                query = QUERIES.get(group, {})
+                reflector: Reflector[Any] = Reflector(self._api, path, decode, store, query=query, optional=True)
                 self._watched[group] = (path, reflector)
                 reflector.start()
                 log.info("watching %s", path)
+
+    def _requests_left(self) -> bool:
+        """Return True if requests of an earlier policy may exist, to be withdrawn."""
+        if len(self._stores.provisioning_requests):
+            return True
+        return any(one.status.get("provisioning") for one in self._stores.placements.values())
+
+    def _note_version(self, version: str) -> None:
+        """Store the version in which ProvisioningRequests are served; warn once if nodes cannot be requested."""
+        self._stores.provisioning_version = version
+        absent = self._provisions and not version
+        if absent and not self._warned:
+            versions = " or ".join(f"{PROVISIONING_GROUP}/{one}" for one in PROVISIONING_VERSIONS)
+            log.warning(
+                "the policy requests nodes, but the cluster does not serve ProvisioningRequests (%s): none are "
+                "requested until it does; install the CRD of the cluster autoscaler",
+                versions,
+            )
+        self._warned = absent
 
     def wait_synced(self, timeout: float) -> bool:
         """Wait until every watched object has been seen; False when the time is over."""
@@ -233,4 +286,4 @@ def follow_or_warn(watch: ForeignInformers) -> None:
     try:
         watch.follow()
     except ApiFault as error:
-        log.warning("Topology, HyperNode and PodGroup objects could not be looked up: %s", error)
+        log.warning("Topology, HyperNode, PodGroup and ProvisioningRequest objects could not be looked up: %s", error)

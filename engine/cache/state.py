@@ -18,7 +18,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.device import NodeDevices
-from engine.api.objects import Node
+from engine.api.objects import Node, ProvisioningRequest
 from engine.api.placement import Assignment, Placement
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
@@ -253,6 +253,10 @@ class ClusterState:
                     self._pending.capacity_freed = self._pending.hosts = True
             case "podgroups":
                 touched |= self.gangs.set_pod_group(old, new)
+            case "provisioningrequests":
+                request: ProvisioningRequest = new or old
+                if (placement := self.stores.placements.get((request.namespace, request.gang))) is not None:
+                    touched.add(placed_key(placement))
             case "quotas":
                 self._daemon_pods.set_quota((new or old).namespace)
                 self._pending.capacity_freed = True

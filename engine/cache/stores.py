@@ -8,12 +8,14 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import (
+    PROVISIONING_PLURAL,
     DaemonSet,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
     PodGroupObject,
     PriorityClass,
+    ProvisioningRequest,
     Quota,
     RuntimeClass,
     StorageClass,
@@ -55,6 +57,10 @@ class Stores:
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
         self.pod_groups: Store[PodGroupObject] = Store(key=lambda item: (item.namespace, item.name))
+        self.provisioning_requests: Store[ProvisioningRequest] = Store(
+            key=lambda item: item.key, index=lambda item: (item.namespace, item.gang)
+        )
+        self.provisioning_version = ""  # of ProvisioningRequests, as the cluster serves them; "" if it does not
         self.hyper_nodes: Store[HyperNode] = Store(key=lambda item: item.name)
         self.topology_objects: Mapping[str, Store[TopologyObject]] = {
             group: Store(key=lambda item: item.name) for group in GROUPS
@@ -77,6 +83,7 @@ class Stores:
             "runtimeclasses": self.runtime_classes,
             "devices": self.devices,
             "podgroups": self.pod_groups,
+            PROVISIONING_PLURAL: self.provisioning_requests,
             HYPER_NODES: self.hyper_nodes,
             **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
         }

@@ -30,6 +30,7 @@ from engine.api.names import (
     POLICY_KEY,
     REVISION,
 )
+from engine.api.objects import PROVISIONING_PLURAL, ProvisioningRequest
 from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import TO_ANNOTATIONS, PodSet, Workload
@@ -224,6 +225,28 @@ def delete_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
     return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
 
 
+def create_pod_template(api: KubeClient, namespace: str, body: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Create a PodTemplate; `Conflict` when one of that name exists."""
+    return _send(api, "POST", object_path("v1", "podtemplates", namespace=namespace), body, JSON, fence=fence)
+
+
+def delete_pod_template(api: KubeClient, namespace: str, name: str, *, fence: Fence) -> Result:
+    """Delete the PodTemplate of a name that only we give."""
+    return _delete(api, object_path("v1", "podtemplates", namespace=namespace, name=name), "", fence)
+
+
+def create_provisioning_request(api: KubeClient, namespace: str, body: Mapping[str, Any], *, fence: Fence) -> Result:
+    """Create a ProvisioningRequest, in the version that its body names; `Conflict` when one of that name exists."""
+    path = object_path(body["apiVersion"], PROVISIONING_PLURAL, namespace=namespace)
+    return _send(api, "POST", path, body, JSON, fence=fence)
+
+
+def delete_provisioning_request(api: KubeClient, request: ProvisioningRequest, *, fence: Fence) -> Result:
+    """Delete a ProvisioningRequest, by its uid."""
+    path = object_path(request.api_version, PROVISIONING_PLURAL, namespace=request.namespace, name=request.name)
+    return _delete(api, path, request.uid, fence)
+
+
 def keep_policy(api: KubeClient, namespace: str, text: str, *, fence: Fence) -> Result:
     """Write the policy in force to the leader's own ConfigMap, created when it is missing."""
     path = object_path("v1", "configmaps", namespace=namespace, name=LAST_GOOD_POLICY_NAME)
@@ -343,9 +366,10 @@ def _delete(api: KubeClient, path: str, uid: str, fence: Fence, *, at_once: bool
     options: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
-        "preconditions": {"uid": uid},
         "propagationPolicy": "Background",
     }
+    if uid:
+        options["preconditions"] = {"uid": uid}
     if at_once:
         options["gracePeriodSeconds"] = 0
     result = _send(api, "DELETE", path, options, JSON, fence=fence)

@@ -24,6 +24,7 @@ from engine.controller.gang_events import gang_name
 from engine.controller.gang_scheduler import GangScheduler
 from engine.controller.orphans import OrphanCollector
 from engine.controller.preemptor import Preemptor
+from engine.controller.provisioner import Provisioner
 from engine.controller.reporter import QueueMetrics, StatusReporter
 from engine.controller.term import WRITERS, LeaderTerm
 from engine.gang.gang import Gang, ungated_pods
@@ -104,6 +105,7 @@ class Controller:
         self._preemptor = Preemptor(self._view, self._executor, self._term, self._reporter, **clocks)
         self._gangs = GangScheduler(self._view, self._executor, self._term, self._reporter, self._preemptor, **clocks)
         self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
+        self._provisioner = Provisioner(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
         # Gangs to reconcile that were postponed, as their namespace had used its share.
@@ -177,6 +179,7 @@ class Controller:
         self._gangs.plan(now)
         self._extensions.plan(now, growing=True)
         self._preemptor.plan(now)
+        self._provisioner.plan(now, changed=bool(changes.gangs or changes.everything))
         self._reporter.flush_due(now)
         self._orphans.pods(changes, now)
         self._orphans.placements(now)
@@ -242,6 +245,8 @@ class Controller:
             self._settling = bool(settling)
         if len(self._orphans):
             times.append(now + 1.0)
+        if (due := self._provisioner.due) is not None:
+            times.append(due)
         return max(0.01, min(times) - now)
 
     # -- one gang ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import plural, quote
 from engine.api.workload import GangKey, Workload
+from engine.autoscaling.state import consumed
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.cluster import writes
@@ -27,6 +28,7 @@ from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import Gone, Refused, Result
 from engine.controller.gang_events import GangEvents
+from engine.controller.node_requests import NodeRequests
 from engine.controller.writer import StaleObject, Writer, was_done
 from engine.decoding import wire
 from engine.decoding.pods import failed_pods
@@ -80,6 +82,7 @@ class ActionExecutor:
         self._wall = wall
         self.events = GangEvents(view, recorder, decisions or DecisionLog())
         self._writer = Writer(view, api, fence=fence)
+        self.node_requests = NodeRequests(view, api, self.events, fence=fence)
         self._lists_of_failed = BoundedSemaphore(_LISTS_OF_FAILED)
         # A pool of its own: an action waits for its pods' PATCHes, and must not hold a thread that one of them needs.
         self._patchers = ThreadPoolExecutor(max_workers=patchers, thread_name_prefix="release")
@@ -95,6 +98,7 @@ class ActionExecutor:
 
         `waited`: the seconds that the gang was queued, for the record.
         """
+        placement = self._consuming(placement)
         try:
             written = self._writer.write(placement, gang)
         except writes.WriteRefused:
@@ -115,7 +119,8 @@ class ActionExecutor:
         the others are all the same: it has its slots, and is resumed later.
         """
         written: list[Gang] = []
-        for gang, placement in plans:
+        for gang, plan in plans:
+            placement = self._consuming(plan)
             try:
                 written.append(replace(gang, placement=self._writer.write(placement, gang)))
             except writes.WriteRefused:
@@ -366,7 +371,7 @@ class ActionExecutor:
             status,
             placed=placed,
             now=self._wall(),
-            details=details_body(summary, status.shortage, status.place),
+            details=details_body(summary, status.shortage, status.place, status.provisioning),
             generation=placement.generation,
         )
 
@@ -398,6 +403,13 @@ class ActionExecutor:
         if status.phase != "Placed" or status.reason:
             # Where its slots are is in the record of the placement; this one is about its pods.
             self.events.record(gang, happened, status.message, reason=status.reason)
+
+    def _consuming(self, placement: Placement) -> Placement:
+        """Return a Placement to write, whose pods use the nodes that were provisioned for the gang, if any were."""
+        requests = self._view.stores.provisioning_requests.get_by(placement.key)
+        if placement.assignment is None or not requests:
+            return placement
+        return replace(placement, assignment=replace(placement.assignment, consumes=consumed(requests)))
 
     def _in_parallel(self, do: Callable[[T], None], items: Iterable[T]) -> None:
         """Run one function for many items in parallel; a failure stops no other. Raises the most severe exception."""

@@ -59,7 +59,8 @@ class StatusReporter:
     def report(self, key: GangKey, gang: Gang, status: Status, now: float) -> None:
         """Take the status of a gang; a status that its Placement already has is not written."""
         gang_state = self._term.of(key)
-        status = self._with_failures(gang_state, gang, status)
+        gang_state.plain_status = status
+        status = _with_nodes(gang_state, self._with_failures(gang_state, gang, status))
         gang_state.current = status
         if not gang_state.place_known and gang.placement is not None:
             gang_state.place, gang_state.place_known = written_place(gang.placement.status), True
@@ -232,10 +233,20 @@ class StatusReporter:
         if placement is None:
             return 0, {}
         topology = self._view.topologies.get(placement.topology)
-        return placement.generation, details_body(summary_of(gang, topology), status.shortage, status.place)
+        return placement.generation, details_body(
+            summary_of(gang, topology), status.shortage, status.place, status.provisioning
+        )
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))
+
+
+def _with_nodes(gang_state: GangState, status: Status) -> Status:
+    """Return a status with what was requested from the node autoscaler for a gang that waits."""
+    nodes = gang_state.nodes
+    if nodes is None or status.phase != "Waiting":
+        return status
+    return replace(status, message=f"{status.message}; {nodes.text}", provisioning=nodes.body)
 
 
 def _moved(before: QueuePlace | None, now: QueuePlace | None) -> bool:

@@ -16,6 +16,7 @@ from engine.api.device import RDMA_SCOPES, SCOPES, STRATEGIES, DeviceUse, Virtua
 from engine.api.duration import epoch
 from engine.api.placement import (
     Assignment,
+    ConsumedRequest,
     GangRequest,
     Placement,
     PodSetPlan,
@@ -148,8 +149,11 @@ def _separation(raw: wire.PlacementSeparation | None) -> Separation | None:
 
 def assignment_body(assignment: Assignment) -> dict[str, Any]:
     """Return the JSON of `spec.assignment`."""
+    consumes = assignment.consumes
     return {
         "revision": assignment.revision,
+        # named also where there is none: a merge keeps what it does not name
+        "provisioningRequest": None if consumes is None else {"name": consumes.name, "className": consumes.class_name},
         "podSets": [
             {
                 "name": plan.name,
@@ -266,7 +270,9 @@ def _assignment(raw: wire.PlacementAssignment, pod_sets: list[wire.PlacementPodS
         if plan.name not in known or plan.name in plans:
             raise ProjectionError(f"{path}.name: {plan.name[:63]!r} is not one of spec.podSets, or is a duplicate")
         plans[plan.name] = _plan(plan, path)
-    return Assignment(revision=raw.revision, pod_sets=tuple(plans.values()))
+    used = raw.provisioning_request
+    consumes = ConsumedRequest(used.name, used.class_name) if used is not None else None
+    return Assignment(revision=raw.revision, pod_sets=tuple(plans.values()), consumes=consumes)
 
 
 def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:

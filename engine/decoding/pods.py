@@ -57,6 +57,8 @@ KEPT_PREFIXES: Final = (
     "sparkoperator.k8s.io/",
     "apps.kubernetes.io/pod-index",
     "workload.codeflare.dev/",
+    names.CONSUME,
+    names.OLD_CONSUME,
 )
 
 # Annotations of which only the key matters.

@@ -679,11 +679,19 @@ class PlacementPlan(Struct):
     slots: list[PlacementSlot]
 
 
+class PlacementConsumed(Struct):
+    """spec.assignment.provisioningRequest of a Placement."""
+
+    name: Name
+    class_name: Name
+
+
 class PlacementAssignment(Struct):
     """spec.assignment of a Placement."""
 
     revision: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     pod_sets: list[PlacementPlan]
+    provisioning_request: PlacementConsumed | None = None
 
 
 class PlacementSeparation(Struct):

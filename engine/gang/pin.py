@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import names
-from engine.api.placement import Placement, Slot
+from engine.api.placement import Assignment, Placement, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.api.rank import slice_index
 from engine.devices.allocation import gpu_limits, visible_devices
@@ -82,6 +82,7 @@ def placed_pod(
             names.VISIBLE_DEVICES: visible_devices(devices, minors=minors),
             names.GPU_CORE_LIMIT: core_limit,
             names.GPU_MEMORY_LIMIT: memory_limit,
+            **_consumes(placement.assignment),
         },
         terms=pinned_terms(pod.spec.shape.affinity, slot.host),
         selector=added_selector(pin_labels, pod.spec.shape.node_selector),
@@ -109,6 +110,13 @@ def release_patch(pod: Pod, placed: PlacedPod) -> dict[str, Any]:
         spec["nodeSelector"] = dict(placed.selector)
     metadata = {"uid": pod.uid, "labels": dict(placed.labels), "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
+
+
+def _consumes(assignment: Assignment) -> dict[str, str | None]:
+    """Return the annotations of pods that use provisioned nodes; those of the user are never touched."""
+    if (request := assignment.consumes) is None:
+        return {}
+    return {names.CONSUME: request.name, names.CONSUME_CLASS: request.class_name}
 
 
 def _slice_index(placement: Placement, pod_set: str, slot: Slot, rank: int | None) -> str | None:

@@ -37,6 +37,12 @@ GangEvent = Literal[
     "Unplaced",
     "Unmanaged",
     "Deleted",
+    "NodesRequested",
+    "NodesAccepted",
+    "NodesProvisioned",
+    "NodesNotProvisioned",
+    "NodesLost",
+    "NodesNotNeeded",
 ]
 ServiceEvent = Literal["PolicyTaken", "PolicyRefused", "LeadershipGained", "LeadershipLost"]
 RecordedEvent = GangEvent | ServiceEvent
@@ -65,6 +71,12 @@ ON_GANGS: Final[Mapping[GangEvent, str]] = {
     "Unplaced": "The gang's slots are given back: suspended by its user, preempted, or to be planned again.",
     "Unmanaged": "Topogate lets the workload go: the reason says whether by the policy or by its user.",
     "Deleted": "The workload was deleted before it had ended.",
+    "NodesRequested": "The node autoscaler was asked for nodes for `pods` pods.",
+    "NodesAccepted": "The node autoscaler looks for nodes.",
+    "NodesProvisioned": "The node autoscaler has requested nodes, or has found them.",
+    "NodesNotProvisioned": "The node autoscaler cannot provide nodes, or the request for them was refused.",
+    "NodesLost": "The node autoscaler no longer keeps the nodes, or has taken them back; the gang still waits.",
+    "NodesNotNeeded": "The request for nodes was deleted: the gang is placed, changed, or waits for something else.",
 }
 ON_SERVICE: Final[Mapping[ServiceEvent, str]] = {
     "PolicyTaken": "Another policy is in force; `policy` is its hash.",

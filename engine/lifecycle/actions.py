@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.api.placement import Assignment, FailedStarts, PreemptionIntent
 from engine.api.pod import Pod
@@ -14,11 +16,19 @@ from engine.scheduler.queue import QueuePlace
 
 
 @dataclass(frozen=True, slots=True)
+class NodesNote:
+    """What was requested from the node autoscaler for a gang: the end of its message, and `status.provisioning`."""
+
+    text: str
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message.
 
     `place`: in the queue, of a gang that waits for room. `preemption`: to be written with it; None: what is written of
-    one stays, if the reason is that it goes on.
+    one stays, if the reason is that it goes on. `provisioning`: what was requested from the autoscaler.
     """
 
     phase: Phase
@@ -28,6 +38,7 @@ class Status:
     shortage: Shortage | None = field(default=None, compare=False)
     place: QueuePlace | None = field(default=None, compare=False)
     preemption: PreemptionIntent | None = field(default=None, compare=False)
+    provisioning: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,11 +92,15 @@ def differs(known: Status, status: Status) -> bool:
 
 
 def details_body(
-    summary: GangSummary, shortage: Shortage | None = None, place: QueuePlace | None = None
+    summary: GangSummary,
+    shortage: Shortage | None = None,
+    place: QueuePlace | None = None,
+    provisioning: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the numbers to merge into a Placement's status; None removes one of an earlier write."""
     return {
         **_shortage_body(shortage),
+        "provisioning": provisioning,
         "queuePosition": None if place is None else place.position,
         "queueLength": None if place is None else place.length,
         "pods": {"bound": summary.bound, "wanted": summary.wanted},

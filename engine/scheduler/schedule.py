@@ -28,10 +28,11 @@ from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import on_hold, too_many_waiting, within_host_limit
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.scheduler.separation import Barred, barred_hosts, constrained, rules_for, separated
+from engine.topology.topology import OUTSIDE_SELECTOR
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
@@ -72,7 +73,18 @@ def schedule_gang(
     )
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
-    return outcome
+    return outcome if view.policy.autoscaling.of(gang.request.topology) is None else _for_nodes(view, gang, outcome)
+
+
+def _for_nodes(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
+    """Return the outcome of a gang for which new nodes are requested."""
+    topology = view.topologies.get(gang.request.topology or "")
+    if isinstance(outcome, Waits) and outcome.reason == "LabelsMissing" and topology is not None:
+        lacks_labels = any(why != OUTSIDE_SELECTOR for why in topology.outside.values())
+        if not topology.tree.hosts and not lacks_labels:
+            none = f"the topology {topology.name} has no nodes yet; they are requested"
+            return Waits("InsufficientFreeHosts", none, for_hosts=True, shortage=outcome.shortage)
+    return with_new_nodes(outcome)
 
 
 def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:

@@ -37,6 +37,7 @@ _WORDS: Final = {
     "engine.lifecycle": "one gang: what is next",
     "engine.defragmentation": "what moves for whom",
     "engine.preemption": "what ends for whom",
+    "engine.autoscaling": "nodes asked for",
     "engine.scheduler": "which gang next, where, or why not",
     "engine.cache": "the current state of the cluster",
     "engine.capacity": "eligible hosts, free capacity, quota",

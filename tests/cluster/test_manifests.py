@@ -486,6 +486,8 @@ MAY = [
     ("get list watch", "kai.scheduler", "topologies", "", "", ""),
     ("get list watch", "topology.volcano.sh", "hypernodes", "", "", ""),
     ("get list watch", "scheduling.x-k8s.io", "podgroups", "", "", ""),
+    ("get list watch create delete", "autoscaling.x-k8s.io", "provisioningrequests", "", "", NAMESPACE),
+    ("create delete", "", "podtemplates", "", "", NAMESPACE),
     ("patch delete", "", "pods", "", "", NAMESPACE),
     ("create", "", "pods", "eviction", "", NAMESPACE),
     ("patch", "batch", "jobs", "", "", NAMESPACE),
@@ -505,6 +507,9 @@ MAY = [
 ]
 MUST_NOT = [
     ("create update deletecollection", "", "pods", "", "", NAMESPACE),
+    ("update patch deletecollection", "autoscaling.x-k8s.io", "provisioningrequests", "", "", NAMESPACE),
+    ("update patch", "autoscaling.x-k8s.io", "provisioningrequests", "status", "", NAMESPACE),
+    ("get list watch update patch", "", "podtemplates", "", "", NAMESPACE),
     ("create", "", "pods", "exec", "", NAMESPACE),
     ("create", "", "pods", "binding", "", NAMESPACE),
     ("update patch", "", "pods", "status", "", NAMESPACE),

@@ -13,10 +13,12 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from engine.api import names
-from engine.api.objects import Node
+from engine.api.objects import Node, ProvisioningRequest
 from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
 from engine.api.pod import FailedPod, Pod
 from engine.api.workload import GangKey, Owned, Workload
+from engine.autoscaling.attempts import AskForNodes
+from engine.autoscaling.demand import NodeDemand
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiUnavailable, KubeClient
@@ -26,6 +28,7 @@ from engine.controller import extension_scheduler, gang_scheduler
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.controller.gang_events import GangEvents
+from engine.controller.node_requests import NodeRequests
 from engine.gang.gang import Gang
 from engine.gang.relaxation import relaxed
 from engine.gang.repair import ExtensionRequest
@@ -74,12 +77,51 @@ class _HeardEvents(GangEvents):
         super().__init__(view, cast(Recorder, None), DecisionLog())
         self._hands = hands
 
+    def publish_events(self, gang: Gang, reason: str, message: str, **options: Any) -> None:
+        self._hands.notes.append((gang.workload.name, message))
+        self._hands.gang_events.append((gang.workload.name, reason))
+
     def publish_limit(self, gang: Gang, limit: int) -> None:
         self._hands.calls.append(("too many", gang.workload.name))
 
     def publish_for_pod(self, pod: Pod, reason: str, message: str) -> None:
         self._hands.pod_events.append((pod.name, reason))
         self._hands.notes.append((pod.name, message))
+
+
+class HeardRequests(NodeRequests):
+    """Keeps the requests for nodes in the store; `refuses`: what the API server answers instead."""
+
+    def __init__(self, hands: Hands, view: ClusterState, wall: Callable[[], float]) -> None:
+        self._hands = hands
+        self._stores = view.stores
+        self._wall = wall
+        self.refuses = ""
+
+    def ask(self, gang: Gang, demand: NodeDemand, step: AskForNodes, *, version: str) -> str:
+        self._hands._called("ask", step.name)
+        if self.refuses:
+            return self.refuses
+        assert gang.placement is not None
+        request = ProvisioningRequest(
+            namespace=gang.placement.namespace,
+            name=step.name,
+            uid=f"uid-{step.name}",
+            gang=gang.placement.name,
+            class_name=step.tried.class_name,
+            parameters=step.tried.parameters,
+            pod_sets=tuple((f"{step.name}-{one.index}", one.count) for one in demand.pods),
+            created=self._wall(),
+            api_version=f"autoscaling.x-k8s.io/{version}",
+            resource_version=self._hands.version(),
+        )
+        self._stores.provisioning_requests.apply_own_write(request)
+        return ""
+
+    def withdraw(self, requests: Iterable[ProvisioningRequest], gang: Gang | None, why: str) -> None:
+        for request in requests:
+            self._hands._called("withdraw", request.name)
+            self._stores.provisioning_requests.apply("DELETED", request)
 
 
 class Hands(ActionExecutor):
@@ -90,8 +132,10 @@ class Hands(ActionExecutor):
         self.calls: list[tuple[str, str]] = []
         self.told: list[tuple[str, Status]] = []
         self.notes: list[tuple[str, str]] = []  # workload and note of each Event
+        self.gang_events: list[tuple[str, str]] = []  # workload and reason of Events beside those of its status
         self.pod_events: list[tuple[str, str]] = []  # pod and reason of each Event
         self.events = _HeardEvents(self, view)
+        self.node_requests: HeardRequests = HeardRequests(self, view, wall)
         self.broken: dict[str, Callable[[str], None]] = {}
         self.planned: list[str] = []
         self.deaf = False  # what is asked to go stays
@@ -124,7 +168,7 @@ class Hands(ActionExecutor):
 
     def place(self, gang: Gang, placement: Placement, *, waited: float | None = None) -> None:
         self._called("place", gang.workload.name)
-        written = self.put(placement)
+        written = self.put(self._consuming(placement))
         self.events.record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))

@@ -36,6 +36,8 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("kueue.x-k8s.io,kai.scheduler", "topologies", READ),
         *_rights("topology.volcano.sh", "hypernodes", READ),
         *_rights("scheduling.x-k8s.io", "podgroups", READ),
+        *_rights("autoscaling.x-k8s.io", "provisioningrequests", (*READ, "create", "delete")),
+        *_rights("", "podtemplates", ("create", "delete")),
         *_rights("", "pods", ("patch", "delete")),
         *_rights("", "pods/eviction", ("create",)),
         *_rights(names.API_GROUP, names.PLACEMENTS, (*READ, "create", "update", "patch", "delete")),

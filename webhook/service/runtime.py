@@ -113,7 +113,7 @@ class Runtime:
         self._caches = Informers(
             self._api, self._stores, namespace=settings.namespace, policy=lambda: self._view.policy
         )
-        self._topologies = ForeignInformers(self._api, self._stores)
+        self._topologies = ForeignInformers(self._api, self._stores, policy=lambda: self._view.policy)
         self._caches.policy.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._caches.last_good.subscribe(lambda key, _old, new: self._policy.changed(str(key), new))
         self._candidate = LeaseCandidate(

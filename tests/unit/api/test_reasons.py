@@ -137,4 +137,5 @@ def test_a_code_is_a_warning() -> None:
     """The type of an Event follows from its reason: codes are warnings, good news is none."""
     assert all(is_warning(code) for code in get_args(Code))
     assert not any(is_warning(phase) for phase in get_args(Phase))
-    assert {one for one in get_args(Happening) if not is_warning(one)} == {"Grown", "Repaired", "PolicyTaken"}
+    nodes = {f"ProvisioningRequest{what}" for what in ("Created", "Accepted", "Provisioned")}
+    assert {one for one in get_args(Happening) if not is_warning(one)} == {"Grown", "Repaired", "PolicyTaken"} | nodes

@@ -1,0 +1,99 @@
+"""Which gangs wait for nodes that an autoscaler could start, and for how many pods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.api import names
+from engine.api.objects import MAX_REQUEST_POD_SETS
+from engine.api.reasons import Code, Why
+from engine.api.workload import PodSet
+from engine.gang.gang import Gang, by_pod_set
+
+# The reasons that more nodes can end. Not: the order of the queue, quota and other limits of the namespace, labels that
+# nodes lack, hosts that are kept for others or beside gangs that keep apart, which an autoscaler knows nothing of.
+FOR_NODES: Final[frozenset[Code]] = frozenset(
+    {"InsufficientFreeGPUs", "InsufficientFreeHosts", "Fragmented", "NodesUnhealthy", "NodesExcluded"}
+)
+_HASH_DIGITS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """Pods of one pod set that have no node; `index`: of the pod set in the gang."""
+
+    index: int
+    pod_set: PodSet
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDemand:
+    """The pods of a gang for which nodes are requested, with the labels of the topology's nodes.
+
+    `digest` changes with everything that a request says about them.
+    """
+
+    pods: tuple[PodDemand, ...]
+    node_selector: tuple[tuple[str, str], ...]
+    digest: str
+
+    @property
+    def count(self) -> int:
+        """The number of pods."""
+        return sum(one.count for one in self.pods)
+
+
+def waits_for_nodes(reason: Why) -> bool:
+    """Return True if new nodes can end a wait with this reason."""
+    return reason in FOR_NODES
+
+
+def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
+    """Return the pods of a gang that need nodes to start, or why none can be requested for it.
+
+    As many as it needs to start: the others join it when there is room.
+    """
+    templates = [pod_set.template.annotations for pod_set in gang.workload.pod_sets]
+    if any(key in annotations for annotations in templates for key in (names.CONSUME, names.OLD_CONSUME)):
+        return "its pods use a ProvisioningRequest of their own"
+    bound = {
+        pod_set.name: sum(1 for pod in pods if pod.live and pod.spec.node_name)
+        for pod_set, pods in by_pod_set(gang.workload, gang.pods)
+    }
+    sets = {pod_set.name: (index, pod_set) for index, pod_set in enumerate(gang.workload.pod_sets)}
+    of_gang = gang.request.gang.min_available if gang.request.gang is not None else None
+    left = None if of_gang is None else of_gang
+    found = []
+    for ask in gang.request.pod_sets:
+        if ask.name not in sets:
+            continue
+        wanted = min(ask.count, ask.min_available) if left is None else min(ask.count, left)
+        left = None if left is None else left - wanted
+        index, pod_set = sets[ask.name]
+        if (count := wanted - bound.get(ask.name, 0)) > 0:
+            found.append(PodDemand(index, pod_set, count))
+    if not found:
+        return "none of its pods needs a node"
+    if len(found) > MAX_REQUEST_POD_SETS:
+        return f"it has {len(found):,} pod sets, and a ProvisioningRequest takes {MAX_REQUEST_POD_SETS}"
+    shapes = {ask.name: ask.shape_hash for ask in gang.request.pod_sets}
+    selector = tuple(sorted(node_selector.items()))
+    content = [[one.pod_set.name, one.count, shapes.get(one.pod_set.name, "")] for one in found]
+    digest = hashlib.sha256(json.dumps([content, selector]).encode()).hexdigest()[:_HASH_DIGITS]
+    return NodeDemand(tuple(found), selector, digest)
+
+
+def held_pods_of(gang: Gang, demanded: Collection[PodDemand]) -> dict[int, str]:
+    """Return the name of a held pod of each pod set that has one, by its index: as admission has made it."""
+    wanted = {one.pod_set.name: one.index for one in demanded}
+    found = {}
+    for pod_set, pods in by_pod_set(gang.workload, gang.pods):
+        held = sorted((pod.created, pod.name) for pod in pods if pod.held and pod.live)
+        if held and pod_set.name in wanted:
+            found[wanted[pod_set.name]] = held[0][1]
+    return found

@@ -1,0 +1,328 @@
+"""Requests for nodes in the life of a gang: when one is made, what is said of it, and when it is withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from engine.api import names
+from engine.api.objects import ProvisioningRequest, RequestCondition
+from engine.controller.provisioner import LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
+from engine.policy.model import parse_policy
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.leader import POLICY, Leader
+
+TOPOLOGY = "topologies: [{name: default, preset: demo, nodeSelector: {}}]\n"
+ASKS = (
+    POLICY
+    + TOPOLOGY
+    + "autoscaling: {provisioningRequest: {className: first, after: 10s, fallbacks: [{className: second}]}}\n"
+)
+
+
+def leader_of(nodes: int = 0, policy: str = ASKS) -> Leader:
+    """A leader on one rack; the cluster serves ProvisioningRequests."""
+    leader = Leader(nodes=gpu_nodes(1, 1, nodes) if nodes else (), policy=policy)
+    leader.stores.provisioning_version = "v1"
+    return leader
+
+
+def requests(leader: Leader) -> list[ProvisioningRequest]:
+    return sorted(leader.stores.provisioning_requests.values(), key=lambda one: one.name)
+
+
+def answers(leader: Leader, **conditions: bool) -> None:
+    """The autoscaler sets conditions of the one request."""
+    (known,) = requests(leader)
+    at = 1_800_000_000.0 + leader.now
+    fresh = {kind: RequestCondition(status, at, kind, f"{kind}: so it is") for kind, status in conditions.items()}
+    version = str(int(known.resource_version) + 1)
+    both = replace(known, conditions={**known.conditions, **fresh}, resource_version=version)
+    leader.stores.provisioning_requests.apply("MODIFIED", both)
+    leader.settle()
+
+
+def message(leader: Leader, name: str = "train") -> str:
+    placed = leader.placed(name)
+    return str(placed.status.get("message", "")) if placed is not None else ""
+
+
+@pytest.fixture
+def asked() -> Iterator[Leader]:
+    """A gang of 4 pods on a cluster without nodes, for which nodes have been requested."""
+    leader = leader_of()
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    leader.later(11)
+    assert [(one.class_name, one.pods) for one in requests(leader)] == [("first", 4)]
+    yield leader
+
+
+def test_a_gang_asks_for_nodes_after_a_moment() -> None:
+    """Not at once: room may become free. Once, however long it takes."""
+    leader = leader_of()
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    leader.later(8)
+    assert requests(leader) == []
+    leader.later(3)
+    (request,) = requests(leader)
+    assert (request.class_name, request.pods) == ("first", 4)
+    for _ in range(20):
+        leader.later(LOOK_EVERY)
+    assert requests(leader) == [request]
+    assert len(leader.hands.of("ask")) == 1
+
+
+def test_the_gang_says_what_it_asked_for(asked: Leader) -> None:
+    """In its message with the time and the class, and in the status as fields."""
+    asked.later(11)
+    assert message(asked).endswith("(class first)")
+    assert "asked the autoscaler for 4 pods at " in message(asked)
+    placed = asked.placed()
+    assert placed is not None
+    told = placed.status["provisioning"]
+    assert (told["className"], told["pods"], told["state"], told["attempt"]) == ("first", 4, "Pending", 1)
+    assert asked.status() == ("Waiting", "InsufficientFreeHosts")
+
+
+def test_with_new_nodes_the_gang_starts_and_its_request_ends_when_its_pods_are_bound(asked: Leader) -> None:
+    """Until then the nodes stay booked: an autoscaler removes what nobody uses."""
+    answers(asked, Accepted=True, Provisioned=True)
+    asked.has(*gpu_nodes(1, 1, 4))
+    asked.settle()
+    placed = asked.placed()
+    assert placed is not None and placed.assignment is not None
+    (request,) = requests(asked)
+    assert placed.assignment.consumes is not None
+    assert (placed.assignment.consumes.name, placed.assignment.consumes.class_name) == (request.name, "first")
+    asked.later(5)
+    assert requests(asked) == [request]
+    workload = asked.workload()
+    hosts = [slot.host for slot in placed.assignment.pod_sets[0].slots]
+    asked.has(*(pod(workload, rank, host=host) for rank, host in enumerate(hosts)))
+    asked.settle()
+    asked.later(2 * LOOK_EVERY)
+    assert requests(asked) == []
+
+
+def test_room_that_became_free_ends_a_request_that_provided_nothing(asked: Leader) -> None:
+    """At once: no node is started for a gang that runs; and its pods use no request."""
+    answers(asked, Accepted=True)
+    asked.has(*gpu_nodes(1, 1, 4))
+    asked.settle()
+    asked.later(LOOK_EVERY)
+    placed = asked.placed()
+    assert placed is not None and placed.assignment is not None
+    assert placed.assignment.consumes is None
+    assert requests(asked) == []
+
+
+def test_each_answer_is_an_event_once(asked: Leader) -> None:
+    """Also across leaders: the status keeps what was told."""
+    answers(asked, Accepted=True)
+    answers(asked, Accepted=True, Provisioned=True)
+    asked.later(30)
+    events = [reason for _, reason in asked.hands.gang_events if reason.startswith("Provisioning")]
+    assert events == ["ProvisioningRequestAccepted", "ProvisioningRequestProvisioned"]
+    asked.leading = False
+    asked.settle()
+    asked.leading = True
+    asked.later(30)
+    assert [reason for _, reason in asked.hands.gang_events if reason.startswith("Provisioning")] == events
+
+
+def test_after_a_failure_the_next_class_is_tried_and_the_gang_says_so(asked: Leader) -> None:
+    answers(asked, Accepted=True, Failed=True)
+    asked.later(2 * LOOK_EVERY)
+    assert [one.class_name for one in requests(asked)] == ["second"]
+    failed = [note for _, note in asked.hands.notes if "could not provide nodes for 4 pods (class first)" in note]
+    assert failed and "Failed: so it is" in failed[0]
+    answers(asked, Failed=True)
+    asked.later(12)
+    assert "the next request (first) follows at " in message(asked)
+    assert len(asked.hands.of("ask")) == 2
+    asked.later(60)
+    assert [one.class_name for one in requests(asked)] == ["first"]
+
+
+@pytest.mark.parametrize(("end", "words"), [("BookingExpired", "no longer keeps"), ("CapacityRevoked", "taken back")])
+def test_nodes_that_are_lost_are_asked_for_again(asked: Leader, end: str, words: str) -> None:
+    """After a pause, in the same class."""
+    answers(asked, Provisioned=True)
+    answers(asked, **{end: True})
+    asked.later(12)
+    assert words in message(asked)
+    assert end in {reason for _, reason in asked.hands.gang_events}
+    asked.later(60)
+    assert [(one.class_name, one.name[-2:]) for one in requests(asked)] == [("first", "-2")]
+
+
+def test_a_pool_that_grew_in_other_domains_is_told(asked: Leader) -> None:
+    """The gang needs one rack, and the new nodes are in two."""
+    answers(asked, Provisioned=True)
+    at = 1_800_000_000.0 + asked.now
+    asked.has(*(replace(node, settled_at=at) for node in gpu_nodes(1, 2, 2)))
+    asked.later(12)
+    assert "4 new nodes came up in b0-r0 and b0-r1, and it needs one rack" in message(asked)
+    assert asked.status() == ("Waiting", "InsufficientFreeHosts")
+
+
+def test_a_gang_that_never_fits_the_nodes_of_today_waits_for_others() -> None:
+    """Too large for the only rack, or for the GPUs of any host: an autoscaler may have larger ones."""
+    leader = leader_of(2)
+    leader.has(job("train", count=8, held=True))
+    leader.settle()
+    assert leader.status() == ("Waiting", "InsufficientFreeHosts")
+    assert "waits for new nodes" in message(leader)
+    leader.later(11)
+    assert [one.pods for one in requests(leader)] == [8]
+    without = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + TOPOLOGY)
+    without.has(job("train", count=8, held=True))
+    without.settle()
+    assert without.status() == ("Waiting", "GangTooLarge")
+
+
+def test_gangs_that_wait_for_something_else_ask_for_nothing() -> None:
+    """On hold, suspended by their user, or behind another gang in strict order."""
+    held = leader_of(policy=ASKS + "mode: hold\n")
+    held.has(job("train", count=4, held=True))
+    held.settle()
+    user = leader_of()
+    user.has(job("train", count=4, suspended=True))
+    user.settle()
+    strict = leader_of(policy=ASKS + "queue: {order: strict}\n")
+    strict.has(job("train", count=4, held=True, created=1.0), job("behind", count=2, held=True, created=2.0))
+    strict.settle()
+    for leader in (held, user, strict):
+        leader.later(60)
+    assert requests(held) == requests(user) == []
+    assert [one.pods for one in requests(strict)] == [4]
+    assert strict.status("behind")[1] == "QueuedBehind"
+
+
+def test_a_request_is_withdrawn_when_the_gang_waits_for_something_else_for_a_while(asked: Leader) -> None:
+    """A moment does not count: the order of the queue changes all the time."""
+    asked.view.set_policy(parse_policy(ASKS + "mode: hold\n"))
+    asked.settle()
+    asked.later(UNWANTED_AFTER / 2)
+    assert len(requests(asked)) == 1
+    asked.later(UNWANTED_AFTER)
+    asked.later(LOOK_EVERY)
+    assert requests(asked) == []
+
+
+def test_a_changed_gang_gets_a_new_request(asked: Leader) -> None:
+    """For the pods that it has now."""
+    workload = changed(asked.workload(), slots=2, total=2, remaining=2)
+    asked.has(replace(workload, generation=workload.generation + 1, resource_version="20000000"))
+    asked.settle()
+    asked.later(LOOK_EVERY)
+    asked.later(11)
+    assert [one.pods for one in requests(asked)] == [2]
+
+
+def test_without_a_class_requests_that_are_left_are_withdrawn(asked: Leader) -> None:
+    """Also by a leader that never made one."""
+    asked.leading = False
+    asked.settle()
+    asked.view.set_policy(parse_policy(POLICY + TOPOLOGY))
+    asked.leading = True
+    asked.later(LOOK_EVERY)
+    asked.later(12)
+    assert requests(asked) == []
+    assert "autoscaler" not in message(asked)
+
+
+def test_requests_of_a_gang_that_is_gone_are_withdrawn(asked: Leader) -> None:
+    """Its Placement has been removed, and the garbage collector has not come by."""
+    placed = asked.placed()
+    assert placed is not None
+    asked.stores.workloads.apply("DELETED", asked.workload())
+    asked.stores.placements.apply("DELETED", placed)
+    asked.settle()
+    asked.later(LOOK_EVERY)
+    asked.later(UNWANTED_AFTER + 1)
+    assert requests(asked) == []
+
+
+def test_a_foreign_request_with_our_label_is_left_alone(asked: Leader) -> None:
+    """By its name it is none of ours."""
+    (ours,) = requests(asked)
+    theirs = replace(ours, name="mine", uid="other", resource_version="20000001")
+    asked.stores.provisioning_requests.apply("ADDED", theirs)
+    asked.settle()
+    asked.later(30)
+    assert theirs in requests(asked)
+    assert asked.hands.of("withdraw") == []
+
+
+def test_a_refused_request_is_tried_again_later_and_later_and_the_gang_says_why() -> None:
+    """It is planned meanwhile as ever."""
+    leader = leader_of()
+    leader.hands.node_requests.refuses = "the ProvisioningRequest for its nodes was refused: no rights"
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    for _ in range(int(REFUSED_FIRST)):
+        leader.later(1)
+    assert len(leader.hands.of("ask")) == 1
+    leader.later(12)
+    assert message(leader).endswith("was refused: no rights")
+    for _ in range(int(4 * REFUSED_FIRST)):
+        leader.later(1)
+    assert len(leader.hands.of("ask")) == 3
+    leader.has(*gpu_nodes(1, 1, 4))
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None and placed.assignment is not None
+
+
+def test_a_cluster_without_the_api_says_so() -> None:
+    """The gang waits as without the policy; when the API comes, nodes are requested."""
+    leader = leader_of()
+    leader.stores.provisioning_version = ""
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    leader.later(11)
+    leader.later(11)
+    assert "the cluster serves no ProvisioningRequests" in message(leader)
+    assert leader.hands.of("ask") == []
+    leader.stores.provisioning_version = "v1beta1"
+    leader.later(LOOK_EVERY)
+    assert [one.api_version for one in requests(leader)] == ["autoscaling.x-k8s.io/v1beta1"]
+
+
+def test_a_gang_with_a_request_of_its_own_gets_none() -> None:
+    """Its user has asked the autoscaler himself."""
+    leader = leader_of()
+    workload = job("train", count=4, held=True)
+    template = workload.pod_sets[0].template
+    own = {**template.annotations, names.CONSUME: "mine"}
+    leader.has(changed(workload, template=replace(template, annotations=own)))
+    leader.settle()
+    leader.later(11)
+    leader.later(11)
+    assert requests(leader) == []
+    assert message(leader).endswith("its pods use a ProvisioningRequest of their own")
+
+
+def test_gangs_held_by_their_gates_ask_for_the_same() -> None:
+    """Their pods exist, and an autoscaler does not see gated ones."""
+    leader = leader_of()
+    workload = job("train", count=4, suspendable=False)
+    leader.has(workload, *(pod(workload, rank, gated=True) for rank in range(4)))
+    leader.settle()
+    leader.later(11)
+    assert [one.pods for one in requests(leader)] == [4]
+
+
+def test_without_the_feature_nothing_is_looked_at() -> None:
+    """No request, no time of the loop."""
+    leader = leader_of(policy=POLICY + TOPOLOGY)
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    leader.later(30)
+    assert leader.controller._provisioner.due is None
+    assert requests(leader) == []
