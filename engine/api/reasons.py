@@ -136,6 +136,7 @@ class Reason:
     shared        a gang with the same request gets the same answer
     text_is_news  a new message is a new Event, although the reason is the same
     by_preemption the gang ran, and ends for another one
+    by_new_nodes  more nodes, or larger ones, can end it
     of_one_pod    one pod alone is the problem, for any number of pods
     of_devices    the GPUs or other devices that a container requests are the problem
     of_topology   the request names what the policy's topologies do not have
@@ -150,6 +151,7 @@ class Reason:
     shared: bool = True
     text_is_news: bool = False
     by_preemption: bool = False
+    by_new_nodes: bool = False
     of_one_pod: bool = False
     of_devices: bool = False
     of_topology: bool = False
@@ -217,9 +219,21 @@ class Reason:
         return self.kind == "policy"
 
 
-def _user(description: str, *, of_one_pod: bool = False, of_devices: bool = False, of_topology: bool = False) -> Reason:
+def _user(
+    description: str,
+    *,
+    of_one_pod: bool = False,
+    of_devices: bool = False,
+    of_topology: bool = False,
+    by_new_nodes: bool = False,
+) -> Reason:
     return Reason(
-        kind="user", description=description, of_one_pod=of_one_pod, of_devices=of_devices, of_topology=of_topology
+        kind="user",
+        description=description,
+        of_one_pod=of_one_pod,
+        of_devices=of_devices,
+        of_topology=of_topology,
+        by_new_nodes=by_new_nodes,
     )
 
 
@@ -235,6 +249,7 @@ def _wait(
     shared: bool = True,
     text_is_news: bool = False,
     by_preemption: bool = False,
+    by_new_nodes: bool = False,
 ) -> Reason:
     return Reason(
         kind="not-now",
@@ -244,6 +259,7 @@ def _wait(
         shared=shared and until not in _OWN,
         text_is_news=text_is_news,
         by_preemption=by_preemption,
+        by_new_nodes=by_new_nodes,
     )
 
 
@@ -268,9 +284,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
     "MissingValue": _user("A required annotation or value is missing."),
     "SegmentNotDivisor": _user("The slice size does not divide the number of pods."),
     "GangSizeMismatch": _user("The pods of one gang give different sizes, or there are more pods than the size."),
-    "GangTooLarge": _user("The gang is larger than any domain of its required level can ever hold."),
-    "HostTooSmall": _user("One pod requests more than any host of the topology has.", of_one_pod=True),
-    "UnknownResource": _user("The pods request a resource that no node reports.", of_one_pod=True),
+    "GangTooLarge": _user("The gang is larger than any domain of its required level can ever hold.", by_new_nodes=True),
+    "HostTooSmall": _user(
+        "One pod requests more than any host of the topology has.", of_one_pod=True, by_new_nodes=True
+    ),
+    "UnknownResource": _user("The pods request a resource that no node reports.", of_one_pod=True, by_new_nodes=True),
     "ImmutableField": _user("A field was changed that only Topogate may change, or that is immutable after creation."),
     "UnsupportedKind": _user("The request is on an object of a kind that cannot be placed."),
     "UnknownAnnotation": _user("Topogate has no such annotation; usually a typo."),
@@ -283,17 +301,22 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "The gang has more pods than the policy or one Placement allows, or the namespace has too many gangs."
     ),
     "ReviewTooCostly": _policy("The object is too large: its review took more CPU time than one review may use."),
-    "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in total."),
-    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have free capacity in total."),
-    "Fragmented": _wait("capacity", "Enough is free in total, but not in one domain of the required level."),
+    "InsufficientFreeGPUs": _wait("capacity", "Too few GPUs are free in total.", by_new_nodes=True),
+    "InsufficientFreeHosts": _wait("capacity", "Too few hosts have free capacity in total.", by_new_nodes=True),
+    "Fragmented": _wait(
+        "capacity", "Enough is free in total, but not in one domain of the required level.", by_new_nodes=True
+    ),
     # pods are created one after the other, and so is the JobSet of a TrainJob
     "WaitingForMembers": _wait("members", "Some pods of the gang do not exist yet.", settles=5.0),
     "ReservedByOthers": _wait("capacity", "The capacity is reserved for other gangs that are about to start."),
     "NodesUnhealthy": _wait(
         "nodes",
         "Even without other pods too few nodes are usable: some are cordoned, not ready, or have unusable devices.",
+        by_new_nodes=True,
     ),
-    "NodesExcluded": _wait("nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs."),
+    "NodesExcluded": _wait(
+        "nodes", "nodeSelector, node affinity or taints exclude nodes that the gang needs.", by_new_nodes=True
+    ),
     "LabelsMissing": _wait("nodes", "No node carries the labels of the topology's levels."),
     "ExclusiveDomains": _wait(
         "capacity",

@@ -10,15 +10,10 @@ from typing import Final
 
 from engine.api import names
 from engine.api.objects import MAX_REQUEST_POD_SETS
-from engine.api.reasons import Code, Why
+from engine.api.reasons import Why, reason_of
 from engine.api.workload import PodSet
 from engine.gang.gang import Gang, by_pod_set
 
-# The reasons that more nodes can end. Not: the order of the queue, quota and other limits of the namespace, labels that
-# nodes lack, hosts that are kept for others or beside gangs that keep apart, which an autoscaler knows nothing of.
-FOR_NODES: Final[frozenset[Code]] = frozenset(
-    {"InsufficientFreeGPUs", "InsufficientFreeHosts", "Fragmented", "NodesUnhealthy", "NodesExcluded"}
-)
 _HASH_DIGITS: Final = 8
 
 
@@ -49,8 +44,13 @@ class NodeDemand:
 
 
 def waits_for_nodes(reason: Why) -> bool:
-    """Return True if new nodes can end a wait with this reason."""
-    return reason in FOR_NODES
+    """Return True if new nodes can end a wait with this reason.
+
+    Not: the order of the queue, quota and other limits of the namespace, labels that nodes lack, hosts that are kept
+    for others or beside gangs that keep apart, of which an autoscaler knows nothing.
+    """
+    known = reason_of(reason)
+    return known is not None and known.waits and known.by_new_nodes
 
 
 def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from engine.api.placement import PodSetPlan
 from engine.api.reasons import REASONS, Code
@@ -100,12 +99,9 @@ class Never:
 Outcome = Placed | Waits | Never
 
 
-_OF_HOSTS: Final[frozenset[Code]] = frozenset({"HostTooSmall", "GangTooLarge", "UnknownResource"})
-
-
 def with_new_nodes(outcome: Outcome) -> Outcome:
     """Return the outcome where new nodes are requested: what never fits on the hosts of today waits for others."""
-    if not isinstance(outcome, Never) or outcome.reason not in _OF_HOSTS:
+    if not isinstance(outcome, Never) or not REASONS[outcome.reason].by_new_nodes:
         return outcome
     message = f"{outcome.message}; it waits for new nodes, which are requested"
     return Waits("InsufficientFreeHosts", message, for_hosts=True, shortage=outcome.shortage)

@@ -79,12 +79,12 @@ def schedule_gang(
 def _for_nodes(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
     """Return the outcome of a gang for which new nodes are requested."""
     topology = view.topologies.get(gang.request.topology or "")
-    if isinstance(outcome, Waits) and outcome.reason == "LabelsMissing" and topology is not None:
-        lacks_labels = any(why != OUTSIDE_SELECTOR for why in topology.outside.values())
-        if not topology.tree.hosts and not lacks_labels:
-            none = f"the topology {topology.name} has no nodes yet; they are requested"
-            return Waits("InsufficientFreeHosts", none, for_hosts=True, shortage=outcome.shortage)
-    return with_new_nodes(outcome)
+    if not isinstance(outcome, Waits) or topology is None or not outcome.for_hosts:
+        return with_new_nodes(outcome)
+    if topology.waits or topology.tree.hosts or any(why != OUTSIDE_SELECTOR for why in topology.outside.values()):
+        return outcome  # nodes that are there lack labels, which their admin has to set
+    none = f"the topology {topology.name} has no nodes yet; they are requested"
+    return Waits("InsufficientFreeHosts", none, for_hosts=True, shortage=outcome.shortage)
 
 
 def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_before: float | None = None) -> Outcome:
