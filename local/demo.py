@@ -151,6 +151,12 @@ class Demo:
             table.add_row(pod["metadata"]["name"], *own, rank_of(pod) or "-", *place)
         self.console.print(table)
 
+    def show_events(self, name: str) -> None:
+        """What the service told about a Job."""
+        about = f"--field-selector=involvedObject.name={name},reportingComponent=topogate.dev/engine"
+        columns = "custom-columns=REASON:.reason,MESSAGE:.message"
+        self.run("get", "events", about, "--sort-by=.metadata.creationTimestamp", "-o", columns)
+
     def finish(self, name: str) -> None:
         """Let every pod of a Job end well."""
         for pod in self.pods(name):
@@ -262,14 +268,22 @@ def show(demo: Demo) -> None:
     demo.wait(lambda: lost not in {pod["spec"].get("nodeName") for pod in demo.pods("sturdy")}, "its pod is evicted")
     demo.until_bound("sturdy", told_as="sturdy, mended")
     demo.show_pods("sturdy")
-    columns = "custom-columns=REASON:.reason,MESSAGE:.message"
-    demo.run(
-        "get",
-        "events",
-        "--field-selector=involvedObject.name=sturdy,reportingComponent=topogate.dev/engine",
-        "-o",
-        columns,
+    demo.show_events("sturdy")
+
+    demo.say(
+        "With a policy that preempts, an urgent gang need not wait: one of lower priority is suspended, as a whole"
     )
+    demo.run("apply", "-f", str(EXAMPLES / "preempting-policy.yaml"), namespace="topogate-system")
+    demo.apply("urgent")
+    demo.until_bound("urgent")
+    demo.run("get", "placements", "-o", "wide")
+    demo.show_events("urgent")
+    demo.show_events("pretrain")
+
+    demo.say("The preempted gang starts again by itself when the urgent one has ended")
+    demo.submitted["pretrain"] = time.monotonic()
+    demo.finish("urgent")
+    demo.until_bound("pretrain", told_as="pretrain, again")
     demo.draw_map()
     demo.summary()
 

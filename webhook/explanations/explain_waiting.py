@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from engine.api.field import render
-from engine.api.placement import preemption_intent
+from engine.api.placement import preemption_intent, waiting_since
 from engine.api.reasons import REASONS, Why, known_code
 from engine.api.text import join_comma, sanitize
 from engine.gang.gang import Gang
@@ -45,7 +45,8 @@ def explain_waiting(
     verdict, reason, message = _verdict(gang, row, outcome)
     common |= {"until": until_of(reason)}
     if verdict == "waits":
-        waited = float(row.waiting_seconds or 0)
+        since = waiting_since(gang.status)
+        waited = snapshot.taken - since if since is not None else float(row.waiting_seconds or 0)
         common |= {"preempts": preemption_of(snapshot, gang, outcome, waited=waited)}
     if not snapshot.capacity_known:
         known = written_levels(gang) if verdict == "waits" else ()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from engine.api import names
 from engine.api.duration import timestamp
-from engine.api.placement import IntendedVictim, Placement, PreemptionIntent, preemption_intent
+from engine.api.placement import PreemptionIntent, preemption_intent
 from engine.gang.gang import Gang, host_of
 from engine.preemption.preempt import preemption_for
 from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Outcome, Waits, unschedulable_alone
 from webhook.queries import model as output
 from webhook.queries.forecast import plan_now
+from webhook.queries.gangs import gang_name
 from webhook.queries.names import workload_label
 from webhook.snapshot.snapshot import Snapshot
 
@@ -39,12 +39,12 @@ def preemption_of(
         plan=lambda: plan_now(snapshot, gang),
         others=rules.victims == "all",
         protect=rules.protect,
-        own_namespace=names.NAMESPACE,
+        own_namespace=snapshot.view.own_namespace,
         now=snapshot.taken,
     )
     if found is None:
         return None
-    begins = max(snapshot.taken + max(0.0, rules.after - waited), intent.retry_at)
+    begins = max(snapshot.taken + rules.after - waited, intent.retry_at)
     return output.ExplainedPreemption(
         since=None,
         begins=timestamp(begins) if begins > snapshot.taken else None,
@@ -60,18 +60,15 @@ def preemptor_of(snapshot: Snapshot, gang: Gang) -> str | None:
     placement = gang.placement
     if placement is None or not placement.uid:
         return None
-    for other in snapshot.view.stores.placements.values():
-        if "preemption" in other.status and any(
-            _is_victim(placement, one) for one in preemption_intent(other.status).victims
-        ):
-            return f"{other.namespace}/{workload_label(other.workload.kind, other.workload.name)}"
+    intents, assignment = snapshot.view.gangs.intents, placement.assignment
+    for key in intents.naming(placement.uid):
+        other = snapshot.view.gangs.get(key)
+        if other is None:
+            continue
+        named = [one for one in preemption_intent(other.status).victims if one.uid == placement.uid]
+        if named and (assignment is None or assignment.revision == named[0].revision):
+            return gang_name(other)
     return None
-
-
-def _is_victim(placement: Placement, victim: IntendedVictim) -> bool:
-    """Return whether a preemption is about a gang as it is now: it has the slots of then, or none."""
-    assignment = placement.assignment
-    return victim.uid == placement.uid and (assignment is None or assignment.revision == victim.revision)
 
 
 def _possible(victim: Victim) -> output.PreemptedGang:
@@ -98,9 +95,8 @@ def _under_way(snapshot: Snapshot, intent: PreemptionIntent) -> output.Explained
 
 def _ending(snapshot: Snapshot, intent: PreemptionIntent) -> Iterator[output.PreemptedGang]:
     """Yield the gangs that end, with how many of their pods still run; without a name those that cannot be read."""
-    known = {one.uid: one for one in snapshot.view.stores.placements.values()}
     for victim in intent.victims:
-        name, running, placement = None, None, known.get(victim.uid)
+        name, running, placement = None, None, snapshot.view.gangs.intents.placement_of(victim.uid)
         if placement is not None:
             group = "" if placement.group is None else f"[{placement.group}]"
             label = workload_label(placement.workload.kind, placement.workload.name)
