@@ -247,6 +247,7 @@ def simulate(
     from webhook.simulate.output import print_answer, print_objects
     from webhook.snapshot.cluster import offline_cluster, policy_of
     from webhook.snapshot.files import FileProblem, policy_text
+    from webhook.terminal.asking import ReadingProgress
 
     if (*cluster_files, *workload_files, policy_file).count("-") > 1:
         _fail("standard input (-) can be read only once")
@@ -265,16 +266,18 @@ def simulate(
         )
         for note in cluster.notes:
             click.echo(f"topogate: {note}", err=True)
-        simulated = simulation.simulate(
-            cluster,
-            objects_of(workload_files),
-            queue=queue,
-            independent=independent,
-            preempt=preempt,
-            namespace=namespace,
-            clock=time.perf_counter_ns,
-            now=time.time(),
-        )
+        with ReadingProgress("simulating, {:,} gangs so far") as progress:
+            simulated = simulation.simulate(
+                cluster,
+                objects_of(workload_files),
+                queue=queue,
+                independent=independent,
+                preempt=preempt,
+                namespace=namespace,
+                clock=time.perf_counter_ns,
+                progress=progress,
+                now=time.time(),
+            )
     except (FileProblem, OSError) as error:
         _fail(one_line(error))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))

@@ -264,10 +264,10 @@ def misspelt_labels(labels: Iterable[str], *, dialects: Collection[str]) -> Iter
     if POD_GROUP_DIALECT not in dialects:
         return
     known = sorted(key.partition("/")[2] for key in _POD_GROUP)
-    for key in islice((key for key in labels if key.startswith(names.POD_GROUP_PREFIX)), _MAX_WARNINGS):
-        near = suggest(key.partition("/")[2], known)
-        if key not in _POD_GROUP and near is not None:
-            yield f"label {sanitize(key, _MAX_KEY)} is ignored; did you mean {near}?"
+    alike = (key for key in dict.fromkeys(labels) if key.startswith(names.POD_GROUP_PREFIX) and key not in _POD_GROUP)
+    compared = ((key, suggest(key.partition("/")[2], known)) for key in islice(alike, _MOST_COMPARED))
+    for key, near in islice((one for one in compared if one[1] is not None), _MAX_WARNINGS):
+        yield f"label {sanitize(key, _MAX_KEY)} is ignored; did you mean {near}?"
 
 
 class _Like(NamedTuple):

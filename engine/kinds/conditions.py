@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from engine.api.schema import LabelKey
-from engine.kinds.fields import ManyPath, Part
+from engine.api.schema import LabelKey, Section
+from engine.kinds.fields import ManyPath
 from engine.kinds.paths import Path, PathNode, PathScope, each, find, mapping_at
 
 MAX_PARTS: Final = 8
@@ -28,7 +28,7 @@ def _scalar(value: object) -> object:
 Value = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | bool | int, BeforeValidator(_scalar)]
 
 
-class ObjectCondition(Part):
+class ObjectCondition(Section):
     """A statement about the object; when a path leads to several nodes, one match is enough.
 
     With `path`: `equals`, `in`, `exists` or `where` (a condition on each node as the element); `default` stands for a

@@ -14,10 +14,10 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from engine.api.rank import MAX_NUMBER, LabelTerm, Missing, Operator, Term, combine, index_of
-from engine.api.schema import LabelKey
+from engine.api.schema import LabelKey, Section
 from engine.api.text import shown
 from engine.kinds.conditions import MAX_PARTS, ObjectCondition, holds, metadata
-from engine.kinds.fields import OnePath, Part, VariableName
+from engine.kinds.fields import OnePath, VariableName
 from engine.kinds.paths import NodeError, PathScope, find, whole_number
 
 MAX_DEPTH: Final = 8
@@ -26,7 +26,7 @@ Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 
 
-class IntExpression(Part):
+class IntExpression(Section):
     """A whole number: exactly one operator.
 
     `path` a count of the object, `annotation` one of the object's annotations (`default` where they are missing);

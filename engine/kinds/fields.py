@@ -9,7 +9,6 @@ from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler,
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from engine.api.schema import Section
 from engine.api.text import quote
 from engine.kinds.paths import Path, parse_path
 
@@ -61,10 +60,6 @@ VariableName = Annotated[
     WithJsonSchema({"type": "string", "pattern": VARIABLE_REGEX}),
     _fitting(VARIABLE_REGEX, "a name in camelCase, at most 31 letters and digits"),
 ]
-
-
-class Part(Section):
-    """Base of the models of a registry entry, a section of the policy or of the built-in kinds."""
 
 
 class PathRule:

@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine.api.schema import DnsLabel, LabelKey
+from engine.api.schema import DnsLabel, LabelKey, Section
 from engine.kinds.conditions import ObjectCondition
 from engine.kinds.expressions import IntExpression
-from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Part, Resource, Subresource, VariableName, Version
+from engine.kinds.fields import Group, KindName, ManyPath, OnePath, Resource, Subresource, VariableName, Version
 
 MAX_POD_SETS: Final = 64  # of one workload
 MAX_CLAIM_TEMPLATES: Final = 64  # of one pod set; a node attaches far fewer volumes
@@ -29,7 +29,7 @@ Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 Words = Annotated[str, Field(min_length=1, max_length=300)]
 
 
-class Match(Part):
+class Match(Section):
     """The objects that an entry matches; the version `*` matches every version that no entry names."""
 
     group: Group = Field(description="API group; empty for the core group.")
@@ -40,14 +40,14 @@ class Match(Part):
     resource: Resource = Field(description="The plural, as in rules and in URLs.")
 
 
-class Ref(Part):
+class Ref(Section):
     """A reference to another kind."""
 
     group: Group = Field(description="API group; empty for the core group.")
     kind: KindName = Field(description="The kind, in CamelCase.")
 
 
-class Text(Part):
+class Text(Section):
     """A text: a constant, a field of the object, the key of the iterated mapping, or (selectors only) any value."""
 
     text: DnsLabel | None = Field(default=None, description="A constant.")
@@ -71,14 +71,14 @@ class Text(Part):
         return self
 
 
-class CostOverride(Part):
+class CostOverride(Section):
     """Another cost, when a condition holds."""
 
     when: ObjectCondition = Field(description="When this cost applies instead.")
     cost: Cost = Field(description="The cost then.")
 
 
-class Replace(Part):
+class Replace(Section):
     """The cost to the user of deleting a pod that is not bound.
 
     free: the controller creates another one; retry: it counts as a failure; group, workload: the whole replica group or
@@ -91,7 +91,7 @@ class Replace(Part):
     )
 
 
-class PodSetSpec(Part):
+class PodSetSpec(Section):
     """Pods of one template, or with `forEach` of one template for each entry of a list or mapping."""
 
     for_each: ManyPath | None = Field(
@@ -143,7 +143,7 @@ class PodSetSpec(Part):
     )
 
 
-class Contained(Part):
+class Contained(Section):
     """Objects inside the object: their pod sets are its pod sets."""
 
     for_each: ManyPath = Field(description="The list with one entry for each object.")
@@ -153,14 +153,14 @@ class Contained(Part):
     count: IntExpression = Field(description="In each of those: the number of pods.")
 
 
-class Made(Part):
+class Made(Section):
     """Parts of the object from which its controller creates objects: each has their metadata and spec."""
 
     object: ManyPath = Field(description="The parts, each with `metadata` and `spec` of an object.")
     kind: Ref = Field(description="The kind of the created objects.")
 
 
-class Configured(Part):
+class Configured(Section):
     """A mapping of settings with annotations of pods: a prefix and the annotation's key."""
 
     path: OnePath = Field(description="The mapping of settings.")
@@ -169,14 +169,14 @@ class Configured(Part):
     )
 
 
-class CreationOverride(Part):
+class CreationOverride(Section):
     """Another order of creation, when a condition holds."""
 
     when: ObjectCondition = Field(description="When this order applies instead.")
     creation: Creation = Field(description="The order then.")
 
 
-class GangSpec(Part):
+class GangSpec(Section):
     """Which pods start all or nothing, and in which order they are created.
 
     unit workload: all pod sets are one gang; replica: each of `replicas` groups is a gang, its pods carry
@@ -201,7 +201,7 @@ class GangSpec(Part):
     )
 
 
-class Suspend(Part):
+class Suspend(Section):
     """The field that suspends the workload, and when its controller allows that.
 
     `templates: fixed`: the kind's own webhook never allows changes of the pod templates, not even while suspended.
@@ -216,7 +216,7 @@ class Suspend(Part):
     )
 
 
-class Finished(Part):
+class Finished(Section):
     """How a workload shows that it has ended: a condition that is True, or a value of a field."""
 
     conditions: tuple[Words, ...] = Field(
@@ -228,28 +228,28 @@ class Finished(Part):
     )
 
 
-class Aside(Part):
+class Aside(Section):
     """When another system places the workload, with the reason code."""
 
     when: ObjectCondition = Field(description="When another system places the workload.")
     reason: AsideReason = Field(description="The reason code that users see.")
 
 
-class OwnerLabels(Part):
+class OwnerLabels(Section):
     """Pod labels with the name or UID of the workload; they distinguish its pods from those of its parent."""
 
     name: LabelKey | None = Field(default=None, description="The label with the name of the workload.")
     uid: LabelKey | None = Field(default=None, description="The label with the UID of the workload.")
 
 
-class Scheduler(Part):
+class Scheduler(Section):
     """The field with the scheduler name of all pods, and the default."""
 
     path: OnePath = Field(description="The field with the name of the scheduler.")
     default: Words = Field(description="The scheduler where the field is not set.")
 
 
-class Permission(Part):
+class Permission(Section):
     """A permission of the service on other kinds, needed for this one."""
 
     group: Group = Field(description="API group; empty for the core group.")
@@ -259,7 +259,7 @@ class Permission(Part):
     verbs: tuple[Verb, ...] = Field(min_length=1, max_length=7, description="The allowed verbs.")
 
 
-class KindEntry(Part):
+class KindEntry(Section):
     """One kind of workload.
 
     `handling`: placed (its pods are a gang), through (its only child is placed), hint (annotations belong on the

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.text import sanitize
-from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.client import TIMEOUT, ApiError, ApiFault, KubeClient, object_path
 from webhook.bundle import excerpts
 from webhook.bundle.excerpts import Json
 from webhook.snapshot.connection import fault_text
@@ -23,7 +23,6 @@ MOST_PAGES: Final = 100  # of one collection that are looked through: a cluster 
 MOST_REPLICAS: Final = 20
 LOG_LINES: Final = 20_000
 LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
-TIMEOUT: Final = (5.0, 30.0)
 _OWN: Final = {"labelSelector": SERVICE_PODS}
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.cluster.client import ApiError, ApiFault, KubeClient, object_path
+from engine.cluster.client import TIMEOUT, ApiError, ApiFault, KubeClient, object_path
 from engine.decoding.wire import UNREADABLE
 from engine.history.lines import MAX_LINE, parse_line
 from webhook.history.parts import LogPart, read_part
@@ -23,7 +23,6 @@ from webhook.snapshot.connection import fault_text, right_text
 from webhook.snapshot.installation import SERVICE_PODS, service_container
 from webhook.snapshot.side_by_side import side_by_side
 
-TIMEOUT: Final = (5.0, 30.0)
 MOST_PODS: Final = 50
 MOST_BYTES: Final = 256 * 1024 * 1024  # of one log; kubelets keep 10 MiB unless they are told otherwise
 _HEAD: Final = 4096  # bytes in which the first line's time is

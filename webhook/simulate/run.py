@@ -34,6 +34,7 @@ from engine.policy.making_room import PreemptionRules
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from engine.preemption.preempt import preemption_for
+from engine.preemption.search import SearchLimits
 from engine.preemption.victims import Victim
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
@@ -64,6 +65,8 @@ _MAX_GROUPS: Final = 1_000  # gangs of one workload; each has an answer of its o
 # What may be preempted: what the policy says, even if it preempts nothing; gangs alone; unmanaged pods too.
 PreemptScope = Literal["policy", "managed", "all"]
 
+_SEARCH_SECONDS: Final = 10.0  # for the victims of one gang: nobody waits for a lock here
+
 _THROUGH: Final = "it is placed through the object that its controller creates"
 
 
@@ -90,6 +93,7 @@ def simulate(
     preempt: PreemptScope | None = None,
     namespace: str = "default",
     clock: Callable[[], int],
+    progress: Callable[[int], None] = lambda _gangs: None,
     now: float,
 ) -> list[Simulated]:
     """Return the results of all workloads, in file order or (`queue`) by priority, age and name.
@@ -98,7 +102,7 @@ def simulate(
     With `independent` each workload starts from the original cluster. Running gangs of lower priority end where a gang
     does not fit otherwise, if the policy or `preempt` says so. Objects without a pod template are left out.
     `clock` counts nanoseconds; `now` is the time, in seconds since the epoch, up to which running gangs have run.
-    Raises FileProblem if there is no workload, or a duplicate one.
+    `progress` is called with the number of gangs so far. Raises FileProblem without a workload, or for a duplicate one.
     """
     taken = entries(workloads, cluster.view, namespace=namespace)
     if queue:
@@ -106,7 +110,11 @@ def simulate(
     rules = _preemption(cluster.view.policy, preempt)
     run = _Run(cluster.view, independent=independent, preemption=rules, clock=clock, now=now)
     turns = batches(taken)
-    return [answer for turn in (run.in_turns(turns) if queue else turns) for answer in run.turn(turn)]
+    answers: list[Simulated] = []
+    for turn in run.in_turns(turns) if queue else turns:
+        answers += run.turn(turn)
+        progress(len(answers))
+    return answers
 
 
 def _preemption(policy: Policy, scope: PreemptScope | None) -> PreemptionRules | None:
@@ -347,6 +355,7 @@ class _Run:
             protect=rules.protect,
             own_namespace=names.NAMESPACE,
             now=self._now,
+            limits=SearchLimits(seconds=_SEARCH_SECONDS),
         )
         if found is None:
             return outcome, ()

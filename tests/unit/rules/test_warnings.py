@@ -10,10 +10,11 @@ import pytest
 
 from engine.api import names
 from engine.api.text import MAX_WARNING
-from engine.gang.warnings import misplaced, misspelt
+from engine.gang.warnings import misplaced, misspelt, misspelt_labels
 from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.admission.budget import REVIEW_CPU
+from webhook.admission.review import BadReview
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
@@ -208,6 +209,15 @@ def test_a_misspelt_label_of_a_pod_group_is_told() -> None:
     assert told(raw_job(labels={f"{names.POD_GROUP_PREFIX}match-policy": "x"})) == ()
 
 
+def test_a_misspelt_label_of_a_pod_group_is_told_after_many_right_ones() -> None:
+    """However many labels come first; of many wrong ones the first four."""
+    right = [names.POD_GROUP_NAME, *(f"{names.POD_GROUP_PREFIX}x{number}" for number in range(40))]
+    wrong = [f"{names.POD_GROUP_PREFIX}min-availabl{number}" for number in range(1_000)]
+    dialects = ("topogate", "pod-group")
+    assert [one.split()[1] for one in misspelt_labels([*right, wrong[0]], dialects=dialects)] == [wrong[0]]
+    assert [one.split()[1] for one in misspelt_labels(wrong, dialects=dialects)] == wrong[:4]
+
+
 def test_few_keys_of_many_are_told() -> None:
     """An object with thousands of them costs no more than its user reads."""
     many = {f"topogate.io/require-topology{number}": "" for number in range(5_000)}
@@ -279,6 +289,19 @@ def test_a_change_of_a_waiting_job_that_kubernetes_refuses_is_told_with_its_fiel
         assert text.endswith(" of a Job is fixed: create it again (kubectl replace --force -f FILE)")
         assert text.isprintable()
         assert len(text) <= MAX_WARNING
+
+
+@pytest.mark.parametrize("key", ["containers", "initContainers"])
+@pytest.mark.parametrize("entry", [None, "main", 1])
+def test_an_entry_that_is_no_container_is_refused_before_fields_are_compared(key: str, entry: object) -> None:
+    """By where it is, in the old object and in the new one."""
+    job = raw_job(ASKS, pod_spec={"containers": [CONTAINER], "initContainers": [CONTAINER]})
+    held = live(apply(job, mutate(review(job), FakeView(), 0.0)))
+    broken = copy.deepcopy(held)
+    broken["spec"]["template"]["spec"][key] = [entry]
+    for old, new in ((held, broken), (broken, held), (broken, broken)):
+        with pytest.raises(BadReview, match=rf"spec\.template\.spec\.{key}\[0\]: Expected `object`"):
+            mutate(review(new, old=old), FakeView(), 0.0)
 
 
 def test_the_fixed_fields_of_other_kinds_are_their_own_business() -> None:
