@@ -13,6 +13,7 @@ import click
 
 from webhook.admission.budget import REVIEW_CPU
 from webhook.commands.completion import VARIABLE, completion
+from webhook.commands.defragment import defragment
 from webhook.commands.explain import explain_command
 from webhook.commands.fits import fits
 from webhook.commands.gangs import gangs
@@ -94,6 +95,7 @@ for _command in (
     topology,
     gangs,
     fits,
+    defragment,
     explain_command(_submit),
     history,
     map_command,

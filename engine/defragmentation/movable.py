@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -63,6 +64,15 @@ def restarts_alone(gang: Gang) -> bool:
     """Return True if a gang can be suspended, and nothing but the gang itself restarts then."""
     alone = gang.pod_group is None or len(gang.pod_group.members) == 1
     return alone and gang.group is None and can_suspend(gang.workload) and not over(gang.workload)
+
+
+def room_in_total(view: ClusterState, gang: Gang, topology: Topology) -> bool:
+    """Return False if all free resources of a topology together are too few for a gang: moves free none."""
+    needed: Counter[str] = Counter()
+    for ask in gang.request.pod_sets:
+        for resource, amount in gang.shapes[ask.name].requests:
+            needed[resource] += amount * _wanted(ask)
+    return all(int(view.capacity.free_of(name, topology).sum()) >= amount for name, amount in needed.items() if amount)
 
 
 def need_of(

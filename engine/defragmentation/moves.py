@@ -21,6 +21,7 @@ from engine.defragmentation.movable import (
     preferred_level,
     required_level,
     restarts_alone,
+    room_in_total,
 )
 from engine.defragmentation.search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
 from engine.gang.gang import Gang
@@ -143,6 +144,8 @@ class _Moves:
         with self._view.lock:
             topology = self._topology(self._gang)
             if topology is None or not self._gang.request.count:
+                return None
+            if not room_in_total(self._view, self._gang, topology):
                 return None
             level = required_level(self._view, self._gang, topology)
             need = self._need(self._gang, topology, level)

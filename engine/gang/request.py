@@ -218,6 +218,7 @@ def parse_request(
         gang_wide=of_all,
         keeps_incomplete=policy.incomplete == "keep",
         preemption=policy.preemption,
+        defragment=policy.defragment,
         group=group.minimum if group is not None else None,
         levels=levels,
         dialects=policy.annotations.dialects,

@@ -13,7 +13,7 @@ from engine.api.placement import GangRequest, PodSetRequest
 from engine.api.text import join_and, plural, quote, sanitize, suggest
 from engine.api.workload import Workload
 from engine.gang.annotations import NATIVE_DIALECT, POD_GROUP_DIALECT, AnnotationSource, RequestScope, pod_group_of
-from engine.policy.making_room import PreemptionRules
+from engine.policy.making_room import DefragmentRules, PreemptionRules
 from engine.resources.hints import read_hint
 from engine.topology.choice import LevelNames
 
@@ -100,6 +100,7 @@ def request_warnings(
     gang_wide: Mapping[str, str],
     keeps_incomplete: bool,
     preemption: PreemptionRules,
+    defragment: DefragmentRules,
     group: int | None,
     levels: LevelNames,
     dialects: Collection[str],
@@ -123,7 +124,7 @@ def request_warnings(
     if float(gang_wide.get(names.RELAX_AFTER, "inf")) < 1:
         yield "relax-after of less than a second relaxes at once: 1ms is a millisecond, 1m a minute"
     yield from _timeouts(workload, gang_wide, keeps_incomplete=keeps_incomplete)
-    yield from _preemptible(gang_wide, preemption)
+    yield from _preemptible(gang_wide, preemption, defragment)
     yield from _separation(workload, gang_wide, levels)
     yield from _unshared_domains(asks, scopes)
     yield from _minimum(workload, scopes)
@@ -144,9 +145,9 @@ def _timeouts(workload: Workload, gang_wide: Mapping[str, str], *, keeps_incompl
         yield "recover-timeout has no effect: the policy keeps incomplete gangs (incomplete: keep)"
 
 
-def _preemptible(gang_wide: Mapping[str, str], rules: PreemptionRules) -> Iterator[str]:
+def _preemptible(gang_wide: Mapping[str, str], rules: PreemptionRules, moves: DefragmentRules) -> Iterator[str]:
     """Warn of a gang that is not to be preempted, where the policy preempts none or does not honour that."""
-    if gang_wide.get(names.PREEMPTIBLE) != "false" or rules.protect.annotated:
+    if gang_wide.get(names.PREEMPTIBLE) != "false" or rules.protect.annotated or moves.protect.annotated:
         return
     if rules.mode == "never":
         yield "preemptible has no effect: the policy preempts no gangs (preemption.mode: never)"

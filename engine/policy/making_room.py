@@ -45,3 +45,20 @@ class PreemptionRules(Section):
         default=30.0, description="How long a gang waits before others are preempted for it."
     )
     protect: Protect = Field(default=Protect(), description="Which running gangs are never preempted.")
+
+
+class DefragmentRules(Section):
+    """Whether running gangs restart elsewhere so that a waiting one fits."""
+
+    mode: Literal["never", "propose"] = Field(
+        default="propose",
+        description="`never`: no restart is looked for. `propose`: the Placement of a waiting gang shows how few "
+        "restarts would let it fit (`status.proposal.restarts`); nothing restarts by itself.",
+    )
+    after: Annotated[float, Duration("0s", "168h")] = Field(
+        default=60.0, description="How long a gang waits before restarts are looked for."
+    )
+    max_gangs: int = Field(default=4, ge=1, le=16, description="Maximum number of gangs that restart for one.")
+    protect: Protect = Field(
+        default=Protect(), description="Which running gangs are never restarted; `topogate defragment` obeys it too."
+    )

@@ -48,7 +48,7 @@ from engine.policy.fields import (
     ResourceNames,
     Schedulers,
 )
-from engine.policy.making_room import PreemptionRules
+from engine.policy.making_room import DefragmentRules, PreemptionRules
 from engine.policy.rules import rule_errors
 from engine.resources.kinds import NO_KINDS, DeviceKind, DeviceKinds, kinds_of
 from engine.resources.names import WHOLE
@@ -429,6 +429,10 @@ class Policy(Section):
         "itself. `evict`: Topogate evicts them. `restart`: the gang is restarted.",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long each step may take.")
+    defragment: DefragmentRules = Field(
+        default=DefragmentRules(),
+        description="Whether running gangs restart elsewhere so that a waiting one fits.",
+    )
     autoscaling: Autoscaling = Field(
         default=Autoscaling(), description="Whether new nodes are requested for gangs that wait for room."
     )

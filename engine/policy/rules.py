@@ -54,7 +54,7 @@ def rule_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
         if isinstance(rule, dict):
             yield from _namespace_rule(("namespaces", "rules", index), rule, raw, levels=_level_words(topologies))
     yield from _forbidden_defaults(raw, topologies)
-    yield from _preemption(raw)
+    yield from _protections(raw)
     yield from autoscaling_errors(raw.get("autoscaling"), [_get(spec, "name") for _, spec in topologies])
     yield from _kinds(raw.get("kinds"))
 
@@ -197,14 +197,15 @@ def _level_words(topologies: list[tuple[int, Any]]) -> frozenset[str] | None:
     return frozenset(words) if topologies else known_levels() | words
 
 
-def _preemption(raw: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield errors for a preemption that can preempt nothing."""
-    if _value_at(raw, ["preemption", "mode"]) != "lower-priority":
-        return
-    for number, pattern in _list(_value_at(raw, ["preemption", "protect", "namespaces"])):
-        if isinstance(pattern, str) and pattern and not pattern.strip("*"):
-            path = path_of(("preemption", "protect", "namespaces", number))
-            yield wrong(path, "protects every namespace, so nothing can be preempted; use preemption.mode: never")
+def _protections(raw: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield errors for a preemption that can preempt nothing, and for moves that can move nothing."""
+    for section, done in (("preemption", "preempted"), ("defragment", "restarted")):
+        if _value_at(raw, [section, "mode"]) in (None, "never"):
+            continue
+        for number, pattern in _list(_value_at(raw, [section, "protect", "namespaces"])):
+            if isinstance(pattern, str) and pattern and not pattern.strip("*"):
+                path = path_of((section, "protect", "namespaces", number))
+                yield wrong(path, f"protects every namespace, so nothing can be {done}; use {section}.mode: never")
 
 
 def _kinds(entries: Any) -> Iterator[FieldError]:

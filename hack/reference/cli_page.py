@@ -12,7 +12,14 @@ from engine.api.schema import fields_of, section_of
 from webhook.checks.model import DoctorAnswer, PolicyCheckAnswer, VerifyAnswer
 from webhook.cli import main as topogate
 from webhook.history.model import HistoryAnswer
-from webhook.queries.model import ExplainAnswer, Explained, FitsAnswer, GangsAnswer, TopologiesAnswer
+from webhook.queries.model import (
+    DefragmentAnswer,
+    ExplainAnswer,
+    Explained,
+    FitsAnswer,
+    GangsAnswer,
+    TopologiesAnswer,
+)
 from webhook.simulate.model import Simulation, Verdict
 
 HELP_COLUMNS: Final = 100
@@ -21,6 +28,7 @@ ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "topology doctor": DoctorAnswer,
     "gangs": GangsAnswer,
     "fits": FitsAnswer,
+    "defragment": DefragmentAnswer,
     "explain": ExplainAnswer,
     "history": HistoryAnswer,
     "verify": VerifyAnswer,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from engine.api.duration import timestamp
 from engine.api.names import AUTO, HOST_LEVEL
+from engine.api.placement import PodSetPlan
 from engine.api.reasons import REASONS
 from engine.scheduler.outcome import Never, Placed, Waits
 from engine.scheduler.schedule import answer_in_view
@@ -62,7 +63,8 @@ def fits(
         start = output.GangStart(
             by=timestamp(by) if by is not None else None, after=later.after if later is not None else ()
         )
-    placed = domains_of_placed(outcome) if isinstance(outcome, Placed) else ()
+    domains = pods_by_domain(outcome.pod_sets) if isinstance(outcome, Placed) else {}
+    placed = tuple(output.FitDomain(path=path, pods=count) for path, count in domains.items())
     return output.FitsAnswer(
         taken_at=timestamp(snapshot.taken),
         pods=pods,
@@ -82,14 +84,14 @@ def fits(
     )
 
 
-def domains_of_placed(placed: Placed) -> tuple[output.FitDomain, ...]:
+def pods_by_domain(pod_sets: Iterable[PodSetPlan]) -> dict[tuple[str, ...], int]:
     """Return the pods of a plan by the domain above the host."""
     counts: dict[tuple[str, ...], int] = {}
-    for one in placed.pod_sets:
+    for one in pod_sets:
         for slot in one.slots:
             path = slot.domain[:-1] or slot.domain
             counts[path] = counts.get(path, 0) + slot.count
-    return tuple(output.FitDomain(path=path, pods=count) for path, count in counts.items())
+    return counts
 
 
 def _best(topology: Topology, slots: np.typing.NDArray[np.int64], level: str | None) -> tuple[output.FitDomain, ...]:

@@ -199,6 +199,71 @@ class FitsAnswer(AnswerPart):
     remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
 
 
+class DomainPods(AnswerPart):
+    """The pods of one gang in one domain."""
+
+    path: tuple[str, ...] = Field(description="Label values of the domain above the host, coarse to fine.")
+    pods: int = Field(description="Its pods there.")
+
+
+class MovedGang(AnswerPart):
+    """A running gang that would restart elsewhere."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    pods: int = Field(description="Pods that it has slots for.")
+    priority: int = Field(description="Its priority.")
+    running_seconds: int = Field(description="Since when it has its slots.")
+    before: tuple[DomainPods, ...] = Field(description="Where it is: the domains above the host, with its pods.")
+    after: tuple[DomainPods, ...] = Field(description="Where it would be.")
+
+
+class MovesAnswer(AnswerPart):
+    """The restarts with which one gang gets a better place."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    purpose: Literal["fits", "closer"] = Field(
+        description="`fits`: it waits, and would start. `closer`: it runs, and would use fewer domains; it is one of "
+        "the restarts itself."
+    )
+    pods: int = Field(description="Its pods.")
+    priority: int = Field(description="Its priority.")
+    assignment: tuple[DomainPods, ...] = Field(description="Where it would be: the domains above the host.")
+    restarts: tuple[MovedGang, ...] = Field(description="The gangs that would restart, each at a place of its own.")
+    restarted_pods: int = Field(description="Pods of all restarts.")
+    lost_seconds: int = Field(description="Running time of all pods of all restarts.")
+    proven: bool = Field(description="True when fewer restarts are not enough.")
+
+
+class UnmovedGang(AnswerPart):
+    """A gang for which no restarts were found, and why."""
+
+    namespace: str = Field(description="Namespace of the workload.")
+    kind: str = Field(description="Kind of the workload.")
+    name: str = Field(description="Name of the workload.")
+    group: str | None = Field(description="The replica group; null when the workload is one gang.")
+    waits: bool = Field(description="Whether it waits; else it has slots.")
+    message: str = Field(description="Why restarts of others do not help it.")
+
+
+class DefragmentAnswer(AnswerPart):
+    """The answer of `topogate defragment`."""
+
+    taken_at: str = Field(description="When the cluster was read.")
+    proposals: tuple[MovesAnswer, ...] = Field(
+        description="One for each gang that restarts would help: those that wait in the order of the queue, then those "
+        "that run. Each is about the cluster as it is now, without the others."
+    )
+    others: tuple[UnmovedGang, ...] = Field(
+        description="The gangs that wait for room without a proposal, and those that were named."
+    )
+    remarks: tuple[str, ...] = Field(description="What could not be read, and what is therefore not known.")
+
+
 Explained = Literal["placed", "fits", "waits", "never", "refused", "ignored", "finished", "orphaned"]
 Change = Literal["level", "prefer", "pods", "toleration", "selector", "priority", "resume", "wait"]
 

@@ -77,6 +77,9 @@ REFUSED = {
     "a protection of the wrong type": "preemption: {mode: lower-priority, protect: [prod]}",
     "durations of preemption": "preemption: {after: 169h, protect: {runningFor: 0s}}",
     "preemption where everything is protected": "preemption: {mode: lower-priority, protect: {namespaces: [a, '**']}}",
+    "moves": "defragment: {mode: always, after: 169h, maxGangs: 0, protect: {runningFor: 5, labels: {}}, gangs: 3}",
+    "moves of the wrong type": "defragment: propose",
+    "moves where everything is protected": "defragment: {mode: propose, protect: {namespaces: ['*']}}",
     "a default that its rule forbids": "namespaces: {rules: [{namespaces: [a*], levels: [rack]}, {namespaces: ['*'], "
     "allow: false}], defaults: [{namespaces: [ab, c], annotations: {topogate.dev/require-topology: block}}]}",
     "classes of provisioning": "autoscaling: {provisioningRequest: {className: 'X y', after: 10, parameters: "
