@@ -30,12 +30,14 @@ class PodDemand:
 class NodeDemand:
     """The pods of a gang for which nodes are requested, with the labels of the topology's nodes.
 
-    `digest` changes with everything that a request says about them.
+    `digest` changes with everything that a request says about them. `together`: they need one domain, or parts of them
+    do.
     """
 
     pods: tuple[PodDemand, ...]
     node_selector: tuple[tuple[str, str], ...]
     digest: str
+    together: bool = False
 
     @property
     def count(self) -> int:
@@ -85,7 +87,9 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
     selector = tuple(sorted(node_selector.items()))
     content = [[one.pod_set.name, one.count, shapes.get(one.pod_set.name, "")] for one in found]
     digest = hashlib.sha256(json.dumps([content, selector]).encode()).hexdigest()[:_HASH_DIGITS]
-    return NodeDemand(tuple(found), selector, digest)
+    together = any(ask.require or ask.slices for ask in gang.request.pod_sets)
+    together = together or (gang.request.gang is not None and gang.request.gang.require is not None)
+    return NodeDemand(tuple(found), selector, digest, together)
 
 
 def held_pods_of(gang: Gang, demanded: Collection[PodDemand]) -> dict[int, str]:

@@ -2,7 +2,8 @@
 
 An autoscaler simulates the scheduler, so a template has what the scheduler looks at, and nothing else: no gate and no
 marks of ours, no command, no environment, no secrets. The nodeSelector of the topology is added: nodes outside of it
-would be of no use.
+would be of no use. Of a gang that needs one domain, hosts with free room are excluded: an autoscaler looks at one pod
+after the other, and would find room for some of them here and for the others there.
 """
 
 from __future__ import annotations
@@ -34,17 +35,25 @@ _OF_PODS: Final = (
 )
 _OF_CONTAINERS: Final = ("name", "image", "resources", "ports", "restartPolicy")
 _VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _US: Final = "topogate"
 
 
-def pod_template(template: Mapping[str, Any], node_selector: Sequence[tuple[str, str]]) -> Body:
-    """Return the template for the autoscaler of a pod or a pod template, as JSON objects."""
+def pod_template(
+    template: Mapping[str, Any], node_selector: Sequence[tuple[str, str]], elsewhere: Sequence[str] = ()
+) -> Body:
+    """Return the template for the autoscaler of a pod or a pod template, as JSON objects.
+
+    `elsewhere`: the host names (label `kubernetes.io/hostname`) of nodes that it must not use.
+    """
     spec = _mapping(template.get("spec"))
     shown: Body = {key: spec[key] for key in _OF_PODS if spec.get(key) not in (None, {}, [], "")}
     selector = {**dict(node_selector), **_mapping(spec.get("nodeSelector"))}
     if selector:
         shown["nodeSelector"] = selector
+    if elsewhere:
+        shown["affinity"] = _elsewhere(_mapping(spec.get("affinity")), elsewhere)
     shown["containers"] = _containers(spec.get("containers"))
     if first := _containers(spec.get("initContainers")):
         shown["initContainers"] = first
@@ -125,6 +134,21 @@ def _containers(raw: Any) -> list[Body]:
         kept.pop("ports", None)
         found.append({**kept, "ports": ports} if ports else kept)
     return found
+
+
+def _elsewhere(affinity: Mapping[str, Any], hosts: Sequence[str]) -> Body:
+    """Return an affinity that allows none of these hosts besides: each of its terms does not."""
+    other = {"key": names.HOSTNAME, "operator": "NotIn", "values": list(hosts)}
+    of_nodes = _mapping(affinity.get("nodeAffinity"))
+    required = _mapping(of_nodes.get(_REQUIRED))
+    terms = [
+        {**term, "matchExpressions": [*_list(term.get("matchExpressions")), other]}
+        for term in _list(required.get("nodeSelectorTerms"))
+        if term  # an empty one allows no node, and would allow some then
+    ]
+    if not required:
+        terms = [{"matchExpressions": [other]}]
+    return {**affinity, "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
 def _mapping(raw: Any) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ attempt, so what exists already is what is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine import metrics
@@ -38,17 +38,20 @@ class NodeRequests:
         self._events = events
         self._fence = fence
 
-    def ask(self, gang: Gang, demand: NodeDemand, step: AskForNodes, *, version: str) -> str:
+    def ask(
+        self, gang: Gang, demand: NodeDemand, step: AskForNodes, *, version: str, elsewhere: Sequence[str] = ()
+    ) -> str:
         """Create a request with its PodTemplates; return why the API server refuses it, else "".
 
-        Raises ApiFault when it does not answer, StaleObject when the gang has changed meanwhile.
+        `elsewhere`: the host names of nodes that are of no use for it. Raises ApiFault when the API server does not
+        answer, StaleObject when the gang has changed meanwhile.
         """
         placement = gang.placement
         assert placement is not None
         owned_by = plain_pods.owners(gang.pods) if is_plain(gang.key) else ()
         owners = placements.placement_body(placement, owners=owned_by)["metadata"].get("ownerReferences", [])
         where = {"gang": placement.name, "namespace": placement.namespace, "owners": owners}
-        for index, template in self._templates(gang, demand).items():
+        for index, template in self._templates(gang, demand, elsewhere).items():
             body = pod_template_object(step.name, index, template, **where)
             result = writes.create_pod_template(self._api, placement.namespace, body, fence=self._fence)
             if isinstance(result, Gone | Refused):
@@ -95,7 +98,7 @@ class NodeRequests:
         self._events.publish(gang, "ProvisioningRequestRefused", "NodesNotProvisioned", text)
         return text
 
-    def _templates(self, gang: Gang, demand: NodeDemand) -> dict[int, Mapping[str, Any]]:
+    def _templates(self, gang: Gang, demand: NodeDemand, elsewhere: Sequence[str]) -> dict[int, Mapping[str, Any]]:
         """Return the template of each pod set, by its index: of a held pod, as admission has made it, else its own."""
         held, workload = held_pods_of(gang, demand.pods), gang.workload
         found: dict[int, Mapping[str, Any]] = {}
@@ -111,7 +114,7 @@ class NodeRequests:
                         )
                     )
                 raw = _at(whole, one.pod_set.path)
-            found[one.index] = pod_template(raw, demand.node_selector)
+            found[one.index] = pod_template(raw, demand.node_selector, elsewhere)
         return found
 
     def _read(self, path: str) -> Any:

@@ -7,11 +7,12 @@ Costs nothing while the policy names no class and no request is left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from engine import metrics
+from engine.api import names
 from engine.api.event_reasons import EventReason
 from engine.api.objects import ProvisioningRequest
 from engine.api.placement import waiting_since
@@ -49,6 +50,8 @@ UNWANTED_AFTER: Final = 30.0
 # Requests that have not ended, of all gangs; gangs at the end of the queue wait for a free one. An autoscaler handles
 # them one after the other.
 MOST_OPEN: Final = 100
+# Hosts that a template excludes: some 30 KB of names.
+MOST_EXCLUDED: Final = 500
 # A refused request is tried again after this long, doubling (seconds).
 REFUSED_FIRST: Final = 30.0
 REFUSED_MOST: Final = 1800.0
@@ -199,14 +202,33 @@ class Provisioner:
                     self._note(key, gang, gang_state, _NOT_SERVED, now)
                 elif self._free > 0 and now >= until:
                     self._free -= 1
-                    self._term.send(key, partial(self._make, gang, demand, step, version))
+                    elsewhere = self._free_hosts(gang, demand)
+                    self._term.send(key, partial(self._make, gang, demand, step, version, elsewhere))
             case Keep():
                 return
 
-    def _make(self, gang: Gang, demand: NodeDemand, step: AskForNodes, version: str) -> None:
+    def _free_hosts(self, gang: Gang, demand: NodeDemand) -> list[str]:
+        """Return the host names of nodes with room for some pods of a gang that needs one domain for them.
+
+        None if there are very many: then an autoscaler may count them.
+        """
+        topology = self._view.topologies.get(gang.request.topology or "")
+        if not demand.together or topology is None:
+            return []
+        found: set[str] = set()
+        with self._view.lock:
+            for one in demand.pods:
+                free = self._view.capacity.count(gang.shapes[one.pod_set.name], topology).free
+                found.update(topology.tree.hosts[place] for place in free.nonzero()[0].tolist())
+        if len(found) > MOST_EXCLUDED:
+            return []
+        nodes = [self._view.stores.nodes.get(host) for host in sorted(found)]
+        return [node.labels.get(names.HOSTNAME, node.name) for node in nodes if node is not None]
+
+    def _make(self, gang: Gang, demand: NodeDemand, step: AskForNodes, version: str, elsewhere: Sequence[str]) -> None:
         """Make a request; in a thread of the pool. A refusal delays the next one, not the gang."""
         key, gang_state = gang.key, self._term.of(gang.key)
-        problem = self._executor.node_requests.ask(gang, demand, step, version=version)
+        problem = self._executor.node_requests.ask(gang, demand, step, version=version, elsewhere=elsewhere)
         if not problem:
             self._refused.pop(key, None)
             gang_state.nodes_told = (step.name, "Pending")

@@ -97,9 +97,13 @@ class HeardRequests(NodeRequests):
         self._stores = view.stores
         self._wall = wall
         self.refuses = ""
+        self.elsewhere: tuple[str, ...] = ()  # of the last request
 
-    def ask(self, gang: Gang, demand: NodeDemand, step: AskForNodes, *, version: str) -> str:
+    def ask(
+        self, gang: Gang, demand: NodeDemand, step: AskForNodes, *, version: str, elsewhere: Sequence[str] = ()
+    ) -> str:
         self._hands._called("ask", step.name)
+        self.elsewhere = tuple(elsewhere)
         if self.refuses:
             return self.refuses
         assert gang.placement is not None

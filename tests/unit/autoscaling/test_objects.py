@@ -81,6 +81,29 @@ def test_nothing_secret_is_copied() -> None:
     assert "s3cret" not in json.dumps(pod_template(TEMPLATE, ()))
 
 
+def test_hosts_with_room_that_is_of_no_use_are_excluded_in_every_term() -> None:
+    """Beside what the pod itself requires of nodes; an empty term goes on allowing none."""
+    other = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["h1", "h2"]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+
+    def terms(affinity: dict[str, Any]) -> Any:
+        found = pod_template({"spec": {"affinity": affinity}}, (), ["h1", "h2"])["spec"]["affinity"]
+        assert found.get("podAffinity") == affinity.get("podAffinity")
+        return found["nodeAffinity"][required]["nodeSelectorTerms"]
+
+    own = {"key": "zone", "operator": "In", "values": ["a"]}
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    assert terms({"podAffinity": {"x": 1}}) == [{"matchExpressions": [other]}]
+    two = {
+        "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [own]}, {"matchFields": [field]}, {}]}}
+    }
+    assert terms(two) == [
+        {"matchExpressions": [own, other]},
+        {"matchFields": [field], "matchExpressions": [other]},
+    ]
+    assert "affinity" not in pod_template({"spec": {}}, ())["spec"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -185,6 +185,25 @@ def test_a_gang_that_never_fits_the_nodes_of_today_waits_for_others() -> None:
     assert without.status() == ("Waiting", "GangTooLarge")
 
 
+def test_free_hosts_that_are_of_no_use_are_not_counted_again() -> None:
+    """Two racks with two free hosts each: an autoscaler would find room for four pods, and no rack has it."""
+    asks = job("train", count=3, held=True)
+    anywhere = replace(job("any", count=5, require=None, held=True))
+    leader = Leader(nodes=gpu_nodes(1, 2, 2), policy=ASKS)
+    leader.stores.provisioning_version = "v1"
+    leader.has(asks)
+    leader.settle()
+    leader.later(11)
+    assert [one.pods for one in requests(leader)] == [3]
+    assert leader.hands.node_requests.elsewhere == ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
+    more = {**anywhere.annotations, names.UNCONSTRAINED: "true"}
+    leader.has(replace(anywhere, annotations=more))
+    leader.settle()
+    leader.later(11)
+    assert sorted(one.pods for one in requests(leader)) == [3, 5]
+    assert leader.hands.node_requests.elsewhere == ()
+
+
 def test_gangs_that_wait_for_something_else_ask_for_nothing() -> None:
     """On hold, suspended by their user, or behind another gang in strict order."""
     held = leader_of(policy=ASKS + "mode: hold\n")
