@@ -95,7 +95,7 @@ bench-map: $(STAMP) ## Measure the data and the page of topogate map on 10,240 h
 bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (20 minutes; ARGS=--quick: one)
 	@$(BIN)/python -m bench.placement $(ARGS)
 
-bench-placement-preemption: $(STAMP) ## Simulate streams with priorities under our preemption and that of others (half an hour; ARGS=--quick: 20 s)
+bench-placement-preemption: $(STAMP) ## Simulate streams with preemption, and with moves, under our rules and those of others (40 minutes; ARGS=--quick: one)
 	@$(BIN)/python -m bench.placement.preemption $(ARGS)
 
 bench-fairness: $(STAMP) ## Simulate streams of gangs by age and in fair order among namespaces, and measure the order (20 s)

@@ -13,7 +13,7 @@ from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.optimum import fewest, used
 from bench.placement.preemption.classes import HIGH, LOW, NORMAL
-from bench.placement.preemption.rules import SCHEDULERS
+from bench.placement.preemption.rules import MOVERS, SCHEDULERS
 from bench.placement.preemption.rules.running import Running, lower, without
 from bench.placement.preemption.simulator import simulate as simulate_with_priorities
 from bench.placement.rules import OURS, RULES
@@ -118,10 +118,12 @@ def test_every_job_runs_once_and_no_gpu_twice(name: str, strict: bool, data: st.
         assert [start.job for start in starts] == stream
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", [*SCHEDULERS, *MOVERS])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_with_priorities_every_job_ends_and_all_gpu_time_is_accounted_for(name: str, data: st.DataObject) -> None:
+def test_with_priorities_or_moves_every_job_ends_and_all_gpu_time_is_accounted_for(
+    name: str, data: st.DataObject
+) -> None:
     """GPU time in use is what the jobs need and what was lost; only kube-scheduler's gangs ever miss pods."""
     cluster = data.draw(clusters())
     cluster.free[:] = cluster.gpus
@@ -142,11 +144,14 @@ def test_with_priorities_every_job_ends_and_all_gpu_time_is_accounted_for(name: 
                 assert sum(pods for _, pods in one.placement) == one.job.pods
         assert (held == cluster.gpus - cluster.free).all()
 
-    history = simulate_with_priorities(cluster, stream, SCHEDULERS[name], passed=passed)
+    scheduler = MOVERS.get(name) or SCHEDULERS[name]
+    history = simulate_with_priorities(cluster, stream, scheduler, passed=passed)
     assert sorted(one.job.number for one in history.finished) == sorted(job.number for job in stream)
     assert used_seconds == pytest.approx(sum(job.size * job.duration for job in stream) + history.lost)
     assert all(one.at >= one.job.submit + one.job.duration for one in history.finished)
-    if SCHEDULERS[name].preempt is None:
+    if name in MOVERS:
+        assert history.restarts == history.moved
+    if scheduler.preempt is None:
         assert history.lost == history.restarts == 0
     for one in history.finished:
         if one.job.required and one.job.level is not None:

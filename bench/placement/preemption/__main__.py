@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ from pathlib import Path
 from bench.placement.__main__ import count, load
 from bench.placement.preemption import page, report
 from bench.placement.preemption.records import Record, Setting, line, read, run
-from bench.placement.preemption.rules import SCHEDULERS
 from bench.placement.topologies import Scenario, scenarios
 
-_SCENARIOS = ("L", "C", "A", "B")
-_LOADS = (0.95, 1.1)
-_HIGH = 0.1
+_SCENARIOS = {"preemption": ("L", "C", "A"), "moves": ("L", "C")}
+_LOADS = {"preemption": (0.95, 1.1), "moves": (0.9, 0.95)}
+_SEEDS = {"preemption": 8, "moves": 6}
+_JOBS = {"preemption": 5_000, "moves": 3_000}
+_HIGH = {"preemption": 0.1, "moves": 0.0}
 _RESULTS = Path("bench/results/placement-preemption.jsonl")
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"bench.placement.preemption: {error}", file=sys.stderr)
         return 2
-    print(f"{report.gained_table(records)}\n{report.peers_table(records)}")
+    print(f"{report.gained_table(records)}\n{report.peers_table(records)}\n{report.moves_table(records)}")
     for setting in report.settings(records):
         print(f"{setting.title}\n\n{report.means_table(records, setting)}")
     if options.publish:
@@ -42,52 +42,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.placement.preemption", description=__doc__)
     add = parser.add_argument
-    add("--scenario", action="append", choices=sorted(_SCENARIOS), help="may be repeated; default: all")
-    add("--load", action="append", type=load, help="GPUs asked for; default: 0.95, 1.1")
-    add("--high", action="append", type=_share, help="share of the jobs that may preempt; default: 0.1")
-    add("--seeds", type=count, help="streams per setting; default: 10")
-    add("--jobs", type=count, help="jobs per stream; default: 6000")
-    add("--scheduler", action="append", choices=list(SCHEDULERS), help="default: all")
-    add("--quick", action="store_true", help="half a minute: L, load 0.95, 2 seeds of 4000 jobs")
+    add("--part", action="append", choices=list(_SCENARIOS), help="default: both")
+    add(
+        "--scenario",
+        action="append",
+        choices=("A", "B", "C", "L"),
+        help="may be repeated; default: L, C, for preemption A",
+    )
+    add("--load", action="append", type=load, help="GPUs asked for; default: 0.95, 1.1; of moves 0.9, 0.95")
+    add("--seeds", type=count, help="streams per setting; default: 8, of moves 6")
+    add("--jobs", type=count, help="jobs per stream; default: 5000, of moves 3000")
+    add("--quick", action="store_true", help="a minute: L, load 0.95, 2 seeds of 3000 jobs")
     add("--out", type=Path, default=_RESULTS, help=f"records of the runs, JSON lines; default: {_RESULTS}")
     add("--read", action="append", type=Path, help="don't run: take these records; may be repeated")
     add("--publish", type=Path, metavar="DOCS", help="write benchmarks/preemption.md below DOCS")
     options = parser.parse_args(arguments)
     if options.quick:
         options.scenario, options.load = options.scenario or ["L"], options.load or [0.95]
-    options.seeds = options.seeds or (2 if options.quick else 10)
-    options.jobs = options.jobs or (4_000 if options.quick else 6_000)
+        options.seeds = options.seeds or 2
+        options.jobs = options.jobs or 3_000
     options.command = 'make bench-placement-preemption ARGS="--publish docs"'
     return options
 
 
 def _run(options: argparse.Namespace, made: dict[str, Scenario]) -> list[Record]:
-    wanted = itertools.product(options.scenario or _SCENARIOS, options.load or _LOADS, options.high or (_HIGH,))
-    settings = [Setting(*one) for one in wanted]
-    names = tuple(options.scheduler or SCHEDULERS)
+    runs = [
+        (Setting(scenario, share, _HIGH[part]), seed, options.jobs or _JOBS[part])
+        for part in options.part or _SCENARIOS
+        for scenario in options.scenario or _SCENARIOS[part]
+        for share in options.load or _LOADS[part]
+        for seed in range(options.seeds or _SEEDS[part])
+    ]
     records: list[Record] = []
     options.out.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    total = len(settings) * options.seeds
     with options.out.open("w") as file:
-        for done, (setting, seed) in enumerate(itertools.product(settings, range(options.seeds)), 1):
-            of_seed = list(run(made[setting.scenario], setting, seed=seed, jobs=options.jobs, names=names))
+        for done, (setting, seed, jobs) in enumerate(runs, 1):
+            of_seed = list(run(made[setting.scenario], setting, seed=seed, jobs=jobs))
             records += of_seed
             file.writelines(line(record) + "\n" for record in of_seed)
             file.flush()
-            left = (time.monotonic() - began) / done * (total - done)
+            left = (time.monotonic() - began) / done * (len(runs) - done) / 60
             lost = ", ".join(f"{one.scheduler} {one.outcome.lost:.1%}" for one in of_seed)
             print(
-                f"[{done}/{total}, {left / 60:.0f} min left] {setting.title}, seed {seed}: lost {lost}", file=sys.stderr
+                f"[{done}/{len(runs)}, {left:.0f} min left] {setting.title}, seed {seed}: lost {lost}", file=sys.stderr
             )
     return records
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 if __name__ == "__main__":

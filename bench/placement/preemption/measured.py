@@ -24,7 +24,8 @@ class Outcome:
     A class's delay is what its jobs need beyond their duration, in seconds: the queue, and work that was lost; for jobs
     that are never preempted it is their wait. `lost`: GPU time on hosts that led to nothing, as a share of the GPU time
     that all jobs request. `preemptions`, `restarts` (gangs that lost pods), `moved`, `broken` (gangs that lost some of
-    their pods): per 1,000 jobs. `excess_racks`: racks beyond those that a gang's GPUs fill, in its last start.
+    their pods): per 1,000 jobs. `gang_wait_*`: of gangs of any class, until their first start; `gang_delay_mean`: as
+    above. `excess_racks`: racks beyond those that a gang's GPUs fill, in its last start.
     `useful`: share of all GPUs that work which is not lost used, while jobs came.
     """
 
@@ -42,6 +43,10 @@ class Outcome:
     restarts: float
     moved: float
     broken: float
+    gang_wait_mean: float
+    gang_wait_p95: float
+    gang_delay_mean: float
+    mean_delay: float
     excess_racks: float
     high_excess_racks: float
     in_use: float
@@ -97,6 +102,10 @@ def outcome(cluster: Cluster, jobs: Sequence[Job], history: History, usage: Usag
         restarts=history.restarts * of_jobs,
         moved=history.moved * of_jobs,
         broken=history.broken * of_jobs,
+        gang_wait_mean=mean([one.wait for one in gangs]),
+        gang_wait_p95=quantile([one.wait for one in gangs], 0.95),
+        gang_delay_mean=mean([one.delay for one in gangs]),
+        mean_delay=mean([one.delay for one in measured]),
         excess_racks=mean(list(excess.values())),
         high_excess_racks=mean([excess[one.job.number] for one in gangs if one.job.priority == HIGH]),
         in_use=usage.share(cluster),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from bench.placement.jobs import Job
 from bench.placement.mixes import stream
 from bench.placement.preemption.classes import with_classes
 from bench.placement.preemption.measured import Outcome, Usage, outcome
-from bench.placement.preemption.rules import SCHEDULERS
+from bench.placement.preemption.rules import MOVERS, SCHEDULERS, Scheduler
 from bench.placement.preemption.simulator import simulate
 from bench.placement.topologies import Scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is simulated; `high`: the share of jobs in the highest class."""
+    """What is simulated; `high`: the share of jobs in the highest class, 0 if all are in one and gangs may be moved."""
 
     scenario: str
     load: float
@@ -29,7 +29,12 @@ class Setting:
     @property
     def title(self) -> str:
         """For people: the scenario, the load and the share."""
-        return f"{self.scenario}, load {self.load:g}, {self.high:.0%} high"
+        return f"{self.scenario}, load {self.load:g}" + (f", {self.high:.0%} high" if self.high else "")
+
+    @property
+    def schedulers(self) -> Mapping[str, Scheduler]:
+        """Those that are compared here."""
+        return SCHEDULERS if self.high else MOVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +52,15 @@ def jobs_of(scenario: Scenario, setting: Setting, *, seed: int, jobs: int) -> tu
     """The stream of a seed with its classes."""
     total = int(scenario.gpus().sum())
     drawn = stream(scenario.mix, jobs=jobs, load=setting.load, total_gpus=total, seed=seed)
-    return with_classes(drawn, seed=seed, high=setting.high)
+    return with_classes(drawn, seed=seed, high=setting.high) if setting.high else drawn
 
 
-def run(scenario: Scenario, setting: Setting, *, seed: int, jobs: int, names: Iterable[str]) -> Iterator[Record]:
-    """A record per scheduler, in the order of the names."""
+def run(scenario: Scenario, setting: Setting, *, seed: int, jobs: int) -> Iterator[Record]:
+    """A record per scheduler of the setting."""
     drawn = jobs_of(scenario, setting, seed=seed, jobs=jobs)
-    for name in names:
+    for name, scheduler in setting.schedulers.items():
         cluster, usage = Cluster(scenario.tree, scenario.gpus()), Usage(drawn)
-        history = simulate(cluster, drawn, SCHEDULERS[name], passed=usage.passed)
+        history = simulate(cluster, drawn, scheduler, passed=usage.passed)
         found = outcome(cluster, drawn, history, usage, rack_gpus=scenario.rack_gpus)
         yield Record(setting, seed, jobs, name, found)
 

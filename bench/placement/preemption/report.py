@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.placement.preemption.records import Record, Setting
-from bench.placement.preemption.rules import AT_ONCE, NEVER, PEERS, SCHEDULERS
+from bench.placement.preemption.rules import (
+    AT_ONCE,
+    CONSOLIDATES,
+    KAI_STAYS,
+    MOVES,
+    MOVES_YOUNG,
+    NEVER,
+    PEERS,
+    STAY,
+)
 from bench.placement.report import Column, table
 from bench.placement.rules import OURS
 from bench.placement.stats import Change, interval, paired
@@ -60,6 +69,24 @@ COLUMNS = (
     Column("in_use", "in use", _percent, 0),
     USEFUL,
 )
+GANG_WAIT = Column("gang_wait_mean", "gangs, mean wait", _seconds, -1)
+GANG_WAIT_P95 = Column("gang_wait_p95", "gangs, p95 wait", _seconds, -1)
+GANG_DELAY = Column("gang_delay_mean", "gangs, mean delay", _seconds, -1)
+MEAN_DELAY = Column("mean_delay", "all, mean delay", _seconds, -1)
+MOVED = Column("moved", "gangs moved", _number, 0)
+MOVE_COLUMNS = (
+    GANG_WAIT,
+    GANG_WAIT_P95,
+    GANG_DELAY,
+    MEAN_DELAY,
+    MOVED,
+    LOST,
+    EXCESS,
+    Column("in_use", "in use", _percent, 0),
+    USEFUL,
+)
+MOVE_COMPARED = (GANG_WAIT, GANG_WAIT_P95, GANG_DELAY, MEAN_DELAY, EXCESS, USEFUL)
+MOVE_PAIRS = ((MOVES, STAY), (MOVES_YOUNG, STAY), (CONSOLIDATES, KAI_STAYS))
 GAINED = (HIGH_MEAN, HIGH_GANGS, HIGH_P95, NORMAL_MEAN, LOW_MEAN, USEFUL)
 COMPARED = (LOST, RESTARTS, NORMAL_MEAN, LOW_MEAN, LOW_P95, HIGH_EXCESS, EXCESS, USEFUL)
 
@@ -70,6 +97,7 @@ class Pair:
 
     setting: Setting
     column: Column
+    first: str
     other: str
     mean: float
     other_mean: float
@@ -116,7 +144,7 @@ def pair(records: Sequence[Record], setting: Setting, column: Column, first: str
     if not ours or not theirs or math.isnan(sum(ours) + sum(theirs)):
         return None
     change = paired(ours, theirs)
-    return Pair(setting, column, other, sum(ours) / len(ours), sum(theirs) / len(theirs), change)
+    return Pair(setting, column, first, other, sum(ours) / len(ours), sum(theirs) / len(theirs), change)
 
 
 def best_peer(records: Sequence[Record], setting: Setting, column: Column) -> Pair | None:
@@ -126,31 +154,50 @@ def best_peer(records: Sequence[Record], setting: Setting, column: Column) -> Pa
 
 
 def comparisons(records: Sequence[Record]) -> list[Pair]:
-    """Every compared number of every setting, beside the best peer."""
-    found = (best_peer(records, setting, column) for setting in settings(records) for column in COMPARED)
+    """Every compared number of every setting with preemption, beside the best peer."""
+    found = (best_peer(records, setting, column) for setting in with_classes(records) for column in COMPARED)
     return [one for one in found if one is not None]
+
+
+def with_classes(records: Iterable[Record]) -> list[Setting]:
+    """The settings with priority classes."""
+    return [setting for setting in settings(records) if setting.high]
+
+
+def with_moves(records: Iterable[Record]) -> list[Setting]:
+    """The settings in which gangs may be moved."""
+    return [setting for setting in settings(records) if not setting.high]
 
 
 def gained_table(records: Sequence[Record]) -> str:
     """A line per setting: with preemption beside without."""
-    return _pairs_table(
-        GAINED, {s: [pair(records, s, column, OURS, NEVER) for column in GAINED] for s in settings(records)}
-    )
+    lines = [(s.title, [pair(records, s, column, OURS, NEVER) for column in GAINED]) for s in with_classes(records)]
+    return _pairs_table(GAINED, lines)
 
 
 def peers_table(records: Sequence[Record]) -> str:
     """A line per setting: ours beside the best peer for each number."""
-    return _pairs_table(
-        COMPARED, {s: [best_peer(records, s, column) for column in COMPARED] for s in settings(records)}
-    )
+    lines = [(s.title, [best_peer(records, s, column) for column in COMPARED]) for s in with_classes(records)]
+    return _pairs_table(COMPARED, lines)
+
+
+def moves_table(records: Sequence[Record]) -> str:
+    """Lines per setting: each scheduler that moves gangs beside itself without moves."""
+    lines = [
+        (f"{s.title}: {first}", [pair(records, s, column, first, other) for column in MOVE_COMPARED])
+        for s in with_moves(records)
+        for first, other in MOVE_PAIRS
+    ]
+    return _pairs_table(MOVE_COMPARED, lines)
 
 
 def means_table(records: Sequence[Record], setting: Setting) -> str:
     """A line per scheduler with the mean of every number; the lost time with its interval."""
     rows = []
-    for name in SCHEDULERS:
+    columns = COLUMNS if setting.high else MOVE_COLUMNS
+    for name in setting.schedulers:
         cells = []
-        for column in COLUMNS:
+        for column in columns:
             numbers = values(records, setting, name, column)
             if not numbers or math.isnan(sum(numbers)):
                 cells.append("-")
@@ -160,9 +207,9 @@ def means_table(records: Sequence[Record], setting: Setting) -> str:
             cells.append(column.show(mean.mean) + spread)
         if any(cell != "-" for cell in cells):
             rows.append([name, *cells])
-    return table(["", *(column.title for column in COLUMNS)], rows)
+    return table(["", *(column.title for column in columns)], rows)
 
 
-def _pairs_table(columns: Sequence[Column], lines: dict[Setting, list[Pair | None]]) -> str:
-    rows = [[setting.title, *("-" if one is None else one.cell for one in line)] for setting, line in lines.items()]
+def _pairs_table(columns: Sequence[Column], lines: Iterable[tuple[str, Sequence[Pair | None]]]) -> str:
+    rows = [[title, *("-" if one is None else one.cell for one in line)] for title, line in lines]
     return table(["", *(column.title for column in columns)], rows)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
-from bench.placement.preemption.classes import HIGH
 from bench.placement.preemption.rules import Scheduler
 from bench.placement.preemption.rules.native import join
 from bench.placement.preemption.rules.running import Preemption, Running
 from bench.placement.simulator import SCAN
+
+_LONGEST = 16  # pause between two searches for the same job, of the first one
 
 Passed = Callable[[Cluster, Mapping[int, Running], float, float], None]
 """Sees the cluster and the gangs, which were like this from one time until another (seconds)."""
@@ -21,11 +22,17 @@ Passed = Callable[[Cluster, Mapping[int, Running], float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A job that ran to its end; `placement`: of its last start."""
+    """A job that ran to its end; `placement`: of its last start, `first`: the time of its first one."""
 
     job: Job
     at: float
     placement: Placement
+    first: float
+
+    @property
+    def wait(self) -> float:
+        """Seconds in the queue before it started for the first time."""
+        return self.first - self.job.submit
 
     @property
     def delay(self) -> float:
@@ -67,9 +74,9 @@ def simulate(
 ) -> History:
     """Run all jobs to their end.
 
-    Jobs wait by priority, then age; later ones may start first. A job of the highest class that has waited long enough
-    may preempt. A victim waits at its old age, and starts from zero. Pods end in no time. Raises ValueError for jobs
-    that the empty cluster cannot hold, or that are not in the order of their submission.
+    Jobs wait by priority, then age; later ones may start first. A job of a high enough class that has waited long
+    enough may preempt, or move others. A victim waits at its old age, and starts from zero. Pods end in no time. Raises
+    ValueError for jobs that the empty cluster cannot hold, or that are not in the order of their submission.
     """
     for before, job in zip((None, *jobs), jobs, strict=False):
         if before is not None and job.submit < before.submit:
@@ -87,8 +94,10 @@ class _Simulation:
         self._now = 0.0
         self._waiting: list[_Waiting] = []
         self._running: dict[int, Running] = {}
+        self._first: dict[int, float] = {}
         self._still: dict[int, float] = {}  # gangs that miss pods, and since when their hosts do nothing
         self._events: list[tuple[float, int, float]] = []  # time, job, its start; or the time again: may preempt now
+        self._pauses: dict[int, tuple[float, float]] = {}  # by job, until when nothing is searched, and the next one
         self._history = History()
 
     def run(self, jobs: Sequence[Job]) -> History:
@@ -131,7 +140,7 @@ class _Simulation:
             elif one is not None and one.since == since and number not in self._still:
                 del self._running[number]
                 self._cluster.give(one.job, one.placement)
-                self._history.finished.append(Finish(one.job, self._now, one.placement))
+                self._history.finished.append(Finish(one.job, self._now, one.placement, self._first.pop(number)))
                 freed = True
         self._try(self._waiting if freed else [entry for entry in self._waiting if entry.number in urgent])
 
@@ -163,6 +172,7 @@ class _Simulation:
 
     def _run(self, job: Job, placement: Placement) -> None:
         self._cluster.take(job, placement)
+        self._first.setdefault(job.number, self._now)
         self._running[job.number] = Running(job, placement, self._now)
         heapq.heappush(self._events, (self._now + job.duration, job.number, self._now))
 
@@ -193,14 +203,19 @@ class _Simulation:
             self._still[number] = self._now
 
     def _may_preempt(self, job: Job) -> bool:
-        return self._scheduler.preempt is not None and job.priority == HIGH
+        return self._scheduler.preempt is not None and job.priority >= self._scheduler.least
 
     def _preempt(self, entry: _Waiting) -> bool:
         rule, job = self._scheduler.preempt, entry.job
         if rule is None or not self._may_preempt(job) or self._now < job.submit + self._scheduler.after:
             return False
+        not_before, pause = self._pauses.get(job.number, (0.0, self._scheduler.again))
+        if self._now < not_before:
+            return False
         found = rule(self._cluster, job, self._running, self._now)
         if found is None:
+            longer = min(2 * pause, _LONGEST * self._scheduler.again)
+            self._pauses[job.number] = (self._now + pause, longer)
             return False
         self._history.preemptions += 1
         self._waiting.remove(entry)

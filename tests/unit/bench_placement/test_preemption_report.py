@@ -13,7 +13,7 @@ from bench.placement.preemption import page, report
 from bench.placement.preemption.__main__ import main
 from bench.placement.preemption.measured import Outcome
 from bench.placement.preemption.records import Record, Setting, line, read
-from bench.placement.preemption.rules import AT_ONCE, NEVER
+from bench.placement.preemption.rules import AT_ONCE, CONSOLIDATES, KAI_STAYS, MOVES, NEVER, STAY
 from bench.placement.rules import OURS
 from bench.placement.topologies import scenarios
 
@@ -21,10 +21,10 @@ SETTING = Setting("L", 0.95, 0.1)
 OUTCOME = Outcome(*[1.0] * len(fields(Outcome)))
 
 
-def records(values: Mapping[str, Sequence[float]], attribute: str = "lost") -> list[Record]:
+def records(values: Mapping[str, Sequence[float]], attribute: str = "lost", setting: Setting = SETTING) -> list[Record]:
     """One number per scheduler and seed; all else is the same."""
     return [
-        Record(SETTING, seed, 100, scheduler, replace(OUTCOME, **{attribute: value}))
+        Record(setting, seed, 100, scheduler, replace(OUTCOME, **{attribute: value}))
         for scheduler, numbers in values.items()
         for seed, value in enumerate(numbers)
     ]
@@ -62,6 +62,17 @@ def test_the_gain_is_beside_the_same_without_preemption() -> None:
     assert "1.5 s vs 0.0 s: -" in report.gained_table(records({OURS: [1.0, 2.0], NEVER: [0.0, 0.0]}, "high_mean"))
 
 
+def test_moves_are_beside_the_same_scheduler_without() -> None:
+    """Ours beside ours and KAI beside KAI, with a line for each; settings with classes are not among them."""
+    waits = {STAY: [20.0, 20.0], MOVES: [15.0, 15.0], KAI_STAYS: [30.0, 30.0], CONSOLIDATES: [60.0, 60.0]}
+    made = [*records(waits, "gang_wait_mean", Setting("C", 0.9, 0.0)), *records({OURS: [1.0, 1.0]})]
+    text = report.moves_table(made)
+    assert "| C, load 0.9: topogate, moves | 15 s vs 20 s: **-25 ± 0 %**" in text
+    assert "| C, load 0.9: kai, consolidation | 60 s vs 30 s: _+100 ± 0 %_" in text
+    assert "L, load" not in text
+    assert "What moves change" in page.page(made, scenarios().values(), command="make it")
+
+
 def test_the_page_lists_what_we_lose() -> None:
     """With both numbers and the peer's name."""
     text = page.page(records({AT_ONCE: [2, 2.1], "kueue": [1, 1.1]}), scenarios().values(), command="make it")
@@ -95,7 +106,9 @@ def test_the_command_runs_keeps_and_publishes(tmp_path: Path, capsys: pytest.Cap
     """Two tiny streams; then the page again from the records alone, the same to the byte."""
     out, docs, again = tmp_path / "out.jsonl", tmp_path / "docs", tmp_path / "again"
     assert main(["--quick", "--jobs", "60", "--out", str(out), "--publish", str(docs)]) == 0
-    assert "L, load 0.95, 10% high" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "L, load 0.95, 10% high" in printed
+    assert "L, load 0.95: topogate, moves" in printed
     assert main(["--read", str(out), "--publish", str(again)]) == 0
     (written,) = docs.rglob("*.*")
     assert written == docs / "benchmarks" / "preemption.md"
@@ -108,7 +121,7 @@ def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) ->
     assert "/nowhere/x.jsonl" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["--load", "0"], ["--high", "1"], ["--seeds", "0"], ["--scheduler", "x"]])
+@pytest.mark.parametrize("wrong", [["--load", "0"], ["--part", "x"], ["--seeds", "0"], ["--scenario", "x"]])
 def test_options_that_make_no_sense_are_refused(wrong: list[str]) -> None:
     """By the parser, with its exit code."""
     with pytest.raises(SystemExit) as stop:

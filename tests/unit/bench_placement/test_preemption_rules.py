@@ -7,7 +7,7 @@ import pytest
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.preemption.classes import HIGH, LOW, NORMAL, with_classes
-from bench.placement.preemption.rules import SCHEDULERS, kai, kueue, native, ours, volcano
+from bench.placement.preemption.rules import SCHEDULERS, kai, kueue, moves, native, ours, volcano
 from bench.placement.preemption.rules.running import Preemption, Running
 
 RACK = 1
@@ -104,6 +104,40 @@ def test_kai_lets_gathered_gangs_run_that_are_not_in_the_way(cluster: Build) -> 
     """The newest is gathered first but stays on its host, as the job goes to the other rack."""
     gangs = (running(1, ((0, 1), (1, 1)), since=10), running(2, ((3, 1),), since=20))
     assert ended(kai.preempt, cluster([[[0, 0], [0, 0]]], 8), urgent(2, require=RACK), *gangs) == {1}
+
+
+def test_kai_consolidates_only_if_nobody_waits_afterwards(cluster: Build) -> None:
+    """A gang of any priority moves; where it would find no other host, it stays."""
+    gangs = (running(1, ((0, 1),), since=10, priority=HIGH), running(2, ((2, 1),), since=20, priority=HIGH))
+    found = ask(kai.consolidate, cluster([[[0, 8], [0, 8]]]), urgent(2, require=RACK), *gangs)
+    assert found == Preemption(((2, 1), (3, 1)), {2: ((2, 1),)}, {2: ((1, 1),)})
+    assert ask(kai.consolidate, cluster([[[0, 0], [0, 8]]]), urgent(2, require=RACK), *gangs) is None
+
+
+def test_ours_moves_the_fewest_and_smallest_gangs(cluster: Build) -> None:
+    """One small gang leaves a rack, not the larger one the other rack; where both run for too long, none does."""
+    halves = [[[0, 8, 8], [0, 0, 8]]]
+    gangs = (running(1, ((0, 1),), since=10), running(2, ((3, 1), (4, 1)), since=20))
+    found = ask(moves.move, cluster(halves), urgent(3, require=RACK), *gangs)
+    assert found == Preemption(((0, 1), (1, 1), (2, 1)), {1: ((0, 1),)}, {1: ((5, 1),)})
+    known = {one.job.number: one for one in gangs}
+    assert moves.move(cluster(halves), urgent(3, require=RACK), known, 1_000.0, young_for=600) is None
+
+
+def test_ours_moves_nobody_where_too_few_gpus_are_free(cluster: Build) -> None:
+    """A move frees nothing; a gang that nobody has to move for is none of its business either."""
+    gangs = (running(1, ((0, 1),), since=10), running(2, ((2, 1),), since=20))
+    assert ask(moves.move, cluster([[[0, 0], [0, 8]]]), urgent(2, require=RACK), *gangs) is None
+
+
+def test_a_moved_gang_is_no_further_apart_than_before(cluster: Build) -> None:
+    """It prefers one rack and has one: it does not move where only two racks have room for it."""
+    apart = Running(Job(1, 0, 9_000, 2, 8, level=RACK, priority=LOW), ((0, 1), (1, 1)), 0.0)
+    free = [[[0, 0], [0, 8], [0, 8]]]
+    others = (running(2, ((2, 1),), since=10, priority=HIGH), running(3, ((4, 1),), since=10, priority=HIGH))
+    found = moves.move(cluster(free), urgent(2, require=RACK), {1: apart}, 1_000.0)
+    assert found is None
+    assert ask(moves.move, cluster(free), urgent(2, require=RACK), apart, *others) is not None
 
 
 def test_native_ends_single_pods_and_leaves_the_rest(cluster: Build) -> None:

@@ -1,25 +1,41 @@
-"""KAI scheduler's action `preempt` inside one queue.
+"""KAI scheduler's actions `preempt` and `consolidation` inside one queue.
 
 Whole gangs (all pods are its minimum). Candidates by priority, the lowest first, and of equals the one created last,
 are gathered one by one. Whenever the job fits without the gathered ones, smaller scenarios are tried first: hosts with
 gathered victims, those with the least capacity first, as few as could be enough and then 1, 2, 4, ... more; all gangs
 on the chosen hosts end. In the first scenario in which the job fits, the victims are allocated again after it: one
 whose hosts are still free does not end, another one that fits elsewhere moves there at once, the others wait.
+
+`consolidation` gathers gangs of any priority, at most 17, and takes only a scenario in which no victim waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job
 from bench.placement.preemption.rules.running import Preemption, Running, lower, without
 from bench.placement.rules import kai
 
+_MOST_CONSOLIDATED = 17  # --max-consolidation-preemptees is 16, and the gang that exceeds it is still taken
+
 
 def preempt(cluster: Cluster, job: Job, running: Mapping[int, Running], now: float) -> Preemption | None:
     """The victims of the first scenario in which the job fits, less those that are allocated again."""
-    order = sorted(lower(running, job), key=lambda one: (one.job.priority, -one.job.submit, -one.job.number))
+    return _solved(cluster, job, sorted(lower(running, job), key=_newest), wait=True)
+
+
+def consolidate(cluster: Cluster, job: Job, running: Mapping[int, Running], now: float) -> Preemption | None:
+    """The gangs of the first scenario in which the job fits, and all of them again."""
+    return _solved(cluster, job, sorted(running.values(), key=_newest)[:_MOST_CONSOLIDATED], wait=False)
+
+
+def _newest(one: Running) -> tuple[float, ...]:
+    return one.job.priority, -one.job.submit, -one.job.number
+
+
+def _solved(cluster: Cluster, job: Job, order: Iterable[Running], *, wait: bool) -> Preemption | None:
     left, gathered = without(cluster, ()), list[Running]()
     for one in order:
         left.give(one.job, one.placement)
@@ -27,7 +43,8 @@ def preempt(cluster: Cluster, job: Job, running: Mapping[int, Running], now: flo
         if not left.fits(job):
             continue
         for victims in _scenarios(cluster, left, job, gathered):
-            if (found := _simulated(cluster, job, victims)) is not None:
+            found = _simulated(cluster, job, victims)
+            if found is not None and (wait or len(found.moved) == len(found.ended)):
                 return found
     return None
 
