@@ -75,9 +75,16 @@ _SCHEMA: Json = {
         },
     },
 }
-REQUESTS: Final = Definition(
-    "autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", schema=_SCHEMA, status=True
-)
+
+
+def definition(*versions: str) -> Definition:
+    """Return the kind as served in these versions; objects are stored in the first one."""
+    return Definition(
+        "autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", versions, schema=_SCHEMA, status=True
+    )
+
+
+REQUESTS: Final = definition("v1", "v1beta1")
 
 
 def requests_path(namespace: str) -> str:
