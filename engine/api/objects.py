@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.api.pod import PodSpec, SelectorTerm, Toleration
+from engine.api.pod import LabelSelector, PodSpec, SelectorTerm, Toleration
 from engine.api.resources import Resources
 
 
@@ -130,6 +130,17 @@ class ConfigMap:
     uid: str
     resource_version: str
     data: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: how many of the pods that it selects may be disrupted now; `selector` None: of none."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector
+    allowed: int
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

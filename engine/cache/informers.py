@@ -22,7 +22,7 @@ from engine.api.objects import (
     ConfigMap,
 )
 from engine.api.pod import Pod
-from engine.cache.stores import Stores
+from engine.cache.stores import BUDGETS, Stores
 from engine.cache.workload_informers import WorkloadInformers
 from engine.cluster.client import ApiFault, KubeClient, object_path
 from engine.cluster.discovery import Discovery, Wanted
@@ -59,6 +59,8 @@ class Informers:
         self.kinds = WorkloadInformers(api, stores, policy=policy)
         self._policy = policy
         self._pod_labels = policy().pod_labels
+        self._api, self._stores = api, stores
+        self._budgets: Reflector[Any] | None = None  # watched only while the policy preempts
         self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
         self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
         config_maps = object_path("v1", "configmaps", namespace=namespace)
@@ -132,16 +134,29 @@ class Informers:
         self.kinds.start()
 
     def follow(self) -> None:
-        """Apply a new policy to the watches: its kinds, and the labels of their pods."""
+        """Apply a new policy to the watches: its kinds, the labels of their pods, and whether budgets count."""
+        self._follow_budgets(watched=self._policy().preemption.mode != "never")
         labels = self._policy().pod_labels
         if labels != self._pod_labels:
             self._pod_labels = labels
             self._reflectors["pods"].read_anew(self._pod())
         self.kinds.wake()
 
+    def _follow_budgets(self, *, watched: bool) -> None:
+        known = self._budgets
+        if watched and known is None:
+            path, store = object_path("policy/v1", BUDGETS), self._stores.disruption_budgets
+            self._budgets = Reflector(self._api, path, objects.disruption_budget, store, optional=True)
+            self._budgets.start()
+        elif not watched and known is not None:
+            self._budgets = None
+            known.stop()
+            self._stores.disruption_budgets.replace([])
+
     def stop(self) -> None:
         """End every watch; takes about a second at most."""
-        reflectors = [*self._reflectors.values(), *self.kinds.stop()]
+        budgets = self._budgets
+        reflectors = [*self._reflectors.values(), *([] if budgets is None else [budgets]), *self.kinds.stop()]
         with ThreadPoolExecutor(max_workers=len(reflectors)) as pool:
             list(pool.map(lambda reflector: reflector.stop(), reflectors))
 
@@ -172,7 +187,9 @@ class Informers:
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """Return the reflectors that fill the caches, by the name of the collection."""
-        return {**self._reflectors, **self.kinds.reflectors()}
+        budgets = self._budgets
+        more: dict[str, Reflector[Any]] = {} if budgets is None else {BUDGETS: budgets}
+        return {**self._reflectors, **more, **self.kinds.reflectors()}
 
     def _pod(self) -> Callable[[Any], Pod]:
         return partial(pods.pod, labels=self._pod_labels)

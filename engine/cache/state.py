@@ -52,13 +52,15 @@ DELIVERED_WITHIN = 2.0
 class Changes:
     """The result of `refresh`: keys of gangs to reconcile again, and whether capacity was freed for waiting ones.
 
-    `hosts`: not because pods have ended, but because hosts, their devices or the topologies are others.
+    `hosts`: not because pods have ended, but because hosts, their devices or the topologies are others. `budgets`:
+    disruption budgets are others.
     """
 
     gangs: set[GangKey] = field(default_factory=set)
     capacity_freed: bool = False
     everything: bool = False
     hosts: bool = False
+    budgets: bool = False
     held_pods: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -251,6 +253,8 @@ class ClusterState:
             case "persistentvolumes" | "persistentvolumeclaims" | "storageclasses":
                 if old != new:  # not its status alone
                     self._pending.capacity_freed = self._pending.hosts = True
+            case "poddisruptionbudgets":
+                self._pending.budgets = True
             case "podgroups":
                 touched |= self.gangs.set_pod_group(old, new)
             case "provisioningrequests":

@@ -10,6 +10,7 @@ from engine.api.device import NodeDevices
 from engine.api.objects import (
     PROVISIONING_PLURAL,
     DaemonSet,
+    DisruptionBudget,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -30,6 +31,7 @@ from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.hyper_nodes import HyperNode
 from engine.topology.objects import GROUPS, PLURAL, TopologyObject
 
+BUDGETS: Final = "poddisruptionbudgets"
 _MAX_DIGITS: Final = 10  # of an ordinal, which is an int32
 
 
@@ -46,6 +48,9 @@ class Stores:
         self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
         self.quotas: Store[Quota] = Store(
             key=lambda quota: (quota.namespace, quota.name), index=lambda quota: quota.namespace
+        )
+        self.disruption_budgets: Store[DisruptionBudget] = Store(
+            key=lambda item: (item.namespace, item.name), index=lambda item: item.namespace
         )
         self.daemon_sets: Store[DaemonSet] = Store(key=lambda item: (item.namespace, item.name))
         self.volumes: Store[PersistentVolume] = Store(key=lambda item: item.name)
@@ -75,6 +80,7 @@ class Stores:
             "owned": self.owned,
             "placements": self.placements,
             "quotas": self.quotas,
+            BUDGETS: self.disruption_budgets,
             "daemonsets": self.daemon_sets,
             "persistentvolumes": self.volumes,
             "persistentvolumeclaims": self.volume_claims,

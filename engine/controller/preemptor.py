@@ -57,6 +57,8 @@ SEARCH_REST: Final = 9.0
 ENDING_ANYWAY: Final = 120.0
 # Seconds after the last pod of the victims has ended: slots may be kept for pods that could still have been created.
 SETTLED: Final = 30.0
+# Seconds after the policy was switched on, by which the disruption budgets are read.
+BUDGETS_KNOWN: Final = 3.0
 # The lowest priority of the running gangs is looked up this often (seconds).
 _LOWEST_EVERY: Final = 2.0
 _MOST_NAMED: Final = 8  # victims in one line of the log
@@ -108,13 +110,19 @@ class Preemptor:
         self._evicted: dict[str, float] = {}  # uid of a pod that is not managed -> when it was evicted last
         self._search_at = -inf
         self._changes = 0  # of the cluster, in passes
+        self._on_since: float | None = None  # since when the policy preempts
         self._lowest: tuple[float, float] = (-inf, inf)  # looked up when, the lowest priority
 
     # -- intents in Placements ---------------------------------------------------------------------------------------
 
     def refresh(self, changes: Changes, now: float) -> None:
         """Read the intents in the Placements: which are valid, which hosts are kept for them, which are over."""
-        self._changes += bool(changes.gangs or changes.everything or changes.capacity_freed or changes.hosts)
+        anything = changes.gangs or changes.everything or changes.capacity_freed or changes.hosts or changes.budgets
+        self._changes += bool(anything)
+        if self._view.policy.preemption.mode == "never":
+            self._on_since = None
+        elif self._on_since is None:
+            self._on_since = now
         term, view = self._term, self._view
         if not (term.preempting or self._valid or self._over or len(view.gangs.intents)):
             return
@@ -174,7 +182,8 @@ class Preemptor:
                 left |= any(not pod.finished and host_of(pod) is not None for pod in pods)
             elif placement.assignment.revision == victim.revision:
                 left = True
-                if view.pod_shapes.priority_of(workload) >= priority or spared(view, workload):
+                pods = view.gangs.pods_of(placed_key(placement))
+                if view.pod_shapes.priority_of(workload) >= priority or spared(view, workload, pods):
                     return IntentEnd("what was to end for it is protected now")
         if left:
             self._ended_at.pop(key, None)
@@ -242,7 +251,8 @@ class Preemptor:
 
     def next(self) -> float | None:
         """Return when `plan` or `refresh` should be called next; None if nothing is due at any time."""
-        times = [max(one.due, self._search_at) for key, one in self._candidates.items() if key not in self._term.busy]
+        earliest = max(self._search_at, (self._on_since or 0.0) + BUDGETS_KNOWN)
+        times = [max(one.due, earliest) for key, one in self._candidates.items() if key not in self._term.busy]
         clock = self._monotonic() - self._wall()
         for key, found in self._valid.items():
             if found.intent.since is not None:
@@ -262,7 +272,7 @@ class Preemptor:
         term = self._term
         for key in [key for key in self._candidates if key not in term.queue or key in term.preempting]:
             del self._candidates[key]
-        if now < self._search_at or self._view.policy.preemption.mode == "never":
+        if self._on_since is None or now < max(self._search_at, self._on_since + BUDGETS_KNOWN):
             return
         due = [key for key, one in self._candidates.items() if one.due <= now and key not in term.busy]
         first = min(due, key=lambda key: term.queue.turn(key) or (), default=None)

@@ -20,6 +20,7 @@ from engine.api.duration import epoch
 from engine.api.objects import (
     ConfigMap,
     DaemonSet,
+    DisruptionBudget,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -96,6 +97,20 @@ def quota(source: Source) -> Quota:
             *((one.scope_name or "", one.operator or "", tuple(one.values or ())) for one in selector),
         ),
         uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def disruption_budget(source: Source) -> DisruptionBudget:
+    """Return a PodDisruptionBudget; one that its controller has not counted yet allows nothing."""
+    raw = decode(wire.DisruptionBudget, source)
+    meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec, raw.status
+    selector = spec.selector if spec is not None else None
+    return DisruptionBudget(
+        namespace=meta.namespace or "",
+        name=_name(meta),
+        selector=_requirements(selector) if selector is not None else None,
+        allowed=max(0, (status.disruptions_allowed if status is not None else None) or 0),
         resource_version=meta.resource_version or "",
     )
 

@@ -536,6 +536,26 @@ class Quota(Struct):
     status: QuotaStatus | None = None
 
 
+class DisruptionBudgetSpec(Struct):
+    """spec of a PodDisruptionBudget."""
+
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(Struct):
+    """status of a PodDisruptionBudget."""
+
+    disruptions_allowed: Int32 | None = None
+
+
+class DisruptionBudget(Struct):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: ObjectMeta | None = None
+    spec: DisruptionBudgetSpec | None = None
+    status: DisruptionBudgetStatus | None = None
+
+
 class PriorityClass(Struct):
     """scheduling.k8s.io/v1 PriorityClass."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -17,6 +18,7 @@ from engine.gang.gang import can_suspend, host_of, over
 from engine.gang.key import orphan_key, placed_key
 from engine.policy.making_room import Protect
 from engine.policy.patterns import matches
+from engine.preemption.budgets import within_budgets
 
 # The owners of pods that a preemption would not end: they are created again on the same host.
 _PERMANENT_OWNERS: Final = frozenset({"DaemonSet", "Node"})
@@ -52,11 +54,9 @@ def possible_victims(
     `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock at every
     step, and may release it between them.
     """
-    for one in managed(view, below=below):
-        if not is_protected(one, protect, now):
-            yield one
-    for one in unmanaged(view, own_namespace) if others else ():
-        if one.priority < below and not is_protected(one, protect, now):
+    for one in chain(managed(view, below=below), unmanaged(view, own_namespace) if others else ()):
+        allowed = one.priority < below and not is_protected(one, protect, now)
+        if allowed and within_budgets(view, one.namespace, one.pods):
             yield one
 
 
@@ -69,15 +69,15 @@ def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
     return matches(victim.namespace, protect.namespaces)
 
 
-def spared(view: ClusterState, workload: Workload) -> bool:
-    """Return whether the policy spares a gang by now: for its namespace or its user's annotation.
+def spared(view: ClusterState, workload: Workload, pods: Collection[Pod]) -> bool:
+    """Return whether a gang is spared by now: for its namespace, its user's annotation, or a disruption budget.
 
     Not for its running time, which goes on while it is to end.
     """
     protect = view.policy.preemption.protect
     if protect.annotated and not view.request_of(workload).preemptible:
         return True
-    return matches(workload.namespace, protect.namespaces)
+    return matches(workload.namespace, protect.namespaces) or not within_budgets(view, workload.namespace, pods)
 
 
 def managed(view: ClusterState, *, below: float = inf) -> Iterator[Victim]:

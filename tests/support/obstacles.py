@@ -15,14 +15,19 @@ REFUSED = 422
 
 
 class Obstacle:
-    """While entered, nobody resumes a Job (`resume`) or takes a gate off a pod (`release`) in one namespace."""
+    """While entered, nobody resumes or suspends a Job (`resume`, `suspend`) or takes a gate off a pod (`release`).
+
+    In one namespace.
+    """
 
     def __init__(self, client: Client, namespace: str, what: str) -> None:
         self._client = client
         self._namespace = namespace
         self._name = f"{namespace}-{what}"
+        self._suspended = what != "suspend"  # the probe
         self._group, self._resource, self._rule = {
             "resume": ("batch", "jobs", "!(oldObject.spec.suspend && !object.spec.suspend)"),
+            "suspend": ("batch", "jobs", "oldObject.spec.suspend || !object.spec.suspend"),
             "release": ("", "pods", "!has(oldObject.spec.schedulingGates) || has(object.spec.schedulingGates)"),
         }[what]
 
@@ -74,14 +79,15 @@ class Obstacle:
         metadata = {"generateName": "probe-"}
         if self._resource == "jobs":
             collection = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
-            body: dict[str, Any] = {"metadata": metadata, "spec": {"suspend": True, "template": {"spec": pod}}}
+            body: dict[str, Any] = {"metadata": metadata, "spec": {"suspend": self._suspended, "parallelism": 0}}
+            body["spec"]["template"] = {"spec": pod}
         else:
             collection = f"/api/v1/namespaces/{self._namespace}/pods"
             body = {"metadata": metadata, "spec": {**pod, "schedulingGates": [{"name": "example.com/probe"}]}}
         return f"{collection}/{self._client.create(collection, body)['metadata']['name']}"
 
     def _refuses(self, probe: str) -> bool:
-        change = {"suspend": False} if self._resource == "jobs" else {"schedulingGates": None}
+        change = {"suspend": not self._suspended} if self._resource == "jobs" else {"schedulingGates": None}
         return refused(lambda: self._client.patch(probe, {"spec": change}, query={"dryRun": "All"}))
 
 

@@ -31,6 +31,7 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("apps", "daemonsets", READ),
         *_rights("storage.k8s.io", "storageclasses", READ),
         *_rights("scheduling.k8s.io", "priorityclasses", READ),
+        *_rights("policy", "poddisruptionbudgets", READ),
         *_rights("node.k8s.io", "runtimeclasses", READ),
         *_rights("scheduling.koordinator.sh", "devices", READ),
         *_rights("kueue.x-k8s.io,kai.scheduler", "topologies", READ),

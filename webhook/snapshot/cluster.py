@@ -16,7 +16,7 @@ from engine.api.pod import Pod
 from engine.api.text import sanitize
 from engine.api.workload import Owned, Workload
 from engine.cache.state import ClusterState
-from engine.cache.stores import Stores
+from engine.cache.stores import BUDGETS, Stores
 from engine.decoding import devices as cluster_devices
 from engine.decoding import objects as cluster_objects
 from engine.decoding import placements, pods
@@ -45,6 +45,7 @@ STORES: Final[Mapping[tuple[str, str], tuple[str, Callable[[Any], Any]]]] = {
     ("", "PersistentVolume"): ("persistentvolumes", cluster_objects.persistent_volume),
     ("", "PersistentVolumeClaim"): ("persistentvolumeclaims", cluster_objects.persistent_volume_claim),
     ("storage.k8s.io", "StorageClass"): ("storageclasses", cluster_objects.storage_class),
+    ("policy", "PodDisruptionBudget"): (BUDGETS, cluster_objects.disruption_budget),
     ("apps", "DaemonSet"): ("daemonsets", cluster_objects.daemon_set),
     ("scheduling.k8s.io", "PriorityClass"): ("priorityclasses", cluster_objects.priority_class),
     ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", cluster_objects.pod_group_object),

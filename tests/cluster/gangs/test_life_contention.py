@@ -67,7 +67,7 @@ def test_a_gang_that_is_held_back_says_for_whom(gangs: Namespace, policy: Policy
     forecast = kubectl("create", "--dry-run=server", "-f", "-", input=body).stderr
     gangs.submit("small", pods=1, annotations=require("rack"))
     message = gangs.waits("small", "QueuedBehind")["status"]["message"]
-    assert message == "the hosts that it needs are kept for large, which has waited longer"
+    assert message == "the hosts that it needs are kept for large, which goes first"
     assert f"topogate: would wait: {message}" in forecast
     vacate(gangs, first)
     gangs.all_bound("large", 2)

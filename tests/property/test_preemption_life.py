@@ -1,0 +1,195 @@
+"""Random submissions, ends, faults and leaders while gangs preempt each other, with the leader's real decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.gang.gang import Gang, suspended_by_user
+from engine.lifecycle.actions import Status
+from engine.lifecycle.preemption import REST_MOST
+from engine.preemption.preempt import preemption_for
+from engine.scheduler.schedule import schedule_gang
+from tests.support.gang_oracles import overbooked_hosts
+from tests.support.leader import unavailable
+from tests.support.preempting import GPU, PREEMPTS, PreemptingCluster
+
+MOST = 7  # gangs
+WRITES = ("tell", "suspend", "give back", "place", "resume", "evict", "release")
+
+
+class PreemptionLife(RuleBasedStateMachine):
+    """Gangs of three priorities on two racks of two hosts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = PreemptingCluster()
+        self.number = 0
+        self.on = True
+        self.priorities: dict[str, int] = {}
+        self.ended: Counter[tuple[str, int]] = Counter()  # assignments, by the Placement's uid and revision
+        self.preemptors: dict[str, int] = {}  # of victims -> how many calls there were before
+        hands = self.cluster.leader.hands
+        self._unplace, self._remove = hands.unplace, hands.remove
+        hands.unplace = self._seen_unplace  # type: ignore[method-assign]
+        hands.remove = self._seen_remove  # type: ignore[method-assign]
+
+    # -- what is asked of the leader's actions -----------------------------------------------------------------------
+
+    def _seen_unplace(self, gang: Gang, status: Status, **options: Any) -> None:
+        assert gang.placement is not None
+        assignment = gang.placement.assignment
+        if status.reason == "Preempted":
+            self._judge(gang)
+            assert assignment is not None
+            assert not self.ended[gang.placement.uid, assignment.revision], "it ends twice"
+        self._unplace(gang, status, **options)
+        if status.reason == "Preempted" and assignment is not None:
+            self.ended[gang.placement.uid, assignment.revision] += 1
+
+    def _seen_remove(self, gang: Gang, pods: Any, **options: Any) -> None:
+        if options["reason"] == "Preempted":
+            self._judge(gang)
+            assert gang.placement is not None
+            assert gang.placement.assignment is None, "its new pods would get the slots of the evicted ones"
+        self._remove(gang, pods, **options)
+
+    def _judge(self, gang: Gang) -> None:
+        """Somebody of higher priority has written that this gang ends."""
+        assert gang.placement is not None
+        cluster = self.cluster
+        named = [
+            name
+            for name in cluster.names
+            if any(one.uid == gang.placement.uid for one in cluster.intent(name).victims)
+            and cluster.intent(name).active
+        ]
+        mine = self.priorities[gang.workload.name]
+        above = [name for name in named if self.priorities[name] > mine]
+        assert above, (gang.workload.name, named)
+        for name in above:
+            self.preemptors[name] = len(cluster.leader.hands.calls)
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.cluster.names) < MOST)
+    @rule(
+        count=st.integers(1, 3),
+        priority=st.sampled_from([0, 5, 10]),
+        suspendable=st.booleans(),
+        require=st.sampled_from(["rack", None]),
+    )
+    def submit(self, count: int, priority: int, suspendable: bool, require: str | None) -> None:
+        name = f"g{self.number}"
+        self.number += 1
+        self.priorities[name] = priority
+        self.cluster.submit(name, count, priority=priority, suspendable=suspendable, require=require)
+        self.cluster.go_on()
+
+    @precondition(lambda self: self.cluster.names)
+    @rule(pick=st.integers(0, 9), how=st.sampled_from(["delete", "finish", "finish", "suspend", "resume"]))
+    def a_user_acts(self, pick: int, how: str) -> None:
+        name = self.cluster.names[pick % len(self.cluster.names)]
+        gang = self.cluster.workload(name)
+        if how == "delete":
+            self.cluster.delete(name)
+        elif how == "finish" and self.cluster.runs(name):
+            self.cluster.finish(name)
+            self.cluster.delete(name)
+        elif how == "suspend" and gang.suspendable and not gang.suspended:
+            self.cluster.leader.hands._change(gang, suspended=True, held=False)
+        elif how == "resume" and suspended_by_user(gang):
+            # as the webhook makes of it
+            self.cluster.leader.hands._change(gang, suspended=True, held=True)
+        self.cluster.go_on()
+
+    @rule(seconds=st.sampled_from([1, 4, 11, 35, 130, 620]))
+    def time_passes(self, seconds: int) -> None:
+        self.cluster.wait(seconds, every=max(5.0, seconds / 12))
+
+    @rule()
+    def pods_linger(self) -> None:
+        self.cluster.lingering = not self.cluster.lingering
+        self.cluster.go_on()
+
+    @rule()
+    def evictions_are_refused(self) -> None:
+        self.cluster.leader.hands.deaf = not self.cluster.leader.hands.deaf
+        self.cluster.go_on()
+
+    @rule(what=st.sets(st.sampled_from(WRITES), max_size=2))
+    def writes_fail(self, what: set[str]) -> None:
+        self.cluster.leader.hands.broken = dict.fromkeys(what, unavailable)
+        self.cluster.go_on()
+
+    @rule(actions=st.integers(0, 6), seconds=st.sampled_from([0, 11]))
+    def the_leader_ends(self, actions: int, seconds: int) -> None:
+        leader = self.cluster.leader
+        leader.now += seconds
+        for _ in range(actions):
+            leader.turn()
+            if leader.pool.waiting:
+                leader.pool.waiting.pop(0)()
+        self.cluster.another_leader()
+        self.cluster.go_on()
+
+    @rule()
+    def the_policy_changes(self) -> None:
+        self.on = not self.on
+        other = PreemptingCluster(policy=PREEMPTS if self.on else "")
+        self.cluster.leader.view.set_policy(other.leader.view.policy)
+        self.preemptors.clear()
+        self.cluster.go_on()
+
+    # -- what holds --------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_host_is_used_twice(self) -> None:
+        assert overbooked_hosts(self.cluster.leader.view, GPU) == {}
+
+    def teardown(self) -> None:
+        """When nothing fails any more, every gang runs whole or not at all, and nobody waits for less urgent ones."""
+        cluster, leader = self.cluster, self.cluster.leader
+        cluster.lingering = leader.hands.deaf = False
+        leader.hands.broken = {}
+        if not self.on:
+            self.the_policy_changes()
+        cluster.wait(2 * REST_MOST, every=50.0)
+        cluster.wait(60)
+        for name in cluster.names:
+            hosts, gang = cluster.hosts(name), cluster.workload(name)
+            assert len(hosts) in (0, gang.slots), (name, hosts)
+            assert not cluster.intent(name).active, name
+            if not hosts and not suspended_by_user(gang):
+                assert cluster.leader.status(name)[0] == "Waiting"
+                self._nobody_to_preempt(name)
+        for name, before in self.preemptors.items():
+            if name not in cluster.names or suspended_by_user(cluster.workload(name)):
+                continue
+            started = ("place", name) in leader.hands.calls[before:]
+            assert started or cluster.intent(name).attempts or cluster.message(name), name
+
+    def _nobody_to_preempt(self, name: str) -> None:
+        view = self.cluster.leader.view
+        key = next(key for key in view.gangs.keys() if view.gangs.workload_of(key) is self.cluster.workload(name))  # noqa: SIM118
+        gang = view.gangs.get(key)
+        assert gang is not None
+        found = preemption_for(
+            view,
+            gang,
+            plan=partial(schedule_gang, view, gang),
+            others=False,
+            protect=view.policy.preemption.protect,
+            own_namespace="topogate-system",
+            now=1_800_000_000.0 + self.cluster.leader.now,
+        )
+        assert found is None, (name, [one.name for one in found.victims], self.cluster.message(name))
+
+
+PreemptionLife.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestPreemptionLife = PreemptionLife.TestCase
