@@ -172,6 +172,15 @@ def train_runs(stage: Stage) -> None:
     stage.submit("train")
 
 
+def preempting(stage: Stage) -> None:
+    """Train has the only rack, the policy preempts at once, and there are priority classes."""
+    stage.reset("1x1x4", policy=f"{DEMO}preemption: {{mode: lower-priority, after: 0s}}\n")
+    classes = str(ROOT / "examples" / "priority-classes.yaml")
+    stage.plane.kubectl("apply", "-f", classes)
+    stage.undo.append(lambda: stage.plane.kubectl("delete", "--ignore-not-found", "-f", classes))
+    stage.submit("train")
+
+
 def no_replica(stage: Stage) -> None:
     """The service is installed, and nobody answers."""
     stage.reset()
@@ -321,6 +330,7 @@ SCENES: Final = {
     "new cluster": Scene(new=True),
     "free hosts": Scene(free),
     "train runs": Scene(train_runs),
+    "a policy that preempts": Scene(preempting),
     "full hosts": Scene(full),
     "two gangs wait": Scene(two_queued),
     "no replica": Scene(no_replica),

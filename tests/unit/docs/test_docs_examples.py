@@ -11,6 +11,7 @@ import yaml
 from engine.api import names
 from engine.api.field import render
 from engine.api.schema import fields_of
+from engine.decoding.objects import quota
 from engine.gang.request import PlacementRequest, parse_request
 from engine.kinds.registry import built_in
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
@@ -63,6 +64,8 @@ def check(document: dict[str, Any]) -> None:
             assert all(known >= rule.keys() >= known - {"resourceNames"} for rule in rules)
         case {"kind": "PriorityClass", "metadata": {"name": str()}, "value": int()}:
             assert document["apiVersion"] == "scheduling.k8s.io/v1"
+        case {"kind": "ResourceQuota", "metadata": {"name": str()}, "spec": {"hard": {**hard}}}:
+            assert quota(document).hard.keys() == hard.keys()
         case {"kind": "Kustomization", "resources": list(resources)}:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()
