@@ -17,7 +17,7 @@ from webhook.history.model import GangStillWaiting, HistoryAnswer, HistorySummar
 from webhook.history.parts import LogPart
 
 # A gang waits after one of these, and does not after any other record but those that change nothing about that.
-_WAITS: Final = frozenset({"Waiting", "Unplaced", "Requeued", "LevelRelaxed"})
+_WAITS: Final = frozenset({"Waiting", "Unplaced", "Requeued", "LevelRelaxed", "Preempts", "PreemptionEnded"})
 _ASIDE: Final = frozenset({"GateRemoved", "ResumeRefused", "SuspendRefused", "DevicesChanged"})
 _NO_RECORDS: Final = "no records in it: not the log of `topogate serve`, or one with --log-format text"
 
@@ -104,6 +104,7 @@ def _summary(records: Sequence[HistoryRecord]) -> HistorySummary:
         median_wait_seconds=round(median(waits), 3) if waits else None,
         longest_wait_seconds=max(waits, default=None),
         unplaced=counts["Unplaced"],
+        preempted=sum(one.event == "Unplaced" and _is_preempted(one) for one in records),
         requeued=counts["Requeued"],
         given_up=counts["GivenUp"],
         repaired=counts["Repaired"],
@@ -114,6 +115,11 @@ def _summary(records: Sequence[HistoryRecord]) -> HistorySummary:
         leader_changes=counts["LeadershipGained"],
         waiting=tuple(_waiting(records)),
     )
+
+
+def _is_preempted(record: HistoryRecord) -> bool:
+    reason = reason_of(known_code(record.reason))
+    return reason is not None and reason.by_preemption
 
 
 def _waiting(records: Sequence[HistoryRecord]) -> Iterator[GangStillWaiting]:

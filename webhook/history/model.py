@@ -48,6 +48,7 @@ class HistorySummary(AnswerPart):
     median_wait_seconds: float | None = Field(description="Of the placed gangs; null if none was placed.")
     longest_wait_seconds: float | None = Field(description="Of the placed gangs; null if none was placed.")
     unplaced: int = Field(description="Gangs that lost their slots again before they had ended.")
+    preempted: int = Field(description="Those of them that ended for a gang of higher priority.")
     requeued: int = Field(description="Requeues.")
     given_up: int = Field(description="Gangs that were given up.")
     repaired: int = Field(description="Repairs of running gangs.")

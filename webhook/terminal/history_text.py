@@ -14,7 +14,11 @@ _MOST_WAITING: Final = 10
 _STYLES: Final = {
     **dict.fromkeys(("GivenUp", "ResumeRefused", "SuspendRefused", "PolicyRefused"), "red"),
     **dict.fromkeys(
-        ("Waiting", "NotStarted", "Incomplete", "Evicted", "Unplaced", "Requeued", "GateRemoved"), "yellow"
+        (
+            *("Waiting", "NotStarted", "Incomplete", "Evicted", "Unplaced", "Requeued", "GateRemoved"),
+            *("Preempts", "PreemptionEnded"),
+        ),
+        "yellow",
     ),
     **dict.fromkeys(("Finished", "Deleted", "LeadershipGained", "LeadershipLost", "PolicyTaken"), "dim"),
 }
@@ -64,7 +68,7 @@ def _gangs(found: HistorySummary) -> str:
     if found.median_wait_seconds is not None and found.longest_wait_seconds is not None:
         text += f" (waited {span(found.median_wait_seconds)} at the median, {span(found.longest_wait_seconds)} at most)"
     counts = (
-        (found.unplaced, "unplaced"),
+        (found.unplaced, f"unplaced ({found.preempted:,} preempted)" if found.preempted else "unplaced"),
         (found.requeued, "requeued"),
         (found.given_up, "given up"),
         (found.repaired, "repaired"),

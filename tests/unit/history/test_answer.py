@@ -75,6 +75,27 @@ def test_the_records_are_summed_up() -> None:
     ]
 
 
+PREEMPTED = [
+    line(1, "Preempts", "alice/urgent", reason="Preempting", pods=4, message="ends Job bob/train (4 pods)"),
+    line(1, "Unplaced", "bob/train", reason="Preempted", message="ended for a gang of another namespace"),
+    line(2, "Placed", "alice/urgent", pods=4, hosts=4, domain="b0/r1", revision=1, waitedSeconds=60.0),
+    line(3, "Unplaced", "bob/other", reason="Suspended", message="suspended by its user"),
+    line(4, "Preempts", "alice/next", reason="Preempting", pods=1, message="ends Job bob/eval (1 pod)"),
+]
+
+
+def test_preempted_gangs_are_counted_and_named_where_they_are_preempted() -> None:
+    """A gang for which others end waits, until it is placed; its record has the names of its victims."""
+    found = answer(PREEMPTED)
+    assert (found.summary.unplaced, found.summary.preempted) == (2, 1)
+    assert [one.workload for one in found.summary.waiting] == ["job/train", "job/next"]
+    head, table = history_text(found, namespaces=False)
+    assert "1 gang placed (waited 60s at the median, 60s at most), 2 unplaced (1 preempted)" in head.before[0]
+    assert as_text(table.columns, table.rows).splitlines()[1].endswith("Preempting: ends Job bob/train (4 pods)")
+    ended = line(5, "PreemptionEnded", "alice/next", message="its request has changed")
+    assert [one.workload for one in answer([*PREEMPTED, ended]).summary.waiting] == ["job/train", "job/next"]
+
+
 def test_it_is_printed_with_numbers_and_a_row_for_each_record() -> None:
     head, table = history_text(answer(FIRST, SECOND, wanted=HistoryFilter(NIGHT - 3600)), namespaces=True)
     assert head.before == (
