@@ -76,6 +76,7 @@ def preemption_for(
     if chosen is None:
         return None
     with view.lock:
+        view.refresh()
         victims = [_now(view, one) for key in chosen.gangs for one in units[int(key.key)]]
         known = [one for one in victims if one is not None]
         if len(known) < len(victims) or not _same(before, view.gangs.get(gang.key)):

@@ -173,9 +173,8 @@ class _Search(Generic[T]):
         """Return the best victims; with `whole` those of several scopes together count too."""
         proven = False
         try:
-            parts = self._with_room([*scopes, *([whole] if whole is not None else [])])
-            exact = self._start(parts, parts[-1:] if whole is not None else parts)
-            self._compare(exact)
+            parts = self._with_room(scopes if whole is None else [*scopes, whole])
+            self._compare(self._start(parts, parts if whole is None else [whole]))
             proven = True
         except _LimitReachedError:
             pass

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from engine.api import names
+from engine.api.objects import Quota
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
+from engine.policy.making_room import Protect
 from engine.policy.model import parse_policy
 from engine.preemption.preempt import Preemption, preemption_for
-from engine.scheduler.outcome import Placed
+from engine.preemption.preempt import in_group as in_one_group
+from engine.preemption.victims import Victim, possible_victims
+from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, spec
 
@@ -26,6 +32,14 @@ HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
 
 def of_priority(workload: Workload, priority: int) -> Workload:
     return changed(workload, template=replace(workload.template, priority=priority))
+
+
+SPARES_NOTHING = Protect()
+
+
+def newer(one: Any) -> Any:
+    """The same object, as written once more."""
+    return replace(one, resource_version=job().resource_version)
 
 
 class Cluster:
@@ -70,16 +84,31 @@ class Cluster:
     def preemption(self, gang: Gang, *, others: bool = False, protect: str = "{}") -> Preemption | None:
         policy = parse_policy(f"preemption: {{mode: lower-priority, protect: {protect}}}")
         self.view.set_policy(policy)
-        with self.view.lock:
-            return preemption_for(
-                self.view,
-                gang,
-                plan=lambda: schedule_gang(self.view, gang),
-                others=others,
-                protect=policy.preemption.protect,
-                own_namespace=names.NAMESPACE,
-                now=NOW,
-            )
+        return self.search(gang, others=others, protect=policy.preemption.protect)
+
+    def search(
+        self,
+        gang: Gang,
+        *,
+        others: bool = False,
+        protect: Protect = SPARES_NOTHING,
+        before: Callable[[], None] = lambda: None,
+    ) -> Preemption | None:
+        """Search with a plan that does something before, as other threads do between two plans."""
+
+        def plan() -> Outcome:
+            before()
+            return schedule_gang(self.view, gang)
+
+        return preemption_for(
+            self.view,
+            gang,
+            plan=plan,
+            others=others,
+            protect=protect,
+            own_namespace=names.NAMESPACE,
+            now=NOW,
+        )
 
     def victims(self, gang: Gang, *, others: bool = False, protect: str = "{}") -> list[str] | None:
         found = self.preemption(gang, others=others, protect=protect)
@@ -232,3 +261,185 @@ def test_nothing_has_changed_after_the_question(cluster: Cluster) -> None:
     )
     assert cluster.preemption(gang) == first
     assert not isinstance(schedule_gang(cluster.view, gang), Placed)
+
+
+def test_a_gang_that_has_not_started_is_the_cheapest(cluster: Cluster) -> None:
+    """It loses no running time, however long ago it got its slots."""
+    cluster.runs("young", {HOSTS[0]: 1, HOSTS[1]: 1}, created=NOW - 1)
+    cluster.runs("placed", {HOSTS[2]: 1, HOSTS[3]: 1}, created=1000.0)
+    for made in cluster.view.stores.pods.values():
+        if "placed" in made.name:
+            cluster.stores.pods.apply("DELETED", made)
+    cluster.view.refresh()
+    assert cluster.victims(cluster.waiting(2, priority=10)) == ["placed"]
+
+
+def test_a_pod_of_a_gang_without_our_label_ends_with_its_gang_alone(cluster: Cluster) -> None:
+    """It is no victim of its own: it would be taken away twice."""
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    for made in cluster.view.stores.pods.values():
+        labels = {key: value for key, value in made.spec.labels.items() if key != names.MANAGED}
+        cluster.stores.pods.apply("MODIFIED", newer(replace(made, spec=replace(made.spec, labels=labels))))
+    cluster.view.refresh()
+    assert len(cluster.view.gangs.pods_of(key_of(workload))) == 2
+    assert [one.name for one in possible(cluster.view)] == ["left"]
+
+
+def possible(view: ClusterState) -> list[Victim]:
+    return list(possible_victims(view, others=True, protect=Protect(), own_namespace=names.NAMESPACE, now=NOW))
+
+
+@pytest.mark.parametrize(("suspendable", "victims"), [(True, ["left"]), (False, None)])
+def test_quota_that_victims_free_counts(cluster: Cluster, suspendable: bool, victims: list[str] | None) -> None:
+    """A suspended Job has no pods; pods of what cannot be suspended are created again, and use the quota as before.
+
+    The rack on the right is free: only the quota is missing.
+    """
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.stores.workloads.apply("MODIFIED", newer(replace(workload, suspendable=suspendable)))
+    hard, used = {"requests.nvidia.com/gpu": 24}, {"requests.nvidia.com/gpu": 16}
+    cluster.stores.quotas.apply("ADDED", Quota("default", "gpus", hard, used, ()))
+    gang = cluster.waiting(2, priority=10)
+    outcome = schedule_gang(cluster.view, gang)
+    assert isinstance(outcome, Waits)
+    assert outcome.reason == "QuotaExceeded"
+    assert cluster.victims(gang) == victims
+    assert schedule_gang(cluster.view, gang) == outcome
+
+
+def test_quota_of_another_namespace_is_of_no_use(cluster: Cluster) -> None:
+    """Its gangs keep running."""
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.stores.workloads.apply("MODIFIED", newer(replace(workload, namespace="other")))
+    for made in (*cluster.stores.pods.values(), *cluster.stores.placements.values()):
+        store = cluster.stores.pods if isinstance(made, Pod) else cluster.stores.placements
+        store.apply("DELETED", made)
+        store.apply("ADDED", replace(made, namespace="other"))
+    cluster.stores.quotas.apply(
+        "ADDED", Quota("default", "gpus", {"requests.nvidia.com/gpu": 8}, {"requests.nvidia.com/gpu": 0}, ())
+    )
+    gang = cluster.waiting(2, priority=10)
+    assert cluster.victims(gang) is None
+
+
+@pytest.mark.parametrize(("limit", "victims"), [(3, ["left"]), (4, None)])
+def test_hosts_that_victims_free_count_for_the_limit_of_the_namespace(
+    cluster: Cluster, limit: int, victims: list[str] | None
+) -> None:
+    """With a higher limit the gang fits beside them."""
+    cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.view.set_policy(
+        parse_policy(f"namespaces: {{rules: [{{namespaces: [default], maxReservedHosts: {limit}}}]}}")
+    )
+    gang = cluster.waiting(2, priority=10)
+    assert isinstance(schedule_gang(cluster.view, gang), Placed) == (victims is None)
+    found = cluster.search(gang)
+    assert ([one.name for one in found.victims] if victims and found is not None else None) == victims
+
+
+def test_gangs_of_one_pod_group_end_together(cluster: Cluster) -> None:
+    """They count as one gang; two gangs of fewer pods are none the better, but one is."""
+    in_group(cluster, "a", {HOSTS[0]: 1})
+    in_group(cluster, "b", {HOSTS[2]: 1})
+    gang = cluster.waiting(1, priority=10)
+    cluster.runs("small", {HOSTS[1]: 1})
+    cluster.runs("other", {HOSTS[3]: 1}, created=2000.0)
+    assert cluster.victims(gang) == ["other"]
+    assert cluster.victims(cluster.waiting(4, priority=10, require="block")) == ["a", "b", "other", "small"]
+
+
+def test_a_pod_group_with_a_workload_of_higher_priority_is_left_alone(cluster: Cluster) -> None:
+    """No part of it ends."""
+    in_group(cluster, "a", {HOSTS[0]: 1})
+    in_group(cluster, "b", {HOSTS[2]: 1}, priority=20)
+    cluster.runs("full", {HOSTS[1]: 1}, priority=20)
+    cluster.runs("right", {HOSTS[3]: 1})
+    assert cluster.victims(cluster.waiting(1, priority=10)) == ["right"]
+    assert cluster.victims(cluster.waiting(4, priority=10, require="block")) is None
+
+
+def in_group(cluster: Cluster, name: str, hosts: Mapping[str, int], priority: int = 0) -> None:
+    workload = cluster.runs(name, hosts, priority)
+    asked = {**workload.annotations, names.POD_GROUP: "group", names.MIN_AVAILABLE: "2"}
+    cluster.stores.workloads.apply("MODIFIED", newer(replace(workload, annotations=asked)))
+    cluster.view.refresh()
+
+
+def test_nothing_is_preempted_for_one_of_several_workloads_of_a_pod_group(cluster: Cluster) -> None:
+    """It would not start without the others."""
+    cluster.runs("left", dict.fromkeys(HOSTS, 1))
+    for name in ("one", "two"):
+        workload = of_priority(job(name, count=1, require="rack", held=True), 10)
+        asked = {**workload.annotations, names.POD_GROUP: "group", names.MIN_AVAILABLE: "2"}
+        cluster.stores.workloads.apply("ADDED", replace(workload, annotations=asked))
+    cluster.view.refresh()
+    gang = cluster.view.gangs.get(key_of(replace(job("one"), uid="uid-one")))
+    assert gang is not None
+    assert gang.pod_group is not None
+    assert in_one_group(gang)
+    assert cluster.victims(gang) is None
+
+
+class Counted:
+    """A lock that counts how often it was free in between."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.depth = self.holds = 0
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.holds += self.depth == 0
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        self.lock.release()
+
+
+def test_a_search_holds_the_lock_for_one_plan_at_a_time(cluster: Cluster) -> None:
+    """Other threads may have it between two plans."""
+    for name, host in zip("abcd", HOSTS, strict=True):
+        cluster.runs(name, {host: 1})
+    gang = cluster.waiting(2, priority=10)
+    lock = cluster.view.lock = Counted()  # type: ignore[assignment]
+    plans = list[int]()
+    assert cluster.search(gang, before=lambda: plans.append(lock.holds)) is not None
+    assert len(plans) == len(set(plans)) > 1
+
+
+@pytest.mark.parametrize("change", ["ended", "moved", "raised"])
+def test_a_victim_that_changes_during_the_search_is_none(cluster: Cluster, change: str) -> None:
+    """Nothing is preempted then: the next search sees it as it is."""
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.runs("right", {HOSTS[2]: 1, HOSTS[3]: 1}, priority=5)
+    gang = cluster.waiting(2, priority=10)
+
+    def before() -> None:
+        first, *_ = cluster.view.gangs.pods_of(key_of(workload))
+        match change:
+            case "ended":
+                cluster.stores.pods.apply("MODIFIED", newer(replace(first, phase="Succeeded")))
+            case "moved":
+                cluster.stores.pods.apply("DELETED", first)
+            case _:
+                cluster.stores.workloads.apply("MODIFIED", newer(of_priority(workload, 7)))
+
+    found = cluster.search(gang, before=before)
+    assert found is None
+    cluster.view.refresh()
+    again = cluster.search(gang)
+    assert again is not None
+    assert [one.name for one in again.victims] == (["right"] if change == "raised" else ["left"])
+
+
+def test_a_pod_that_is_gone_during_a_question_is_not_counted_again(cluster: Cluster) -> None:
+    """The state stays as the stores have it."""
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    pods = cluster.view.gangs.pods_of(key_of(workload))
+    cluster.stores.pods.apply("DELETED", pods[0])
+    cluster.view.refresh()
+    before = {host: cluster.view.capacity.free(host) for host in HOSTS}
+    with cluster.view.lock, cluster.view.without([key_of(workload)], pods):
+        assert cluster.view.capacity.free(HOSTS[1])["nvidia.com/gpu"] == 8
+    assert before == {host: cluster.view.capacity.free(host) for host in HOSTS}

@@ -98,3 +98,17 @@ def test_a_search_ends_with_its_time() -> None:
     assert found is not None
     assert not found.proven
     assert "gang-0019" in {one.key for one in found.gangs}
+
+
+def test_gangs_of_two_scopes_end_together_where_only_both_suffice() -> None:
+    """Each scope has room, and the planner refuses it for a reason that reaches farther."""
+    candidates = gangs(3)
+    scopes = [Scope(candidates[:2], AtLeast(1)), Scope(candidates[2:], AtLeast(1))]
+    found = choose_victims(
+        scopes,
+        lambda gone: "fits" if len(gone) == 3 else None,
+        quality=lambda _: (),
+        whole=Scope(candidates, Anything()),
+    )
+    assert found is not None
+    assert (len(found.gangs), found.proven) == (3, True)
