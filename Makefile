@@ -77,8 +77,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-reading bench-review bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-pod-rules bench-map
-bench: bench-planner bench-decisions bench-pod-rules bench-reading bench-review bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-reading bench-review bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map
+bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -88,6 +88,9 @@ bench-pod-rules: $(STAMP) ## Measure what pod affinity and topology spread add t
 
 bench-decisions: $(STAMP) ## Measure decisions for gangs with a profile or a separation beside plain ones (1 minute)
 	@$(BIN)/python -m bench.decisions $(ARGS)
+
+bench-preemption: $(STAMP) ## Measure the search for victims among 10 to 2,560 gangs (3 minutes)
+	@$(BIN)/python -m bench.preemption $(ARGS)
 
 bench-map: $(STAMP) ## Measure the data and the page of topogate map on 10,240 hosts (3 minutes)
 	@$(BIN)/python -m bench.map $(ARGS)

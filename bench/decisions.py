@@ -77,14 +77,18 @@ class Cluster:
         return submitted(self.state, name, pods, annotations)
 
 
-def submitted(state: ClusterState, name: str, pods: int, annotations: Mapping[str, str]) -> Gang:
+def submitted(
+    state: ClusterState, name: str, pods: int, annotations: Mapping[str, str], *, priority_class: str | None = None
+) -> Gang:
     """Add a Job as our webhook leaves it; its gang."""
     container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     labels = {names.MANAGED: "true", names.POD_SET: "main"}
-    template = {
+    template: dict[str, Any] = {
         "metadata": {"labels": labels},
         "spec": {"containers": [container], "schedulingGates": [{"name": names.GATE}], "restartPolicy": "Never"},
     }
+    if priority_class is not None:
+        template["spec"]["priorityClassName"] = priority_class
     body: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
