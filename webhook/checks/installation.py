@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.duration import timestamp
+from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_VERSIONS
 from engine.api.text import join_comma, plural, sanitize
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
@@ -39,6 +40,7 @@ def verify(found: Installation, *, version: str) -> VerifyAnswer:
         *authority(found),
         admission_policies(found),
         _policy(found),
+        *_provisioning(found, policy),
         _rights(found),
         *_dry_runs(found, policy),
         *caches(found),
@@ -78,6 +80,22 @@ def _policy(found: Installation) -> Finding:
         kept = f"the last good one, if there is one: ConfigMap {names.LAST_GOOD_POLICY_NAME} {found.last_good.unread}"
     told = f"{name} is refused ({sanitize(refused, 300)}); in force: {kept}"
     return failure(check, told, "correct it; topogate policy check tells every error")
+
+
+def _provisioning(found: Installation, policy: Policy) -> list[Finding]:
+    """Return whether nodes can be requested, if the policy wants that."""
+    check, group = "autoscaling", found.provisioning
+    if not policy.autoscaling.on:
+        return []
+    if group.unread:
+        return [skipped(check, f"the API group {PROVISIONING_GROUP} {group.unread}")]
+    listed = (group.body or {}).get("versions")
+    served = [one.get("version") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    version = next((one for one in PROVISIONING_VERSIONS if one in served), None)
+    if version is None:
+        told = f"the policy requests nodes, but the cluster serves no ProvisioningRequests ({PROVISIONING_GROUP})"
+        return [warning(check, told, "install the definition of the cluster autoscaler, and switch it on there")]
+    return [ok(check, f"ProvisioningRequests are served ({PROVISIONING_GROUP}/{version})")]
 
 
 def _rights(found: Installation) -> Finding:

@@ -28,6 +28,10 @@ from webhook.checks.model import (
 from webhook.checks.queue_change import queue_change, queue_state
 from webhook.snapshot.snapshot import Snapshot
 
+NOT_SERVED: Final = (
+    "the cluster serves no ProvisioningRequests (autoscaling.x-k8s.io/v1 or v1beta1); install the definition of the "
+    "cluster autoscaler"
+)
 _MOST_TEXT: Final = 300  # characters of a reason
 
 
@@ -96,8 +100,13 @@ def policy_change(snapshot: Snapshot, policy: Policy) -> PolicyChange:
         namespaces=tuple(_changed_namespaces(view, before, after)),
         gangs=tuple(sorted(_changed_gangs(before, after), key=_order)),
         queue=queue_change(queues[0], queues[1], taken=snapshot.taken),
-        remarks=(*snapshot.remarks, *unknown),
+        remarks=(*snapshot.remarks, *unknown, *_without_api(snapshot, policy)),
     )
+
+
+def _without_api(snapshot: Snapshot, policy: Policy) -> Iterator[str]:
+    if policy.autoscaling.on and snapshot.provisioning == "":
+        yield f"autoscaling has no effect yet: {NOT_SERVED}"
 
 
 def _in_line(state: _State) -> list[Gang]:

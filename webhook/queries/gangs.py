@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from engine.api.duration import timestamp
 from engine.api.field import FieldError, render
@@ -35,6 +35,7 @@ SORTS: Final[Mapping[str, Callable[[output.GangAnswer], tuple[int | str, ...]]]]
     "gpus": lambda one: (-one.gpus, one.namespace, one.name),
     "waiting": lambda one: (-1 if one.waiting_seconds is None else -one.waiting_seconds - 2, one.namespace, one.name),
 }
+_TEXTS: Final = ("name", "className", "state", "requestedAt", "since", "retryAt", "message")
 _MOST_PLACE: Final = 200  # characters
 _NOW = "it fits now: the leader places it in its next pass"
 
@@ -288,6 +289,26 @@ def _answer(snapshot: Snapshot, gang: Gang) -> output.GangAnswer:
         fits_now=None,
         start=None,
         kept_hosts=kept_hosts(status),
+        provisioning=_nodes(status) if assignment is None else None,
+    )
+
+
+def _nodes(status: Mapping[str, Any]) -> output.GangNodes | None:
+    """Return what a Placement's status says about requested nodes; None if it says nothing, or is not readable."""
+    found = status.get("provisioning")
+    if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
+        return None
+    texts = {key: value if isinstance(value := found.get(key), str) else None for key in _TEXTS}
+    numbers = {key: value if type(value := found.get(key)) is int else 0 for key in ("pods", "attempt")}
+    return output.GangNodes(
+        name=texts["name"] or "",
+        class_name=texts["className"] or "",
+        state=texts["state"] or "",
+        requested_at=texts["requestedAt"],
+        since=texts["since"],
+        retry_at=texts["retryAt"],
+        message=texts["message"] or "",
+        **numbers,
     )
 
 

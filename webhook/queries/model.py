@@ -123,6 +123,22 @@ class GangStart(AnswerPart):
     after: tuple[str, ...] = Field(description="What has to end until then, as `namespace/kind/name`.")
 
 
+class GangNodes(AnswerPart):
+    """The nodes that were requested for a waiting gang."""
+
+    name: str = Field(description="Name of the ProvisioningRequest.")
+    class_name: str = Field(description="Its provisioning class.")
+    pods: int = Field(description="For how many pods.")
+    attempt: int = Field(description="From 1; goes up when a request follows one that has ended.")
+    state: str = Field(
+        description="`Pending`, `Accepted`, `Provisioned`, `Failed`, `BookingExpired` or `CapacityRevoked`."
+    )
+    requested_at: str | None = Field(description="When it was made.")
+    since: str | None = Field(description="When it got into this state.")
+    retry_at: str | None = Field(description="When the next one follows; null: none does.")
+    message: str = Field(description="What the autoscaler says; empty: nothing.")
+
+
 class GangAnswer(AnswerPart):
     """One gang: a workload, or one replica group of it."""
 
@@ -154,6 +170,9 @@ class GangAnswer(AnswerPart):
     fits_now: bool | None = Field(description="Whether the planner would place it now; null: not known.")
     start: GangStart | None = Field(description="Of a waiting gang; null: it does not wait for capacity.")
     kept_hosts: tuple[str, ...] = Field(description="The hosts that are kept free for it.")
+    provisioning: GangNodes | None = Field(
+        description="What was requested from the node autoscaler while it waits; null: nothing."
+    )
 
 
 class GangsAnswer(AnswerPart):

@@ -86,6 +86,7 @@ class GrantedRights:
 class Installation:
     """The objects of an installation in `namespace`, at `taken` (seconds since the epoch).
 
+    `provisioning`: the group of ProvisioningRequests, as the API server lists its versions.
     `bundle`: the certificates in the Secret of the CA, without its key. `configurations`, `admission_policies` (with
     their bindings) and `pages` by name. `gang` is a Job with a request, `wrong` one with a request that is refused by a
     service with mode enforce; they were tried in the namespace `tried_in`.
@@ -110,6 +111,7 @@ class Installation:
     gang: DryRun
     wrong: DryRun
     lease_renewed: bool = True
+    provisioning: ReadObject = field(default_factory=lambda: ReadObject(absent=True))
 
     @property
     def policy_in_force(self) -> PolicyInForce:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from engine.api import names
+from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_PLURAL, PROVISIONING_VERSIONS
 from engine.api.text import plural
 from engine.cache.informers import POD_GROUPS, UNFINISHED
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
@@ -130,10 +131,12 @@ def read_cluster(
     except ApiFault as fault:
         raise ConnectionProblem(no_answer(fault)) from None
     if topologies_alone:
-        wanted = [_NODES, _PLACEMENTS, *_discovered(api, (), unread)]
+        found, provisioning = _discovered(api, (), unread)
+        wanted = [_NODES, _PLACEMENTS, *found]
     else:
         base = [one for one in _BASE if only is None or one.plural in only]
-        wanted = [*base, *_discovered(api, wanted_kinds(policy.registry), unread)]
+        found, provisioning = _discovered(api, wanted_kinds(policy.registry), unread)
+        wanted = [*base, *found]
     reader = _Reader(api, namespace, progress, consistent=consistent)
     objects = [one for listed in side_by_side(reader.read, wanted) for one in listed]
     unread += reader.unread
@@ -145,6 +148,7 @@ def read_cluster(
         unread=tuple(sorted(unread, key=lambda one: (one.collection, one.except_in or ""))),
         notes=(*notes, *more),
         installed=names.PLACEMENTS not in reader.absent,
+        provisioning=provisioning,
         short_names={(one.group, one.kind): one.short_names for one in wanted if one.short_names},
         labels=labels_of(objects) if labels else {},
     )
@@ -280,18 +284,24 @@ def _policy_data(api: KubeClient, namespace: str, name: str) -> Mapping[str, str
         raise ApiUnavailable(f"GET {path}: not a ConfigMap") from None
 
 
-def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> Sequence[_Listed]:
-    """Return the collections of `kinds` (workloads and their owners) and of foreign kinds that the server serves."""
+def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> tuple[Sequence[_Listed], str | None]:
+    """Return the collections of `kinds` (workloads and their owners) and of foreign kinds that the server serves.
+
+    Also the version in which it serves ProvisioningRequests, "" if it does not; None: not known.
+    """
     of_others = [Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS]
     of_others.append(Wanted(VOLCANO, HYPER_NODE, (), True, HYPER_NODES, registered=False))
     of_others.append(Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False))
+    of_others.append(
+        Wanted(PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, False, PROVISIONING_PLURAL, False)
+    )
     try:
         served = Discovery(api).look([*kinds, *of_others])
     except ApiFault as fault:
         unread.append(Unread("the kinds of the cluster", why=str(fault)))
-        return [_Listed("batch/v1", "jobs", "Job")]
+        return [_Listed("batch/v1", "jobs", "Job")], None
     cluster_wide = {*((group, "Topology") for group in GROUPS), (VOLCANO, HYPER_NODE)}
-    return [
+    listed = [
         _Listed(
             one.api_version,
             one.resource,
@@ -301,4 +311,6 @@ def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) 
             short_names=one.short_names,
         )
         for one in served
+        if one.group != PROVISIONING_GROUP  # what was requested for a gang is in its Placement
     ]
+    return listed, next((one.version for one in served if one.group == PROVISIONING_GROUP), "")

@@ -17,6 +17,7 @@ import msgspec
 from certs.ca_bundle import Configurations
 from engine.api import names
 from engine.api.duration import parse_time
+from engine.api.objects import PROVISIONING_GROUP
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import Lease, LeaseWatch
 from engine.cluster.lease import lease_of
@@ -100,6 +101,7 @@ def read_installation(
         rights=granted_rights(api, namespace, needed(installed_policy(policy, last_good).policy.registry)),
         pods=pods,
         pages=_pages(api, namespace, pods),
+        provisioning=_object(api, f"/apis/{PROVISIONING_GROUP}"),
         tried_in=try_in,
         gang=_dry_run(api, try_in, level=names.AUTO),
         wrong=_dry_run(api, try_in, level=""),

@@ -82,7 +82,8 @@ class Snapshot:
     """The cluster at one moment: `view` is the engine's state, on which the planner answers.
 
     `taken`: seconds since the epoch. `ends`: uid -> when a workload or pod ends at the latest, as far as it declares
-    that. `installed`: the API server serves Placements. `notes` are lines about input without effect. `short_names`:
+    that. `installed`: the API server serves Placements; `provisioning`: the version of ProvisioningRequests that it
+    serves, "" if none, None if not known. `notes` are lines about input without effect. `short_names`:
     group and kind -> the other names that the API server has for it. `labels`: uid -> all labels of a workload or pod,
     where they were asked for; the engine's records have only those that it reads.
     """
@@ -93,6 +94,7 @@ class Snapshot:
     unread: tuple[Unread, ...] = ()
     notes: tuple[str, ...] = ()
     installed: bool = True
+    provisioning: str | None = None
     short_names: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

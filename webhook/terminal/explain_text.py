@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.api.text import join_and, plural
+from engine.api.text import join_and, plural, sanitize
 from webhook.queries.model import (
     AskedPods,
     ExplainAnswer,
     ExplainedGang,
     ExplainedPreemption,
+    GangNodes,
     LevelRoom,
     Obstacle,
     PreemptedGang,
@@ -27,6 +28,15 @@ _VERDICTS: Final = {
     "ignored": "left alone",
     "finished": "finished",
     "orphaned": "orphaned",
+}
+# Of a ProvisioningRequest.
+_REQUEST_STATES: Final = {
+    "Pending": "no answer yet",
+    "Accepted": "accepted",
+    "Provisioned": "provisioned",
+    "Failed": "failed",
+    "BookingExpired": "no longer kept",
+    "CapacityRevoked": "taken back",
 }
 _MOST_HOSTS: Final = 3
 _MOST_VICTIMS: Final = 5
@@ -83,6 +93,8 @@ def _summary(one: ExplainedGang, now: float) -> Iterator[str]:
         yield _line("until", one.until)
     if row.kept_hosts:
         yield _line("kept", f"{plural(len(row.kept_hosts), 'host')} kept free for it: {_some(row.kept_hosts)}")
+    if row.provisioning is not None:
+        yield _line("asked", _requested(row.provisioning, now))
     if one.preempts is not None:
         yield from _preempts(one.preempts, now)
     if one.preempted_by is not None:
@@ -93,6 +105,17 @@ def _summary(one: ExplainedGang, now: float) -> Iterator[str]:
     if one.revision is not None:
         parts = (f"revision {one.revision}", _PROVEN[one.proven])
         yield _line("plan", ", ".join(filter(None, parts)))
+
+
+def _requested(nodes: GangNodes, now: float) -> str:
+    """Return what was requested from the node autoscaler, and what became of it."""
+    ago = f" {span(now - epoch_of(nodes.requested_at))} ago" if nodes.requested_at else ""
+    which = f"class {sanitize(nodes.class_name)}"
+    state = _REQUEST_STATES.get(nodes.state, sanitize(nodes.state))
+    since = f" {span(now - epoch_of(nodes.since))} ago" if nodes.since and nodes.state != "Pending" else ""
+    said = f" ({sanitize(nodes.message)})" if nodes.message else ""
+    retry = f"; asks again in {span(max(0.0, epoch_of(nodes.retry_at) - now))}" if nodes.retry_at else ""
+    return f"the autoscaler for {plural(nodes.pods, 'pod')}{ago} ({which}): {state}{since}{said}{retry}"
 
 
 def _preempts(one: ExplainedPreemption, now: float) -> Iterator[str]:
