@@ -15,12 +15,15 @@ from engine.api.objects import ProvisioningRequest
 from engine.autoscaling.state import RequestState, changes_at, state_of
 from engine.policy.autoscaling import ProvisioningClass, ProvisioningRequests
 
-# Seconds before the first class is tried again after the last one has failed, or a class after its nodes were lost;
+# Seconds before the first class is tried again after the last one has failed, or a class that was not tried after all;
 # doubles up to the second value.
 PAUSE_FIRST: Final = 60.0
 PAUSE_MOST: Final = 1800.0
 _DOUBLINGS: Final = 10
 _NAME: Final = re.compile("-([0-9a-f]{8})-([1-9][0-9]{0,8})")
+_LAST_NUMBER: Final = 999_999_999
+# The reason of the cluster autoscaler if it saw a request before the templates: it has not looked for nodes.
+_NOT_TRIED: Final = "FailedToCreatePods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,12 @@ def last_request(
     state = state_of(request, classes[place], now=now)
     if not state.ended:
         return LastRequest(request, attempt, state, classes[place])
-    following = (place + 1) % len(classes) if state.state == "Failed" else place
-    untried = state.state == "Failed" and following > place
+    # An ended booking, or nodes that were taken back, have not served the gang either: it still waits.
+    end = request.conditions.get("Failed")
+    tried = end is None or not end.status or end.reason != _NOT_TRIED
+    following = (place + 1) % len(classes) if tried else place
     rounds = (attempt - 1) // len(classes)
-    pause = 0.0 if untried else min(PAUSE_FIRST * 2.0 ** min(rounds, _DOUBLINGS), PAUSE_MOST)
+    pause = 0.0 if following > place else min(PAUSE_FIRST * 2.0 ** min(rounds, _DOUBLINGS), PAUSE_MOST)
     return LastRequest(request, attempt, state, classes[following], state.since + pause)
 
 
@@ -131,6 +136,8 @@ def next_step(
     if last.retry_at > now:
         return Keep(last.retry_at)
     attempt = last.attempt + 1
+    if attempt > _LAST_NUMBER:  # made by somebody else: its successor would not be known as ours, and made for ever
+        return Withdraw((last.request,))
     return AskForNodes(request_name(placement, digest, attempt), last.next_class, attempt)
 
 

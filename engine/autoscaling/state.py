@@ -20,6 +20,10 @@ State = Literal["Pending", "Accepted", "Provisioned", "Failed", "BookingExpired"
 _ENDS: Final[tuple[State, ...]] = ("Failed", "CapacityRevoked", "BookingExpired")
 ENDED: Final = frozenset(_ENDS)
 _MAX_MESSAGE: Final = 200  # characters of an autoscaler's message that are quoted
+# Seconds after which a provisioned request has been of no use to a gang that still waits. The cluster autoscaler ends
+# its bookings after 10 minutes and gives up nodes that have not come after 15; others may say nothing for ever.
+SERVES_WITHIN: Final = 1800.0
+_CLOCKS_DIFFER: Final = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +44,33 @@ def state_of(request: ProvisioningRequest, tried: ProvisioningClass | None, *, n
     """Return the state of a request.
 
     One that is not provisioned in the time of its class (`tried`) has failed, whether its autoscaler says so or not:
-    the parameter is part of the API, but not every autoscaler reads it.
+    the parameter is part of the API, but not every autoscaler reads it. So has one that was provisioned long ago, if
+    its gang still waits, which the caller knows.
     """
     for end in _ENDS:
-        if (since := request.since(end)) is not None:
+        if (since := _since(request, end, now)) is not None:
             return RequestState(end, since, _message(request, end))
-    if (since := request.since("Provisioned")) is not None:
-        return RequestState("Provisioned", since)
+    if (since := _since(request, "Provisioned", now)) is not None:
+        if now < since + SERVES_WITHIN:
+            return RequestState("Provisioned", since)
+        told = f"it said that they are provisioned, but in {SERVES_WITHIN:,.0f} s none came that the gang can use"
+        return RequestState("Failed", since + SERVES_WITHIN, told)
     limit = tried.gives_up_after if tried is not None else None
     trying = _message(request, "Provisioned")
     if limit is not None and request.created + limit <= now:
         return RequestState("Failed", request.created + limit, trying or f"not provisioned in {limit:,.0f} s")
-    if (since := request.since("Accepted")) is not None:
+    if (since := _since(request, "Accepted", now)) is not None:
         return RequestState("Accepted", since, trying)
     return RequestState("Pending", request.created, trying)
 
 
 def changes_at(request: ProvisioningRequest, tried: ProvisioningClass | None, *, now: float) -> float | None:
-    """Return when a request fails by the time of its class alone; None if it does not."""
+    """Return when a request fails by time alone; None if it does not."""
+    state = state_of(request, tried, now=now)
+    if state.state == "Provisioned":
+        return state.since + SERVES_WITHIN
     limit = tried.gives_up_after if tried is not None else None
-    if limit is None or state_of(request, tried, now=now).state not in ("Pending", "Accepted"):
-        return None
-    return request.created + limit
+    return None if limit is None or state.ended else request.created + limit
 
 
 def consumed(requests: list[ProvisioningRequest]) -> ConsumedRequest | None:
@@ -69,6 +78,12 @@ def consumed(requests: list[ProvisioningRequest]) -> ConsumedRequest | None:
     found = [one for one in requests if not one.deleting and state_of(one, None, now=0.0).state == "Provisioned"]
     last = max(found, key=lambda one: (one.created, one.name), default=None)
     return None if last is None else ConsumedRequest(last.name, last.class_name)
+
+
+def _since(request: ProvisioningRequest, kind: str, now: float) -> float | None:
+    """Return since when a condition is true; a time in the future would put off the next request for ever."""
+    at = request.since(kind)
+    return request.created if at is not None and at > now + _CLOCKS_DIFFER else at
 
 
 def _message(request: ProvisioningRequest, kind: str) -> str:

@@ -47,9 +47,11 @@ LOOK_EVERY: Final = 1.0
 # A gang that waits for something else for this long (seconds) has its request withdrawn: the order of the queue may
 # change for a moment only.
 UNWANTED_AFTER: Final = 30.0
-# Requests that have not ended, of all gangs; gangs at the end of the queue wait for a free one. An autoscaler handles
-# them one after the other.
+# Gangs with a request that no autoscaler has answered yet, and with one that has not ended; gangs at the end of the
+# queue wait. An autoscaler handles requests one after the other. Those for which it has found nothing so far must not
+# keep others waiting: it may go on for days.
 MOST_OPEN: Final = 100
+MOST_REQUESTS: Final = 1000
 # Hosts that a template excludes: some 30 KB of names.
 MOST_EXCLUDED: Final = 500
 # A refused request is tried again after this long, doubling (seconds).
@@ -107,9 +109,9 @@ class Provisioner:
         by_gang = self._by_gang(now)
         found = [key for key, state in self._term.gang_state.items() if key in by_gang or self._concerns(key, state)]
         wall = self._wall()
-        self._free = MOST_OPEN - sum(
-            not state_of(one, None, now=wall).ended for requests in by_gang.values() for one in requests
-        )
+        live = [[one for one in each if not state_of(one, None, now=wall).ended] for each in by_gang.values()]
+        unanswered = sum(any("Provisioned" not in one.conditions for one in each) for each in live)
+        self._free = min(MOST_OPEN - unanswered, MOST_REQUESTS - sum(map(bool, live)))
         for key in sorted(found, key=self._order):
             if key not in self._term.busy:  # the end of its write brings it back
                 self._term.guarded(key, now, partial(self._decide, key, by_gang.get(key, []), now))

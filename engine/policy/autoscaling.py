@@ -85,8 +85,8 @@ class ProvisioningRequests(ProvisioningClass):
     fallbacks: tuple[ProvisioningClass, ...] = Field(
         default=(),
         max_length=_MAX_FALLBACKS,
-        description="The classes that are tried one after the other when a request fails; after the last one the "
-        "first is tried again, with growing pauses.",
+        description="The classes that are tried one after the other when a request fails, or what it provisioned does "
+        "not let the gang start; after the last one the first is tried again, with growing pauses.",
     )
 
     @property

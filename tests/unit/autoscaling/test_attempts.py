@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.objects import ProvisioningRequest
+from engine.api.objects import ProvisioningRequest, RequestCondition
 from engine.autoscaling.attempts import (
     PAUSE_FIRST,
     PAUSE_MOST,
@@ -20,6 +20,7 @@ from engine.autoscaling.attempts import (
     next_step,
     request_name,
 )
+from engine.autoscaling.state import SERVES_WITHIN
 from engine.policy.autoscaling import ProvisioningRequests
 from tests.support.provisioning import DIGEST, GANG, START, answered, asked, rules
 
@@ -37,9 +38,9 @@ def test_a_gang_waits_for_a_moment_before_it_asks() -> None:
     assert step([], TWO, START) == AskForNodes(f"{GANG}-{DIGEST}-1", TWO.classes[0], 1)
 
 
-@pytest.mark.parametrize("conditions", [{}, {"Accepted": True}, {"Provisioned": False}, {"Provisioned": True}])
+@pytest.mark.parametrize("conditions", [{}, {"Accepted": True}, {"Provisioned": False}])
 def test_a_request_that_has_not_ended_stays(conditions: dict[str, bool]) -> None:
-    """However long the autoscaler takes, and after it has provided the nodes."""
+    """However long the autoscaler takes."""
     request = answered(asked(TWO.classes[0]), START, **conditions)
     assert step([request], TWO, START + 1e6) == Keep(None)
 
@@ -72,11 +73,39 @@ def test_pauses_grow_and_are_bounded(attempt: int, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["BookingExpired", "CapacityRevoked"])
-def test_nodes_that_were_lost_are_asked_for_in_the_same_class(end: str) -> None:
-    """The class could provide them: another one is not tried for that."""
+def test_nodes_that_did_not_serve_the_gang_are_asked_for_in_the_next_class(end: str) -> None:
+    """Ordered nodes may never come: the cluster autoscaler reports that as an expired booking alone."""
     lost = answered(asked(TWO.classes[0]), START, Provisioned=True, **{end: True})
-    again = step([lost], TWO, START + PAUSE_FIRST)
-    assert again == AskForNodes(f"{GANG}-{DIGEST}-2", TWO.classes[0], 2)
+    assert step([lost], TWO, START) == AskForNodes(f"{GANG}-{DIGEST}-2", TWO.classes[1], 2)
+
+
+def test_a_provisioned_request_serves_its_gang_in_half_an_hour_or_has_failed() -> None:
+    """Some autoscalers never take back what they said."""
+    said = answered(asked(TWO.classes[0]), START + 5, Accepted=True, Provisioned=True)
+    until = START + 5 + SERVES_WITHIN
+    assert step([said], TWO, until - 1) == Keep(until)
+    assert step([said], TWO, until) == AskForNodes(f"{GANG}-{DIGEST}-2", TWO.classes[1], 2)
+
+
+def test_a_class_that_was_not_tried_after_all_is_asked_again() -> None:
+    """The autoscaler saw the request before its templates."""
+    failed = answered(asked(TWO.classes[0]), START, Failed=True)
+    early = RequestCondition(True, START, "FailedToCreatePods", "missing pod templates")
+    missed = replace(failed, conditions={"Failed": early})
+    assert step([missed], TWO, START) == Keep(START + PAUSE_FIRST)
+    assert step([missed], TWO, START + PAUSE_FIRST) == AskForNodes(f"{GANG}-{DIGEST}-2", TWO.classes[0], 2)
+
+
+def test_a_time_in_the_future_does_not_put_off_the_next_request() -> None:
+    """An autoscaler's clock, or somebody's hand, may write any time."""
+    failed = answered(asked(ONE.classes[0]), START + 1e9, Failed=True)
+    assert step([failed], ONE, START + PAUSE_FIRST) == AskForNodes(f"{GANG}-{DIGEST}-2", ONE.classes[0], 2)
+
+
+def test_numbers_begin_again_after_the_last_one() -> None:
+    """Only somebody else's request has it. The next number would be none of ours, and made again and again."""
+    forged = answered(asked(ONE.classes[0], 999_999_999), START, Failed=True)
+    assert step([forged], ONE, START + PAUSE_MOST) == Withdraw((forged,))
 
 
 def test_a_class_fails_when_its_time_is_over_whatever_its_autoscaler_says() -> None:
@@ -86,7 +115,7 @@ def test_a_class_fails_when_its_time_is_over_whatever_its_autoscaler_says() -> N
     assert step([tried], timed, START + 89) == Keep(START + 90)
     assert step([tried], timed, START + 90) == AskForNodes(f"{GANG}-{DIGEST}-2", timed.classes[1], 2)
     provisioned = answered(tried, START + 80, Provisioned=True)
-    assert step([provisioned], timed, START + 1000) == Keep(None)
+    assert step([provisioned], timed, START + 1000) == Keep(START + 80 + SERVES_WITHIN)
 
 
 def test_a_request_about_other_pods_is_withdrawn_first() -> None:

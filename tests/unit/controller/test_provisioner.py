@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import ProvisioningRequest, RequestCondition
+from engine.controller import provisioner
 from engine.controller.provisioner import LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
@@ -149,15 +150,34 @@ def test_after_a_failure_the_next_class_is_tried_and_the_gang_says_so(asked: Lea
 
 
 @pytest.mark.parametrize(("end", "words"), [("BookingExpired", "no longer keeps"), ("CapacityRevoked", "taken back")])
-def test_nodes_that_are_lost_are_asked_for_again(asked: Leader, end: str, words: str) -> None:
-    """After a pause, in the same class."""
+def test_nodes_that_did_not_serve_the_gang_are_told_and_asked_for_in_the_next_class(
+    asked: Leader, end: str, words: str
+) -> None:
+    """After the last class there is a pause, and the first one follows."""
+    answers(asked, Provisioned=True)
+    answers(asked, **{end: True})
+    asked.later(12)
+    assert end in {reason for _, reason in asked.hands.gang_events}
+    assert any(words in note for _, note in asked.hands.notes)
+    assert [(one.class_name, one.name[-2:]) for one in requests(asked)] == [("second", "-2")]
     answers(asked, Provisioned=True)
     answers(asked, **{end: True})
     asked.later(12)
     assert words in message(asked)
-    assert end in {reason for _, reason in asked.hands.gang_events}
     asked.later(60)
-    assert [(one.class_name, one.name[-2:]) for one in requests(asked)] == [("first", "-2")]
+    assert [(one.class_name, one.name[-2:]) for one in requests(asked)] == [("first", "-3")]
+
+
+def test_only_requests_without_an_answer_keep_others_waiting(asked: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An autoscaler may look for the nodes of a gang for days: it has said so, and goes on with the next one."""
+    monkeypatch.setattr(provisioner, "MOST_OPEN", 1)
+    asked.has(job("second", count=2, held=True))
+    asked.settle()
+    asked.later(30)
+    assert [one.pods for one in requests(asked)] == [4]
+    answers(asked, Accepted=True, Provisioned=False)
+    asked.later(2 * LOOK_EVERY)
+    assert sorted(one.pods for one in requests(asked)) == [2, 4]
 
 
 def test_a_pool_that_grew_in_other_domains_is_told(asked: Leader) -> None:
