@@ -14,6 +14,8 @@ from engine.api.reasons import Code, Phase
 Happening = Literal[
     "Grown",
     "Repaired",
+    "Moved",
+    "NotMoved",
     "LevelRelaxed",
     "ResumeRefused",
     "SuspendRefused",
@@ -59,6 +61,14 @@ ON_PHASES: Final[Mapping[Phase, EventMeaning]] = {
 ON_WORKLOADS: Final[Mapping[Happening, EventMeaning]] = {
     "Grown": EventMeaning("Pods that joined the gang or were added to it have slots."),
     "Repaired": EventMeaning("Lost pods of the gang have new slots."),
+    "Moved": EventMeaning(
+        "Pods of the gang, or all of them, have new slots because its user asks for it (`topogate.dev/replace`, "
+        "`topogate.dev/replan`)."
+    ),
+    "NotMoved": EventMeaning(
+        "The user asks that the gang is planned anew (`topogate.dev/replan`), and it stays where it is; the message "
+        "says why."
+    ),
     "LevelRelaxed": EventMeaning(
         "The gang has waited for `relax-after`: its required level is preferred from now on.", warning=True
     ),
@@ -95,7 +105,8 @@ ON_PODS: Final[Mapping[Happening, EventMeaning]] = {
         "Someone else removed the scheduling gate; the pod counts on the node where it runs.", warning=True
     ),
     "EvictionRefused": EventMeaning(
-        "The pod must be evicted, from a lost host or as its gang is preempted, but a disruption budget refuses it.",
+        "The pod must be evicted (from a lost host or one to be left, or as its gang is preempted), but a disruption "
+        "budget refuses it.",
         warning=True,
     ),
 }

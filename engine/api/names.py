@@ -28,6 +28,8 @@ SCHEDULE_TIMEOUT: Final = "topogate.dev/schedule-timeout"
 START_TIMEOUT: Final = "topogate.dev/start-timeout"
 RECOVER_TIMEOUT: Final = "topogate.dev/recover-timeout"
 PREEMPTIBLE: Final = "topogate.dev/preemptible"
+REPLACE: Final = "topogate.dev/replace"
+REPLAN: Final = "topogate.dev/replan"
 GANG_NAME: Final = "topogate.dev/gang-name"
 GANG_SIZE: Final = "topogate.dev/gang-size"
 POD_GROUP: Final = "topogate.dev/pod-group"
@@ -58,6 +60,8 @@ REQUEST_KEYS: Final = frozenset(
         START_TIMEOUT,
         RECOVER_TIMEOUT,
         PREEMPTIBLE,
+        REPLACE,
+        REPLAN,
         GANG_NAME,
         GANG_SIZE,
         POD_GROUP,

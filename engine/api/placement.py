@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from engine.api import names
 from engine.api.device import DeviceUse
@@ -296,6 +296,57 @@ def _transitions(status: Mapping[str, Any], types: Collection[str] | None) -> It
             when = parse_time(one.get("lastTransitionTime"))
             if when is not None:
                 yield when
+
+
+ReplanOutcome = Literal["Restarting", "Moved", "Kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanRecord:
+    """The answer to a value of `topogate.dev/replan`: each value is answered once.
+
+    `revision`: the assignment that it was about, `generation`: the workload then, before it was suspended; `at` in
+    seconds since the epoch. `Restarting`: the workload is suspended, until its pods have ended and it has other slots.
+    """
+
+    value: str
+    outcome: ReplanOutcome
+    revision: int
+    generation: int
+    at: float
+    message: str = ""
+
+
+def replan_record(status: Mapping[str, Any]) -> ReplanRecord | None:
+    """Return the last answer to `topogate.dev/replan`; None where there is none or it is unreadable."""
+    raw = status.get("replan")
+    if not isinstance(raw, Mapping):
+        return None
+    value, revision, generation = (raw.get(key) for key in ("value", "revision", "generation"))
+    known: tuple[ReplanOutcome, ...] = get_args(ReplanOutcome)
+    outcome = next((one for one in known if one == raw.get("outcome")), None)
+    if not isinstance(value, str) or outcome is None:
+        return None
+    return ReplanRecord(
+        value=value,
+        outcome=outcome,
+        revision=revision if isinstance(revision, int) else 0,
+        generation=generation if isinstance(generation, int) else 0,
+        at=parse_time(raw.get("at")) or 0.0,
+        message=text if isinstance(text := raw.get("message"), str) else "",
+    )
+
+
+def replan_body(record: ReplanRecord) -> dict[str, Any]:
+    """Return the JSON of `status.replan`."""
+    return {
+        "value": record.value,
+        "outcome": record.outcome,
+        "revision": record.revision,
+        "generation": record.generation,
+        "at": timestamp(record.at),
+        "message": record.message,
+    }
 
 
 # Victims of one preemption that are read and written; the CRD allows no more.

@@ -57,6 +57,7 @@ Code = Literal[
     "StartTimeout",
     "StartLimitExceeded",
     "NodeLost",
+    "Moving",
     "PriorityClassMissing",
     "ScheduleTimeout",
     "Suspended",
@@ -87,6 +88,7 @@ Until = Literal[
     "another host",
     "scheduler",
     "slots",
+    "move",
     "owners",
     "namespace",
     "nearby pods",
@@ -107,6 +109,7 @@ UNTIL: Final[Mapping[Until, str]] = {
     "another host": "another host accepts its pods",
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
+    "move": "the pods that move have ended",
     "owners": "the quota has room or is raised, or the PriorityClass exists",
     "namespace": "other gangs of its namespace start or end, or the policy allows more",
     "nearby pods": "pods near its hosts start or end, hosts are added, or the constraints of its pods change",
@@ -197,6 +200,11 @@ class Reason:
     def by_user(self) -> bool:
         """True when the user has suspended the gang."""
         return self.until == "resume"
+
+    @property
+    def moves(self) -> bool:
+        """True when pods of a gang leave their hosts for other slots, because its user asks for that."""
+        return self.until == "move"
 
     @property
     def of_creation(self) -> bool:
@@ -290,7 +298,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "UnknownResource": _user("The pods request a resource that no node reports.", of_one_pod=True, by_new_nodes=True),
     "ImmutableField": _user("A field was changed that only Topogate may change, or that is immutable after creation."),
-    "UnsupportedKind": _user("The request is on an object of a kind that cannot be placed."),
+    "UnsupportedKind": _user("The request is on an object of a kind that cannot be placed, or cannot do what it asks."),
     "UnknownAnnotation": _user("Topogate has no such annotation; usually a typo."),
     "GPURequestInvalid": _user("The GPU resources of a container cannot be combined.", of_devices=True),
     "ReservedName": _user("The name belongs to Topogate and cannot be set by users."),
@@ -375,6 +383,12 @@ REASONS: Final[Mapping[Code, Reason]] = {
     ),
     "StartLimitExceeded": _wait("user", "As many starts in a row have failed as the policy allows; it stays held."),
     "NodeLost": _wait("slots", "A node of the gang is gone; its pods get new slots."),
+    # mostly they have moved a moment later
+    "Moving": _wait(
+        "move",
+        "Its user asks that it, or pods of it, get other slots (`topogate.dev/replan`, `topogate.dev/replace`).",
+        settles=5.0,
+    ),
     "PriorityClassMissing": _wait(
         "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),

@@ -25,6 +25,7 @@ from engine.controller.gang_scheduler import GangScheduler
 from engine.controller.orphans import OrphanCollector
 from engine.controller.preemptor import Preemptor
 from engine.controller.provisioner import Provisioner
+from engine.controller.replan_scheduler import ReplanScheduler
 from engine.controller.reporter import QueueMetrics, StatusReporter
 from engine.controller.term import WRITERS, LeaderTerm
 from engine.gang.gang import Gang, ungated_pods
@@ -37,7 +38,9 @@ from engine.lifecycle.actions import (
     Extend,
     NoAction,
     ReassignDevices,
+    RecordReplan,
     Release,
+    Replan,
     Resume,
     Shrink,
     Status,
@@ -106,6 +109,7 @@ class Controller:
         self._gangs = GangScheduler(self._view, self._executor, self._term, self._reporter, self._preemptor, **clocks)
         self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._provisioner = Provisioner(self._view, self._executor, self._term, self._reporter, wall=self._wall)
+        self._replans = ReplanScheduler(self._view, self._executor, self._term, wall=self._wall)
         self._orphans = OrphanCollector(self._view, self._executor, self._term, hidden=self._hidden)
         self._settling = False
         # Gangs to reconcile that were postponed, as their namespace had used its share.
@@ -373,6 +377,10 @@ class Controller:
                 )
             case Release(assignments=assignments):
                 self._term.send(key, lambda: executor.release(gang, assignments))
+            case Replan():
+                self._replans.plan(key, gang, now)
+            case RecordReplan(record=record):
+                self._term.send(key, lambda: executor.record_replan(gang, record))
             case Unmanage() as let:
                 gang_state.name = None
                 self._term.send(key, lambda: executor.unmanage(gang, let))

@@ -14,7 +14,15 @@ from threading import BoundedSemaphore
 from typing import Any, Literal, TypeVar
 
 from engine.api import names
-from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body, requeues
+from engine.api.placement import (
+    Assignment,
+    FailedStarts,
+    Placement,
+    ReplanRecord,
+    failed_starts_body,
+    replan_body,
+    requeues,
+)
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
 from engine.api.text import plural, quote
@@ -168,13 +176,7 @@ class ActionExecutor:
             if not isinstance(result, Gone):
                 gang = replace(gang, placement=self._writer.took_placement(result))
         if suspend and not gang.workload.suspended:
-            result = self._writer.on_newest(
-                gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
-            )
-            if isinstance(result, Refused):
-                self.events.publish(gang, "SuspendRefused", "SuspendRefused", f"cannot be suspended: {result.message}")
-                raise writes.WriteRefused(result.message)
-            was_done(result, gang.workload.name)
+            self._suspend(gang)
         assert gang.placement is not None
         lost = gang.placement.assignment
         written = self._writer.write(replace(gang.placement, assignment=None), gang)
@@ -199,10 +201,37 @@ class ActionExecutor:
             raise
         known = gang.placement.assignment if gang.placement is not None else None
         left = extension.lost_hosts(known) if known is not None else frozenset[str]()
-        happened: Literal["Grown", "Repaired"] = "Grown" if extension.more else "Repaired"
+        happened: Literal["Grown", "Moved", "Repaired"] = "Grown" if extension.more else "Repaired"
+        happened = "Moved" if extension.on_request else happened
         details = {"pods": extension.missing, "hosts": len(left) or None, **self.events.place_of(placement)}
         self.events.publish(gang, happened, happened, message, **details)
         self._in_parallel(self._delete_pod, extension.replaced)
+
+    def record_replan(self, gang: Gang, record: ReplanRecord | None) -> None:
+        """Write the answer to a request to plan a gang anew, and report that it stays, if that is the answer."""
+        self._write_replan(gang, record)
+        if record is not None and record.outcome == "Kept":
+            self.events.publish(gang, "NotMoved", "NotMoved", record.message)
+
+    def restart(self, gang: Gang, record: ReplanRecord) -> None:
+        """Write that a gang restarts elsewhere, then suspend it; its slots stay reserved until it has other ones."""
+        gang = self._write_replan(gang, record)
+        self._suspend(gang)
+        self.events.record(gang, "NotStarted", record.message, reason="Moving")
+
+    def move(self, gang: Gang, placement: Placement, record: ReplanRecord) -> None:
+        """Write the new slots of a gang that was suspended for them, report that, and resume it."""
+        try:
+            written = self._writer.write(placement, gang)
+        except writes.WriteRefused:
+            raise
+        except ApiFault:
+            self._writer.read_back(placement)
+            raise
+        moved = self._write_replan(replace(gang, placement=written), record)
+        details = {"pods": assigned_count(placement), **self.events.place_of(placement)}
+        self.events.publish(moved, "Moved", "Moved", record.message, **details)
+        self.resume(moved)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
         """Evict or delete pods. A refusal by a disruption budget is reported, and retried later."""
@@ -376,6 +405,22 @@ class ActionExecutor:
         )
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _suspend(self, gang: Gang) -> None:
+        result = self._writer.on_newest(
+            gang.workload, lambda workload: writes.suspend_workload(self._api, workload, fence=self._fence)
+        )
+        if isinstance(result, Refused):
+            self.events.publish(gang, "SuspendRefused", "SuspendRefused", f"cannot be suspended: {result.message}")
+            raise writes.WriteRefused(result.message)
+        was_done(result, gang.workload.name)
+
+    def _write_replan(self, gang: Gang, record: ReplanRecord | None) -> Gang:
+        """Write the answer to a request to plan a gang anew into its status; return the gang with it."""
+        assert gang.placement is not None
+        body = {"replan": replan_body(record) if record is not None else None}
+        result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
+        return gang if isinstance(result, Gone) else replace(gang, placement=self._writer.took_placement(result))
 
     def _write_status(
         self,

@@ -78,7 +78,9 @@ class ExtensionScheduler:
             if gang is None or gang.placement is None or gang.placement.assignment is None:
                 return
             ahead = (
-                self._term.nominations_before(key, view.pod_shapes.priority_of(gang.workload)) if extension.more else []
+                self._term.nominations_before(key, view.pod_shapes.priority_of(gang.workload))
+                if extension.more or extension.on_request
+                else []
             )
             nominated = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             # The capacity of lost slots is free for their replacements.

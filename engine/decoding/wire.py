@@ -469,6 +469,34 @@ class DaemonSet(Struct):
     spec: DaemonSetSpec | None = None
 
 
+class ConditionPattern(Struct):
+    """A rule's onPodConditions[*]."""
+
+    type: str | None = None
+    status: str | None = None
+
+
+class ExitCodes(Struct):
+    """A rule's onExitCodes."""
+
+    operator: str | None = None
+    values: list[int] | None = None
+
+
+class FailureRule(Struct):
+    """spec.podFailurePolicy.rules[*] of a Job."""
+
+    action: str | None = None
+    on_pod_conditions: list[ConditionPattern] | None = None
+    on_exit_codes: ExitCodes | None = None
+
+
+class PodFailurePolicy(Struct):
+    """spec.podFailurePolicy of a Job."""
+
+    rules: list[FailureRule] | None = None
+
+
 class JobSpec(Struct):
     """spec of a Job."""
 
@@ -478,6 +506,7 @@ class JobSpec(Struct):
     suspend: bool | None = None
     managed_by: str | None = None
     scheduling: Present | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
     template: Template | None = None
 
 

@@ -30,6 +30,7 @@ _OVER: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTa
 
 _JOB: Final = ("batch", "Job")
 # An object with a request, to us or to another scheduler, has one of these in a key.
+_OF_SIGNALS: Final = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM has ended
 _REQUEST_KEYS: Final = tuple(f'"{prefix}'.encode() for prefix in KEPT_PREFIXES)
 _NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 _STUB_PODS: Final = PodSet(
@@ -89,6 +90,7 @@ def job(source: Source) -> Workload:
                 ranked=spec.completion_mode == "Indexed",
                 finished_ranks=join_ranks((*completed, *failed)),
                 missing=missing_steps(template.metadata),
+                evictable=_ignores_evictions(spec.pod_failure_policy),
             ),
         ),
         suspended=bool(spec.suspend),
@@ -101,6 +103,17 @@ def job(source: Source) -> Workload:
         owner=owner,
         managed_elsewhere=_exemption(spec),
     )
+
+
+def _ignores_evictions(policy: wire.PodFailurePolicy | None) -> bool:
+    """Return True if an evicted pod is no failure of its Job: the first rule that it meets ignores it."""
+    for rule in policy.rules or () if policy is not None else ():
+        exits = rule.on_exit_codes
+        if exits is not None and (exits.operator != "In" or not _OF_SIGNALS.isdisjoint(exits.values or ())):
+            return False  # it may count for what its containers end with
+        if any(one.type == "DisruptionTarget" and one.status != "False" for one in rule.on_pod_conditions or ()):
+            return rule.action == "Ignore"
+    return False
 
 
 def workload(source: Source, *, entry: KindEntry, registry: Registry, version: str = "") -> Workload:

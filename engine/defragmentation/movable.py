@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.api.placement import Assignment, PodSetRequest
+from engine.api.placement import PodSetRequest
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.defragmentation.search import SlotNeed
@@ -123,12 +123,6 @@ def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
     if whole is None and not (together and any(ask.require for ask in asks)):
         return -1
     return level_to_compare(gang.request, gang.shapes, view.capacity, topology)
-
-
-def domains_by_level(assignment: Assignment, topology: Topology) -> dict[str, int]:
-    """Return how many domains of each level an assignment uses, by the level's alias, coarse to fine."""
-    paths = {slot.domain for plan in assignment.pod_sets for slot in plan.slots}
-    return {level.name: len({path[: index + 1] for path in paths}) for index, level in enumerate(topology.levels)}
 
 
 def preferred_level(gang: Gang, topology: Topology) -> int | None:

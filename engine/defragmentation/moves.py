@@ -16,7 +16,6 @@ from engine.cache.state import ClusterState
 from engine.defragmentation.movable import (
     MovableGang,
     as_close,
-    domains_by_level,
     need_of,
     preferred_level,
     required_level,
@@ -25,6 +24,7 @@ from engine.defragmentation.movable import (
 )
 from engine.defragmentation.search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
 from engine.gang.gang import Gang
+from engine.gang.summary import domains_by_level
 from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import new_placement, schedule_gang

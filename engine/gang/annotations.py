@@ -33,6 +33,10 @@ _POSITIVE = re.compile(r"[1-9][0-9]{0,8}")
 _LAYER = re.compile(r"\s*([^\s=,]+)\s*=\s*([1-9][0-9]{0,8})\s*")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,62}")
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+MAX_HOST_NAME = 253
+MAX_HOST_NAMES = 32  # that one gang can be asked to leave at a time
 _MAX_HINTS = 64  # users do not read more, and each is compared with every key
 # Keys that users try under our prefix, and where that is set instead.
 _ELSEWHERE: Mapping[str, str] = {
@@ -477,6 +481,24 @@ def _name(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | 
     return invalid(said, 'must be 1 to 63 letters, digits, "-", "_" or ".", starting and ending with a letter or digit')
 
 
+def _host_names(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    """Check names of nodes, separated by commas; return them sorted, each once."""
+    if len(said.value) > MAX_HOST_NAMES * (MAX_HOST_NAME + 2):
+        return invalid(said, f"must be at most {MAX_HOST_NAMES} names of nodes")
+    hosts = sorted({part.strip(" ") for part in said.value.split(",")})
+    if not all(len(host) <= MAX_HOST_NAME and _HOST_NAME.fullmatch(host) for host in hosts):
+        return invalid(said, "must be names of nodes, separated by commas, such as host-7 or host-7,host-8")
+    if len(hosts) > MAX_HOST_NAMES:
+        return invalid(said, f"must be at most {MAX_HOST_NAMES} names of nodes, not {len(hosts)}")
+    return ",".join(hosts)
+
+
+def _token(said: RequestAnnotation, _: LevelNames, __: Collection[str]) -> str | FieldError:
+    if _TOKEN.fullmatch(said.value):
+        return said.value
+    return invalid(said, 'must be "true", or 1 to 63 letters, digits, "-", "_", ".", ":" or "+", such as a time')
+
+
 _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]], str | FieldError]] = {
     names.REQUIRE: _level,
     names.PREFER: _level,
@@ -495,6 +517,8 @@ _CHECKS: Mapping[str, Callable[[RequestAnnotation, LevelNames, Collection[str]],
     names.START_TIMEOUT: _timeout,
     names.RECOVER_TIMEOUT: _timeout,
     names.PREEMPTIBLE: _flag,
+    names.REPLACE: _host_names,
+    names.REPLAN: _token,
     names.COLOCATE: _name,
     names.SPREAD_GROUP: _name,
     names.GANG_NAME: _name,

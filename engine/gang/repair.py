@@ -39,7 +39,8 @@ class ExtensionRequest:
 
     `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots. `lost`: by pod set, the ranks with
     slots that nothing can go to any more; `more`: how many pods beyond the assignment are requested. `replaced`: pods
-    on lost slots, to be removed once the new slots are written.
+    on lost slots, to be removed once the new slots are written. `on_request`: the slots are not lost, their pods leave
+    them because the user asks for it.
     """
 
     pod_sets: tuple[PodSetRequest, ...]
@@ -48,6 +49,7 @@ class ExtensionRequest:
     lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: int = 0
     replaced: tuple[Pod, ...] = ()
+    on_request: bool = False
 
     def kept_part(self, assignment: Assignment) -> Assignment:
         """Return the assignment with only the slots that are kept."""

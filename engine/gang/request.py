@@ -33,6 +33,7 @@ from engine.gang.validation import (
     contradictions,
     device_errors,
     minimum_errors,
+    move_errors,
     nesting_errors,
     of_plain_pods,
     pod_group_errors,
@@ -62,13 +63,14 @@ _ABOUT_DEVICES = (
 )
 _NEEDS_LEVEL = (
     frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.MIN_AVAILABLE, names.PROFILE, *_ABOUT_DEVICES})
-    | {names.PREEMPTIBLE}
+    | {names.PREEMPTIBLE, names.REPLACE, names.REPLAN}
     | _TIMEOUTS
     | _SEPARATION
 )
 # about the whole gang, wherever they are set
 _GANG_WIDE = (
     frozenset({names.TOPOLOGY, names.RELAX_AFTER, names.PROFILE, names.POD_GROUP, names.PREEMPTIBLE})
+    | {names.REPLACE, names.REPLAN}
     | _TIMEOUTS
     | _SEPARATION
 )
@@ -92,10 +94,11 @@ class PlacementRequest:
     `pod_sets` has one request per pod set, in their order; `gang` applies to all of them together (None with one pod
     set). `relax_after`: seconds of waiting after which required levels become preferred; `schedule_timeout`: after
     which the gang is requeued or given up. `start_timeout` and `recover_timeout`: instead of the policy's, in seconds;
-    infinite for none. `preemptible`: false where the user wants the gang spared. `profile` is None where the policy
-    decides. `levels`: the aliases of the only levels that `auto` may stand for, coarse to fine; None: all. `pod_group`:
-    whose minimum it is, if not its own alone. `separation`: None where other gangs do not matter. `warnings` are
-    sentences for the user, without a prefix.
+    infinite for none. `preemptible`: false where the user wants the gang spared. `leave_hosts`: those that its pods
+    leave, and do not use; `replan`: for each new value the whole gang is planned again, if that makes its place better.
+    `profile` is None where the policy decides. `levels`: the aliases of the only levels that `auto` may stand for,
+    coarse to fine; None: all. `pod_group`: whose minimum it is, if not its own alone. `separation`: None where other
+    gangs do not matter. `warnings` are sentences for the user, without a prefix.
     """
 
     pod_sets: tuple[PodSetRequest, ...] = ()
@@ -113,6 +116,8 @@ class PlacementRequest:
     pod_group: PodGroupRequest | None = None
     separation: Separation | None = None
     preemptible: bool = True
+    leave_hosts: frozenset[str] = frozenset()
+    replan: str | None = None
 
     @property
     def asked(self) -> PodSetRequest | None:
@@ -192,6 +197,7 @@ def parse_request(
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     errors += spread_group_errors(said)
+    errors += move_errors(workload, said)
     if rule is not None and not rule.rule.exclusive:
         errors += [_not_exclusive(one, rule) for one in said if one.about == names.EXCLUSIVE]
     if grouped:
@@ -238,6 +244,8 @@ def parse_request(
         pod_group=group,
         separation=_separation(of_all),
         preemptible=of_all.get(names.PREEMPTIBLE) != "false",
+        leave_hosts=frozenset(filter(None, of_all.get(names.REPLACE, "").split(","))),
+        replan=replan if (replan := of_all.get(names.REPLAN)) != "false" else None,
     )
 
 

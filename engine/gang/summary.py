@@ -80,6 +80,12 @@ def hosts_of(assignment: Assignment | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(slot.host for slot in slots))
 
 
+def domains_by_level(assignment: Assignment, topology: Topology) -> dict[str, int]:
+    """Return how many domains of each level an assignment uses, by the level's alias, coarse to fine."""
+    paths = {slot.domain for plan in assignment.pod_sets for slot in plan.slots}
+    return {level.name: len({path[: index + 1] for path in paths}) for index, level in enumerate(topology.levels)}
+
+
 def place_text(domains: Sequence[Sequence[str]], hosts: Sequence[str], levels: Sequence[str]) -> str:
     """Return where a gang is, in short: `block-0/rack-02`, `block-0 (2 racks)`, `2 blocks`, or its hosts.
 

@@ -293,6 +293,42 @@ def _replicas_path(workload: Workload, policy: Policy) -> str:
     return path_of(replicas.path.steps) if replicas is not None and replicas.path is not None else "spec"
 
 
+def move_errors(workload: Workload, said: Iterable[RequestAnnotation]) -> Iterator[FieldError]:
+    """Yield errors for moves that the kind cannot make: of one host's pods, or of the whole gang by a restart."""
+    for one in said:
+        if one.about == names.REPLACE and not can_replace(workload):
+            yield _cannot(one, f"{_cost(workload)}{_instead(workload)}")
+        elif one.about == names.REPLAN and one.value != "false" and not workload.suspendable:
+            instead = f"{names.REPLACE} moves the pods of one host" if can_replace(workload) else "create it again"
+            yield _cannot(one, f"a {workload.kind} cannot be suspended and placed again as a whole; {instead}")
+
+
+def can_replace(workload: Workload) -> bool:
+    """True when evicting a pod costs the user nothing but the pod's work, for one pod set at least."""
+    return any(pod_set.replace == "free" or pod_set.evictable for pod_set in workload.pod_sets)
+
+
+def _cost(workload: Workload) -> str:
+    """Return what deleting one pod of a workload costs."""
+    match workload.pod_sets[0].replace if workload.pod_sets else "":
+        case "group":
+            return "deleting one pod restarts its whole group"
+        case "workload":
+            return f"deleting one pod restarts the whole {workload.kind}"
+        case "lost":
+            return "no controller creates a deleted pod again"
+    return f"a deleted pod counts as a failure of the {workload.kind}"
+
+
+def _instead(workload: Workload) -> str:
+    ignoring = " or a podFailurePolicy that ignores DisruptionTarget" if workload.kind == "Job" else ""
+    return f"; use {names.REPLAN}{ignoring}" if workload.suspendable else "; remove it"
+
+
+def _cannot(one: RequestAnnotation, message: str) -> FieldError:
+    return FieldError(field=one.field, kind="Forbidden", value=None, reason="UnsupportedKind", message=message)
+
+
 def asks_for_no_level(one: RequestAnnotation) -> FieldError:
     """Return the error for a key that has no effect without a level."""
     needed = "require-topology, prefer-topology or unconstrained-topology"

@@ -46,7 +46,7 @@ _LEVEL: Final = re.compile(LIKE_A_LEVEL)
 _MISSPELT_PREFIX: Final = re.compile(LIKE_OUR_PREFIX)
 _ALIAS: Final = re.compile(LIKE_AN_ALIAS)
 # Our names that are compared without any prefix; the others are words of everybody.
-WITHOUT_PREFIX: Final = frozenset(_OURS) - {"pod-group", "profile", "slices", "topology"}
+WITHOUT_PREFIX: Final = frozenset(_OURS) - {"pod-group", "profile", "replace", "replan", "slices", "topology"}
 
 # The text after the key; with the key and our prefix a warning has at most 120 characters.
 HELP: Final[Mapping[str, str]] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.api.placement import Assignment, FailedStarts, PreemptionIntent
+from engine.api.placement import Assignment, FailedStarts, PreemptionIntent, ReplanRecord
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
 from engine.gang.repair import ExtensionRequest
@@ -130,7 +130,37 @@ class Unmanage:
     loses: bool
 
 
-Action = NoAction | Enqueue | Resume | Unplace | Shrink | ReassignDevices | Extend | EvictPods | Release | Unmanage
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Plan a gang with slots anew, as its user asks with this value: it restarts if its place becomes better.
+
+    A running gang is suspended first; one that is suspended for this gets its new slots.
+    """
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReplan:
+    """Write the answer to a request to plan the gang anew; None: the request was taken back, and may be made again."""
+
+    record: ReplanRecord | None
+
+
+Action = (
+    NoAction
+    | Enqueue
+    | Resume
+    | Unplace
+    | Shrink
+    | ReassignDevices
+    | Extend
+    | EvictPods
+    | Release
+    | Replan
+    | RecordReplan
+    | Unmanage
+)
 
 
 @dataclass(frozen=True, slots=True)

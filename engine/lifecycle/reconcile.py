@@ -23,6 +23,7 @@ from engine.gang.slots import slots_of
 from engine.lifecycle.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.moves import replan_suspended
 from engine.lifecycle.preemption import PreemptedBy, end_of_victim
 from engine.lifecycle.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
 from engine.policy.model import Policy
@@ -126,6 +127,10 @@ def reconcile(
     if workload.suspended and _start_failed(placement):
         # The last leader had suspended it for that, and no time for the rest.
         return Decision(Unplace(suspend=False, reason="StartTimeout", message="pods were not ready in time"))
+    if workload.suspended and not stale(gang):
+        timers.empty_since = None
+        if (moving := replan_suspended(gang, hosts, now=now, wall=wall)) is not None:
+            return moving
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
     if workload.suspended:

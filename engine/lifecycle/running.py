@@ -34,6 +34,7 @@ from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
+from engine.lifecycle.moves import leave_hosts, replan_running
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 
@@ -85,6 +86,8 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     assert placement is not None and placement.assignment is not None
     if (smaller := scaled_down(workload, placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
+    if (replanned := replan_running(gang, wall=wall)) is not None:
+        return replanned
     live = [pod for pod in gang.pods if pod.live]
     unready = not_ready(live, wall)
     started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
@@ -133,10 +136,10 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     for pod in replaceable:
         timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
 
-    out = timers.hosts_out(now)
+    out, leave = timers.hosts_out(now), gang.request.leave_hosts
 
     def blocked(host: str) -> bool:
-        return host in out or not hosts.usable(host) or hosts.overcommitted(host)
+        return host in out or host in leave or not hosts.usable(host) or hosts.overcommitted(host)
 
     assignments = assign_slots(workload, placement, gang.pods)
     ready = tuple(one for one in assignments.assignments if not blocked(one.slot.host))
@@ -177,6 +180,13 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     if due := timers.remove(replaceable, now):
         message = status.message if status is not None else ""
         return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
+    if leave:
+        progress = status or _progress(gang, live, unready, hosts, slow=slow)
+        move = leave_hosts(gang, timers=timers, now=now, blocked=blocked, progress=progress)
+        if move is not None:
+            wakes += [wake, move.wake]
+            wake = min((one for one in wakes if one is not None and one > now), default=None)
+            return replace(move, refused=refused, wake=wake)
     if grown is not None and status is None:
         why = f"{plural(grown.more, 'more pod')} to join"
         return Decision(Extend(grown, why, _progress(gang, live, unready, hosts, slow=slow)), wake=wake)

@@ -190,6 +190,7 @@ def status_body(
         "requeuedAt": known.get("requeuedAt") if queued else None,
         "requeues": known.get("requeues") if queued else None,
         "readyAt": _ready_at(before, status, stamp),
+        "replan": before.get("replan"),
         "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
         "observedGeneration": generation,
         **(details or {}),
@@ -231,7 +232,9 @@ def event_text(status: Status, placed: Placed | None, *, before: Placement | Non
 
 def _ready_at(before: Mapping[str, Any], status: Status, stamp: str) -> str | None:
     """Return when the gang was ready for the first time since it was placed; None while it was not."""
-    if status.phase == "Waiting":
+    reason = reason_of(status.reason)
+    restarts = status.phase == "Placed" and reason is not None and reason.moves
+    if status.phase == "Waiting" or restarts:
         return None
     known = before.get("readyAt")
     return known if isinstance(known, str) else stamp if status.phase in ("Running", "Finished") else None

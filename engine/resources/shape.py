@@ -29,6 +29,7 @@ VOLUMES: Final = "volumes"
 JUST_JOINED: Final = "just joined"
 FAILED_LATELY: Final = "recently failed for this gang"
 KEPT_FOR_OTHERS: Final = "kept for a gang that has waited longer"
+TO_BE_LEFT: Final = "to be left (topogate.dev/replace)"
 # The same for a gang that is kept apart from others (`engine.scheduler.separation`).
 SPREAD_APART: Final = "in domains of gangs to be spread from"
 EXCLUSIVE: Final = "in domains of exclusive gangs"
@@ -36,7 +37,7 @@ SHARED: Final = "in domains with other gangs"
 # Before what the pods require of the pods near them (`engine.capacity.pod_rules`).
 EXCLUDED_BY: Final = "excluded by "
 _PASSING: Final = frozenset(
-    {CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS, SPREAD_APART, EXCLUSIVE, SHARED}
+    {CORDONED, NOT_READY, JUST_JOINED, FAILED_LATELY, KEPT_FOR_OTHERS, TO_BE_LEFT, SPREAD_APART, EXCLUSIVE, SHARED}
 )
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", value="", effect="NoSchedule")
 _CONDITION_PREFIX: Final = "node.kubernetes.io/"

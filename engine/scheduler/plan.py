@@ -25,7 +25,7 @@ from engine.planner.slices import grains
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
-from engine.resources.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, within_scope
+from engine.resources.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, TO_BE_LEFT, within_scope
 from engine.scheduler.explain import infeasible, placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan_gang import UNEXPLAINED, PlanInput, plan_pod_sets
@@ -176,7 +176,8 @@ def _plan_shapes(
             why = f"none of {nodes} has the label of level {level}; the cluster's admin must label them"
         return Waits("LabelsMissing", why, for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
-    left_out = _left_out(topology, capacity, settled_before, {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated})
+    others = {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated, TO_BE_LEFT: request.leave_hosts}
+    left_out = _left_out(topology, capacity, settled_before, others)
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     kept_hosts = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     profile = request.profile or policy.profile_of(request.topology)

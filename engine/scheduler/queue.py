@@ -113,8 +113,9 @@ def plan_key(request: PlacementRequest, shapes: Mapping[str, Shape], *beside: ob
     ]
     counts = [(ask.count, ask.min_available) for ask in asks]
     if len(asks) > 1 or gang is not None or asks[0].require == AUTO:
-        return PlanKey((request.topology, request.levels, request.profile, gang, *about, *counts, *beside), 0)
-    return PlanKey((request.topology, *about, *beside), min(counts[0]), counts[0][0])
+        whole = (request.topology, request.leave_hosts, request.levels, request.profile, gang)
+        return PlanKey((*whole, *about, *counts, *beside), 0)
+    return PlanKey((request.topology, request.leave_hosts, *about, *beside), min(counts[0]), counts[0][0])
 
 
 class GangQueue:

@@ -126,7 +126,7 @@ def schedule_extension(
     The caller holds the state's lock. The slot of a pod on a node that is gone is not kept.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
-    if extension.more and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
+    if (extension.more or extension.on_request) and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
         return held
     whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
     if whole and (problem := _creation_problem(view, gang)) is not None:

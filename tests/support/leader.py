@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from engine.api import names
 from engine.api.objects import Node, ProvisioningRequest
-from engine.api.placement import Assignment, FailedStarts, Placement, failed_starts_body
+from engine.api.placement import Assignment, FailedStarts, Placement, ReplanRecord, failed_starts_body, replan_body
 from engine.api.pod import FailedPod, Pod
 from engine.api.workload import GangKey, Owned, Workload
 from engine.autoscaling.attempts import AskForNodes
@@ -211,11 +211,38 @@ class Hands(ActionExecutor):
         self.put(rewritten(gang, assignment))
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
-        self._called("grow" if extension.more else "repair", gang.workload.name)
+        self._called("grow" if extension.more else "move" if extension.on_request else "repair", gang.workload.name)
+        self.notes.append((gang.workload.name, message))
         self.put(placement)
         for pod in extension.replaced:
             self._called("delete", pod.name)
             self._view.stores.pods.apply("DELETED", pod)
+
+    def record_replan(self, gang: Gang, record: ReplanRecord | None) -> None:
+        self._called("answer", gang.workload.name)
+        self._answer(gang, record)
+        if record is not None and record.outcome == "Kept":
+            self.notes.append((gang.workload.name, record.message))
+
+    def restart(self, gang: Gang, record: ReplanRecord) -> None:
+        self._called("answer", gang.workload.name)
+        gang = self._answer(gang, record)
+        self._called("suspend", gang.workload.name)
+        self._change(gang.workload, suspended=True, held=True)
+
+    def move(self, gang: Gang, placement: Placement, record: ReplanRecord) -> None:
+        self._called("move", gang.workload.name)
+        gang = replace(gang, placement=self.put(placement))
+        self._called("answer", gang.workload.name)
+        gang = self._answer(gang, record)
+        self.notes.append((gang.workload.name, record.message))
+        self.resume(gang)
+
+    def _answer(self, gang: Gang, record: ReplanRecord | None) -> Gang:
+        assert gang.placement is not None
+        body = {"replan": replan_body(record) if record is not None else None}
+        status = merged(dict(gang.placement.status), body)
+        return replace(gang, placement=self.put(replace(gang.placement, status=status), spec=False))
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: str, message: str) -> None:
         for pod in pods:

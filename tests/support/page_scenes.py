@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from engine.api import names
 from engine.policy.model import parse_policy
 from local import nodes
 from local.client import Client
@@ -253,6 +254,40 @@ def lost_host(stage: Stage) -> None:
     stage.client.delete(f"/api/v1/namespaces/{OWN}/pods/{pod['metadata']['name']}")
 
 
+def split_gang(stage: Stage) -> None:
+    """The Job train had to take hosts of two racks, and the hosts that were out of use then are back."""
+    stage.reset("1x2x4")
+    out = ("host-000", "host-001", "host-004")
+    for host in out:
+        nodes.cordon(stage.client, host)
+    annotations = {names.PREFER: "rack"}
+    stage.client.create(stage.namespace(OWN).jobs_path, job_body("train", pods=4, annotations=annotations))
+    stage.placed("train")
+    for host in out:
+        nodes.uncordon(stage.client, host)
+
+
+def deployment_runs(stage: Stage) -> None:
+    """The Deployment serve has two pods in a rack of four hosts."""
+    stage.reset("1x1x4")
+    template = job_body("serve", pods=2)["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "serve"}
+    template["spec"]["restartPolicy"] = "Always"
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "annotations": require("rack")},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "serve"}}, "template": template},
+    }
+    stage.client.create(f"/apis/apps/v1/namespaces/{OWN}/deployments", body)
+    listed = f"/apis/topogate.dev/v1alpha1/namespaces/{OWN}/placements"
+
+    def running() -> bool:
+        return [one.get("status", {}).get("phase") for one in stage.client.items(listed)] == ["Running"]
+
+    eventually(running, message="the pods of serve are ready")
+
+
 def missing_image(stage: Stage) -> None:
     """One of the hosts of train cannot pull its image."""
     stage.reset("2x2x4")
@@ -346,6 +381,8 @@ SCENES: Final = {
     "hosts of GKE": Scene(hosts_of_gke, {"policy.yaml": "mode: enforce\n"}),
     "a host is lost": Scene(lost_host),
     "an image is missing": Scene(missing_image),
+    "a gang is split": Scene(split_gang),
+    "a Deployment runs": Scene(deployment_runs),
     "wrong parts of GPUs": Scene(free, {"job.yaml": parts_of_gpus()}),
     "a single pod": Scene(free, {"notebook.yaml": notebook()}),
     "a kind of your own": Scene(own_kind, {"sample.yaml": bench()}),

@@ -11,7 +11,6 @@ from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.defragmentation.movable import (
     MovableGang,
-    domains_by_level,
     movable,
     preferred_level,
     restarts_alone,
@@ -25,6 +24,7 @@ from engine.defragmentation.moves import (
     replan,
 )
 from engine.gang.gang import Gang, over
+from engine.gang.summary import domains_by_level
 from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.outcome import Never, Outcome, Placed
 from engine.scheduler.precedence import Precedence, precedence_of, queued_at

@@ -26,6 +26,7 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
+from engine.lifecycle.moves import moves_text
 from webhook.explanations.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.queries import model as output
 from webhook.snapshot.snapshot import Snapshot
@@ -48,6 +49,8 @@ def explain_placed(
     message = f"{ready:,} of {plural(wanted, 'pod')} ready in {row.place or 'its domains'}"
     if row.reason:
         message += f"; {row.message}"
+    if (moves := moves_text(gang)) and moves not in message:
+        message += f"; {moves}"
     if gang.request.errors and asking.snapshot.levels_known:
         error = gang.request.errors[0]
         why = dropped_by_policy(asking.snapshot.view.policy, gang, error) or f"{error.field}: {render(error)}"

@@ -113,6 +113,7 @@ def test_who_holds_up_others() -> None:
         "StartLimitExceeded",
         "Suspended",
         "HoldExpired",
+        "Moving",
         "PodsNotReady",
         "WaitingForMembers",
         "PolicyHold",
@@ -138,4 +139,5 @@ def test_a_code_is_a_warning() -> None:
     assert all(is_warning(code) for code in get_args(Code))
     assert not any(is_warning(phase) for phase in get_args(Phase))
     nodes = {f"ProvisioningRequest{what}" for what in ("Created", "Accepted", "Provisioned")}
-    assert {one for one in get_args(Happening) if not is_warning(one)} == {"Grown", "Repaired", "PolicyTaken"} | nodes
+    good = {"Grown", "Repaired", "Moved", "NotMoved", "PolicyTaken"}
+    assert {one for one in get_args(Happening) if not is_warning(one)} == good | nodes

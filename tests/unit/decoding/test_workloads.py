@@ -271,3 +271,53 @@ def test_a_link_between_pods_and_workload() -> None:
 
 def one_job(template: Any) -> Any:
     return {"name": "workers", "template": {"spec": {"template": template}}}
+
+
+SIGNALLED = {"operator": "In", "values": [42, 143]}
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+@pytest.mark.parametrize(
+    ("rules", "free"),
+    [
+        ([{"action": "Ignore", "onPodConditions": DISRUPTED}], True),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}], True),
+        (
+            [
+                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
+                {"action": "Ignore", "onPodConditions": DISRUPTED},
+            ],
+            True,
+        ),
+        # the first rule that a pod meets counts, and an evicted one mostly ends by a signal
+        (
+            [
+                {"action": "FailJob", "onExitCodes": SIGNALLED},
+                {"action": "Ignore", "onPodConditions": DISRUPTED},
+            ],
+            False,
+        ),
+        (
+            [
+                {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}},
+                {"action": "Ignore", "onPodConditions": DISRUPTED},
+            ],
+            False,
+        ),
+        (
+            [
+                {"action": "Count", "onPodConditions": DISRUPTED},
+                {"action": "Ignore", "onPodConditions": DISRUPTED},
+            ],
+            False,
+        ),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "ConfigIssue"}]}], False),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_an_evicted_pod_is_free_where_its_job_ignores_that_first(rules: object, free: bool) -> None:
+    """Else it counts as a failure of the Job."""
+    raw = merged(example("job")["object"], {"spec": {"podFailurePolicy": {"rules": rules}}})
+    assert read(raw).pod_sets[0].evictable is free

@@ -584,3 +584,37 @@ def test_victims_that_may_not_be_read_have_no_name() -> None:
     assert found is not None
     assert [(victim.name, victim.running) for victim in found.victims] == [(None, None), (None, 1)]
     assert "a gang that you may not read: ? of 2 pods" in text(about(snapshot(cluster), "job/urgent", namespace="bob"))
+
+
+RACK_OF_TWO = {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h1": ("b0/b0-r0", 1)}
+ANSWER = {
+    "value": "true",
+    "outcome": "Kept",
+    "revision": 1,
+    "generation": 1,
+    "at": "2026-01-01T00:20:00Z",
+    "message": "stays in its place (topogate.dev/replan): no place is better now: it uses 1 block, 1 rack, 2 hosts",
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "told"),
+    [
+        ({names.REPLAN: "true"}, ANSWER, f"; {ANSWER['message']}"),
+        ({names.REPLAN: "again"}, ANSWER, "; to be planned anew (topogate.dev/replan)"),
+        ({}, ANSWER, "in b0/b0-r0"),
+        ({names.REPLACE: "b0-r0-h1"}, None, "; rank 1 leaves b0-r0-h1 (topogate.dev/replace)"),
+        (
+            {names.REPLACE: "b0-r0-h7"},
+            None,
+            "; none of its pods that can move is on b0-r0-h7 (topogate.dev/replace), which it does not use",
+        ),
+    ],
+)
+def test_a_move_on_request_is_explained(asked: dict[str, str], answer: dict[str, Any] | None, told: str) -> None:
+    """What was asked for, and what became of it; of an annotation that was taken away nothing."""
+    made = placed("train", RACK_OF_TWO, bound=2, **({"replan": answer} if answer is not None else {}))
+    made[0]["metadata"]["annotations"] |= asked
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    made[0]["spec"]["podFailurePolicy"] = {"rules": [ignored]}
+    assert one([*grid(1, 1, 3), *made], "job/train").message.endswith(told)

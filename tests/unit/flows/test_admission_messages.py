@@ -56,6 +56,7 @@ CREATED: Mapping[str, Json] = {
             names.GANG_NAME: "g",
         }
     ),
+    "a move of one pod that would count as a failure": raw_job(RACK | {names.REPLACE: "host-7"}),
     "too many pods": rack_job(parallelism=20_000, completions=20_000),
     "a negative count": rack_job(parallelism=-1),
     "a pod without its gang": raw_pod(

@@ -13,6 +13,7 @@ from engine.api import names
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, Json, apply, gang_view, gpu_container, live, raw_pod, review
 from tests.support.admission import raw_job as job_of_gpus
+from tests.support.kinds import example
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -20,13 +21,17 @@ from webhook.handlers.validate import validate
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 NO_NAMES = ("", " ", "a b", "-1", "a/b", "\u202e", "x" * 64, "[]", "a\n")
 NO_VALUES = (*NO_NAMES, "0", "null", "TRUE", "9" * 40, "1e9", "x" * 10_000)
+NO_HOSTS = ("", " ", "a b", "-1", "a/b", "\u202e", "x" * 254, "[]", "a\n", "A", "a,", "a,,b", ".", "a..b", "x" * 10_000)
+NO_TOKENS = ("", " ", "a b", "-1", "a/b", "\u202e", "x" * 64, "[]", "a\n", "x" * 10_000)
 NO_SELECTORS = ("", " ", "a b", "-1", "\u202e", "x" * 64, "[]", "a,", "a in b", "a in (b", "a=b=c", "x" * 10_000)
 RACK = {names.REQUIRE: "rack"}
 
 
 def raw_job(annotations: Mapping[str, str] | None = None, **more: Json) -> Json:
-    """A Job whose pods have GPUs and a part of an RDMA device, unless it is said what they have."""
+    """A Job whose evicted pods are no failures; they have GPUs and a part of an RDMA device, unless it is said what."""
     job = job_of_gpus(annotations, **more)
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    job["spec"]["podFailurePolicy"] = {"rules": [ignored]}
     if "pod_spec" not in more:
         job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["koordinator.sh/rdma"] = "1"
     return job
@@ -61,6 +66,8 @@ KEYS: Mapping[str, Key] = {
     names.SCHEDULE_TIMEOUT: Key("1m", "2m", wrong=(*NO_VALUES, "9s", "none"), free=True),
     names.START_TIMEOUT: Key("1m", "none", wrong=(*NO_VALUES, "169h"), free=True),
     names.RECOVER_TIMEOUT: Key("1m", "none", wrong=(*NO_VALUES, "169h"), free=True),
+    names.REPLACE: Key("host-7", "host-7,host-8", wrong=(*NO_HOSTS, ",".join(f"h{i}" for i in range(33))), free=True),
+    names.REPLAN: Key("true", "2026-11-23T10:00:00Z", wrong=NO_TOKENS, free=True),
     names.PREEMPTIBLE: Key("false", "true", wrong=tuple(set(NO_VALUES) - {"true"}), free=True),
     names.GANG_NAME: Key("a", "b", {names.GANG_SIZE: "4"}, wrong=NO_NAMES),
     names.GANG_SIZE: Key("4", "3", {names.GANG_NAME: "a"}),
@@ -270,3 +277,66 @@ def test_a_wrong_value_on_a_plain_pod_is_refused_at_its_path(key: str) -> None:
     gang = {names.GANG_NAME: "a", names.GANG_SIZE: "4"} if key != names.POD_GROUP else {names.MIN_AVAILABLE: "4"}
     pod = raw_pod(annotations={**gang, key: " "}, labels={names.MANAGED: "true"}, owner=None)
     assert f"metadata.annotations[{key}]" in fields(check(pod))
+
+
+def kind_of(name: str, annotations: Mapping[str, str]) -> Json:
+    """An example of a kind with a request."""
+    found = copy.deepcopy(example(name)["object"])
+    found["metadata"] = {**found["metadata"], "annotations": {**RACK, **annotations}}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "told"),
+    [
+        ("job", names.REPLACE, "a deleted pod counts as a failure of the Job; use topogate.dev/replan or a podFailure"),
+        ("jobset", names.REPLACE, "a deleted pod counts as a failure of the JobSet; use topogate.dev/replan"),
+        ("leaderworkerset", names.REPLACE, "deleting one pod restarts its whole group; remove it"),
+        (
+            "deployment",
+            names.REPLAN,
+            "a Deployment cannot be suspended and placed again as a whole; topogate.dev/",
+        ),
+        (
+            "statefulset",
+            names.REPLAN,
+            "a StatefulSet cannot be suspended and placed again as a whole; topogate.dev/",
+        ),
+        ("leaderworkerset", names.REPLAN, "a LeaderWorkerSet cannot be suspended and placed again as a whole; create "),
+    ],
+)
+def test_a_move_that_the_kind_cannot_make_is_refused_with_what_to_do(kind: str, key: str, told: str) -> None:
+    """At CREATE and when the annotation is added later; the same object without it is fine."""
+    answer = check(kind_of(kind, {key: "host-7"}))
+    (cause,) = answer.causes
+    assert (cause.field, answer.code) == (f"metadata.annotations[{key}]", 422)
+    assert cause.message.startswith(f"Forbidden: {told}")
+    plain = kind_of(kind, {})
+    assert check(plain).allowed
+    assert not check(kind_of(kind, {key: "host-7"}), old=plain).allowed
+
+
+@pytest.mark.parametrize("kind", ["deployment", "statefulset", "pytorchjob"])
+def test_a_move_that_the_kind_can_make_is_accepted(kind: str) -> None:
+    """Deleting one of its pods costs no more than the pod's work."""
+    assert check(kind_of(kind, {names.REPLACE: "host-7"})).allowed
+
+
+@pytest.mark.parametrize("key", [names.REPLACE, names.REPLAN])
+def test_a_plain_pod_is_not_moved(key: str) -> None:
+    """Nobody creates it again."""
+    gang = {names.GANG_NAME: "a", names.GANG_SIZE: "4", **RACK}
+    pod = raw_pod(annotations={**gang, key: "host-7"}, labels={names.MANAGED: "true"}, owner=None)
+    assert fields(check(pod)) == [f"metadata.annotations[{key}]"]
+
+
+@pytest.mark.parametrize("key", [names.REPLACE, names.REPLAN])
+def test_a_move_of_a_workload_without_a_request_is_refused(key: str) -> None:
+    """It has no gang."""
+    answer = check(raw_job({key: "host-7"}))
+    assert fields(answer) == [f"metadata.annotations[{names.REQUIRE}]"]
+
+
+def test_a_replan_that_is_false_asks_for_nothing() -> None:
+    """Also on a kind that could not."""
+    assert check(kind_of("deployment", {names.REPLAN: "false"})).allowed

@@ -26,6 +26,7 @@ from tests.unit.admission.test_budget import answered, ray
 from tests.unit.controller.test_schedule_timeout import GIVE_UP, full, impatient
 from tests.unit.flows import test_life_losses as losses
 from tests.unit.flows import test_life_readiness as readiness
+from tests.unit.flows import test_life_replans as replans
 from tests.unit.handlers.test_validate_binding import GUARDED, bound, web
 from tests.unit.scheduler.test_starvation import leader_on, submit
 from tests.unit.service.test_policy_events import BAD, Desk
@@ -305,6 +306,14 @@ def selecting(pool: str) -> Json:
     return one
 
 
+def restarting() -> Told:
+    """A gang that its user has asked to plan anew, and that has a better place."""
+    leader, _ = replans.split()
+    replans.ask(leader, replan="true")
+    leader.later(10.0)
+    return reported(leader)
+
+
 def unknown_kind() -> Json:
     template = {"metadata": {"annotations": {names.REQUIRE: "rack"}}, "spec": {"containers": [{"name": "main"}]}}
     return {
@@ -393,6 +402,7 @@ READ: Mapping[Code, Callable[[], Told]] = {
     "StartTimeout": lambda: unready(10 * readiness.MINUTES),
     "StartLimitExceeded": lambda: reported(readiness.exhausted()),
     "NodeLost": dead_node,
+    "Moving": restarting,
     "PriorityClassMissing": lambda: simulated(*with_class("hihg")),
     "ScheduleTimeout": given_up,
     "Suspended": lambda: left_alone({"annotations": {names.REQUIRE: "rack"}}),

@@ -254,9 +254,9 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest_one() -> None:
             "rack",
             "no such annotation; the keys are colocate, device-scope, device-selector, exclusive-topology, gang-name, "
             "gang-size, gpu-strategy, min-available, pod-group, preemptible, prefer-topology, profile, rdma-scope, "
-            "rdma-selector, recover-timeout, relax-after, require-topology, schedule-timeout, slice-size, "
-            "slice-topology, slices, spread-group, spread-topology, start-timeout, topology, unconstrained-topology, "
-            "vf-selector",
+            "rdma-selector, recover-timeout, relax-after, replace, replan, require-topology, schedule-timeout, "
+            "slice-size, slice-topology, slices, spread-group, spread-topology, start-timeout, topology, "
+            "unconstrained-topology, vf-selector",
         ),
     ],
 )
