@@ -39,10 +39,12 @@ class PreemptingCluster:
         suspendable: bool = True,
         gpus: int = 8,
         namespace: str = "default",
+        priority_class: str = "",
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """A gang of pods with 8 GPUs each; without a level it is packed anywhere."""
-        template = spec(shape=shape(gpu=gpus), gates=(names.GATE,), labels={names.MANAGED: "true"}, priority=priority)
+        of_class = {"priority_class": priority_class} if priority_class else {"priority": priority}
+        template = spec(shape=shape(gpu=gpus), gates=(names.GATE,), labels={names.MANAGED: "true"}, **of_class)
         gang = job(
             name, count=count, require=require, held=suspendable, template=template, suspendable=suspendable,
             namespace=namespace, created=EPOCH + self.leader.now,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
+from engine.api.objects import PriorityClass
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -214,6 +215,18 @@ def test_pods_that_are_not_managed_are_evicted_where_the_policy_says_so() -> Non
     assert cluster.runs("high")
 
 
+def test_pods_that_are_not_managed_and_refuse_are_tried_again() -> None:
+    """A disruption budget refuses them: every half minute, until the preemption is given up."""
+    cluster = PreemptingCluster(policy="preemption: {mode: lower-priority, after: 10s, victims: all}\n", racks=1)
+    cluster.outsider("web", "b0-r0-h0", priority=-1)
+    cluster.leader.hands.deaf = True
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(100)
+    assert cluster.ended() == ["evict web"] * 4
+    cluster.wait(600)
+    assert cluster.intent("high").attempts == 1
+
+
 def test_pods_that_are_not_managed_stay_otherwise() -> None:
     """By default only gangs end."""
     cluster = PreemptingCluster(racks=1)
@@ -305,3 +318,88 @@ def test_an_annotation_spares_a_gang_where_the_policy_allows_it() -> None:
     cluster.leader.hands.broken.clear()
     cluster.wait(60)
     assert cluster.runs("low-0", "high")
+
+
+def test_a_gang_whose_class_preempts_nobody_waits() -> None:
+    """`preemptionPolicy: Never` counts as for the scheduler."""
+    cluster = full()
+    patient = PriorityClass("patient", 100, default=False, preempts=False)
+    cluster.leader.stores.priority_classes.apply("ADDED", patient)
+    cluster.submit("high", 2, priority_class="patient")
+    cluster.wait(120)
+    assert cluster.ended() == []
+    eager = replace(patient, preempts=True)
+    cluster.leader.stores.priority_classes.apply("MODIFIED", eager)
+    cluster.submit("eager", 2, priority_class="patient")
+    cluster.wait(120)
+    assert cluster.ended() != []
+
+
+def test_a_gang_of_higher_priority_takes_what_another_one_has_made_free() -> None:
+    """It needs no victims of its own; the other one says why it did not start, and rests before it tries again."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("low", 2)
+    cluster.go_on()
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    cluster.submit("higher", 2, priority=200)
+    cluster.wait(15)
+    assert cluster.ended() == ["suspend low"]
+    cluster.lingering = False
+    cluster.wait(50)
+    assert cluster.runs("higher")
+    assert cluster.ended() == ["suspend low"]
+    assert not cluster.intent("high").active
+    assert cluster.intent("high").attempts == 1
+    assert "in vain: what has ended for it does not suffice any more" in cluster.message("high")
+
+
+def test_a_preemptor_is_a_victim_of_a_gang_of_higher_priority() -> None:
+    """What it has preempted itself is nobody's any more, and it starts again before that."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("low", 2)
+    cluster.go_on()
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    cluster.submit("higher", 2, priority=200)
+    cluster.wait(15)
+    assert cluster.runs("higher")
+    assert cluster.ended() == ["suspend low", "suspend high"]
+    assert not cluster.intent("high").active
+    cluster.finish("higher")
+    cluster.wait(20)
+    assert cluster.runs("high")
+    assert cluster.ended() == ["suspend low", "suspend high"]
+
+
+def test_a_victim_is_queued_at_its_old_age() -> None:
+    """It goes before gangs of its priority that came after it."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("low", 2)
+    cluster.go_on(5)
+    cluster.submit("later", 2)
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(15)
+    assert cluster.runs("high")
+    cluster.finish("high")
+    cluster.wait(20)
+    assert cluster.runs("low")
+    assert cluster.hosts("later") == []
+
+
+def test_a_victim_starts_elsewhere_if_there_is_room() -> None:
+    """Its rack is needed; one host of another rack is enough for it."""
+    cluster = PreemptingCluster(racks=2)
+    cluster.submit("wide", 1, annotations={}, gpus=8)
+    cluster.go_on(10)
+    taken = cluster.hosts("wide")[0]
+    other = "b0-r1" if taken.startswith("b0-r0") else "b0-r0"
+    blocker = cluster.outsider("web", f"{other}-h0", priority=500)
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(30)
+    assert cluster.runs("high")
+    assert cluster.ended() == ["suspend wide"]
+    assert cluster.hosts("wide") == [f"{other}-h1"]
+    assert blocker in cluster.on(f"{other}-h0")
