@@ -777,7 +777,7 @@ class Placement(Struct):
 # decodes a struct which is half read crashes the process.
 _KINDS: Final[tuple[type[Any], ...]] = (
     *(Node, Pod, PodList, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
-    *(PersistentVolume, PersistentVolumeClaim, StorageClass),
+    *(PersistentVolume, PersistentVolumeClaim, StorageClass, DisruptionBudget),
     *(Object, Template, dict),
 )
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

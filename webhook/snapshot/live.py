@@ -18,6 +18,7 @@ from engine.api import names
 from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_PLURAL, PROVISIONING_VERSIONS
 from engine.api.text import plural
 from engine.cache.informers import POD_GROUPS, UNFINISHED
+from engine.cache.stores import BUDGETS
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, get_or_none, object_path
 from engine.cluster.discovery import Discovery, Wanted, wanted_kinds
 from engine.decoding import devices
@@ -81,6 +82,8 @@ _BASE: Final = (
     _Listed("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False),
     _Listed("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False),
 )
+# Which gangs end for others; read where the policy preempts.
+_BUDGETS: Final = _Listed("policy/v1", BUDGETS, "PodDisruptionBudget")
 
 
 class _ListMeta(msgspec.Struct):
@@ -134,7 +137,8 @@ def read_cluster(
         found, provisioning = _discovered(api, (), unread)
         wanted = [_NODES, _PLACEMENTS, *found]
     else:
-        base = [one for one in _BASE if only is None or one.plural in only]
+        every = (*_BASE, _BUDGETS) if policy.preemption.mode != "never" else _BASE
+        base = [one for one in every if only is None or one.plural in only]
         found, provisioning = _discovered(api, wanted_kinds(policy.registry), unread)
         wanted = [*base, *found]
     reader = _Reader(api, namespace, progress, consistent=consistent)

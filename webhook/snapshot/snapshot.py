@@ -24,6 +24,7 @@ _UNKNOWN: Final[Mapping[str, str]] = {
     "daemonsets": "room for their pods to come is not counted",
     "resourcequotas": "quotas are not checked",
     "priorityclasses": "the priority of waiting gangs is that of their Placements",
+    "poddisruptionbudgets": "gangs that they protect may seem preemptible",
     "configmaps": "the policy is not known; levels follow from the nodes' labels",
 }
 _NEEDED: Final = frozenset({"nodes", "pods", names.PLACEMENTS})  # for free capacity

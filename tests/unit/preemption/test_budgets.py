@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ def running(count: int, **labels: str) -> list[Pod]:
 
 def spared(*budgets: dict[str, Any], pods: list[Pod]) -> bool:
     stores = Stores()
-    stores.disruption_budgets.replace([disruption_budget(one) for one in budgets])
+    stores.disruption_budgets.replace([disruption_budget(json.dumps(one).encode()) for one in budgets])
     return not within_budgets(ClusterState(stores), "default", pods)
 
 

@@ -188,6 +188,22 @@ def test_a_server_that_gives_no_answer_is_one_line(server: FakeApi, api: KubeCli
     assert str(caught.value) == text
 
 
+@pytest.mark.parametrize(("mode", "known"), [("lower-priority", ["sturdy"]), ("never", [])])
+def test_disruption_budgets_are_read_where_the_policy_preempts(
+    server: FakeApi, api: KubeClient, mode: str, known: list[str]
+) -> None:
+    """Else nobody asks for them; a caller who may not read them is told what that means."""
+    server.put(POLICY, data={"policy.yaml": f"preemption: {{mode: {mode}}}\n"})
+    server.install("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+    path = "/apis/policy/v1/namespaces/alice/poddisruptionbudgets/sturdy"
+    server.put(path, spec={"selector": {"matchLabels": {"app": "a"}}}, status={"disruptionsAllowed": 1})
+    found = read(api)
+    assert [one.name for one in found.view.stores.disruption_budgets.values()] == known
+    forbid(server, "poddisruptionbudgets")
+    told = ("poddisruptionbudgets cannot be read: gangs that they protect may seem preemptible",)
+    assert read(api).remarks == (told if known else ())
+
+
 def test_the_policy_in_force_is_the_valid_one(server: FakeApi, api: KubeClient) -> None:
     """The ConfigMap's; the last good one if that is refused; the default one if there is none."""
     assert read(api).view.policy.hash == read(api).view.policy.hash
