@@ -93,6 +93,53 @@ def test_a_request_that_fails_is_followed_by_one_of_the_next_class(
     assert count(gangs, hosts) == 2
 
 
+def test_free_hosts_in_several_racks_do_not_keep_a_gang_from_a_rack_of_its_own(
+    gangs: Namespace, policy: PolicyInForce, start_autoscaler: StartAutoscaler
+) -> None:
+    """Two free hosts in each of two racks are four for an autoscaler, and no rack for the gang: a third rack comes."""
+    free = gangs.fleet.grid("1x2x2")
+    hosts = pool(gangs.fleet, "rack-new", 4)
+    start_autoscaler(hosts)
+    policy.set(ON)
+    gangs.submit("train", pods=4, annotations=require("rack"))
+    assert not set(gangs.all_bound("train", 4).values()) & set(free)
+    assert count(gangs, hosts) == 4
+
+
+def test_a_gang_whose_nodes_are_ordered_and_never_come_waits_and_says_so(
+    gangs: Namespace, policy: PolicyInForce, start_autoscaler: StartAutoscaler
+) -> None:
+    """The autoscaler says Provisioned, and the hosts do not become ready: nothing of the gang starts."""
+    hosts = pool(gangs.fleet, "rack-a", 4, joins=False)
+    start_autoscaler(hosts)
+    policy.set(ON)
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    eventually(
+        lambda: (status_of(gangs, "train").get("provisioning") or {}).get("state") == "Provisioned",
+        message=lambda: f"the gang has heard of its nodes\n{gangs.describe('train')}",
+    )
+    assert "has provisioned nodes for 2 pods" in gangs.waits("train")["status"]["message"]
+    always(lambda: not gangs.pods("train") and len(requests(gangs)) == 1, 3.0, "it waits with one request")
+
+
+def test_an_expired_booking_is_followed_by_another_request(
+    gangs: Namespace, policy: PolicyInForce, start_autoscaler: StartAutoscaler
+) -> None:
+    """The cloud took the order of the first class and started nothing; the second class finds what is there by then."""
+    start_autoscaler(pool(gangs.fleet, "rack-a", 4), booking=2.0, orders=False)
+    policy.set(
+        TEST_POLICY + f"autoscaling: {{provisioningRequest: {{className: {ATOMIC}, after: 0s, "
+        f"parameters: {{ValidUntilSeconds: '600'}}, fallbacks: [{{className: {CHECK}}}]}}}}\n"
+    )
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    eventually(
+        lambda: [one["spec"]["provisioningClassName"] for one in requests(gangs)] == [CHECK],
+        message=lambda: f"the next class is asked\n{gangs.describe('train')}\n{requests(gangs)}",
+    )
+    hosts = gangs.fleet.grid("1x1x2")
+    assert set(gangs.all_bound("train", 2).values()) == set(hosts)
+
+
 def test_a_gang_that_no_pool_can_hold_waits_and_says_so(
     gangs: Namespace, policy: PolicyInForce, start_autoscaler: StartAutoscaler
 ) -> None:
