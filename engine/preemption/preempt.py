@@ -13,7 +13,7 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
 from engine.gang.key import is_gang_key
 from engine.policy.making_room import Protect
-from engine.preemption.scopes import needed_by, scopes_of
+from engine.preemption.scopes import has_host_limit, needed_by, scopes_of
 from engine.preemption.search import Preemptible, SearchLimits, choose_victims
 from engine.preemption.victims import Victim, managed_now, possible_victims
 from engine.scheduler.outcome import Outcome, Placed
@@ -82,7 +82,8 @@ def preemption_for(
         if len(known) < len(victims) or not _same(before, view.gangs.get(gang.key)):
             return None
         placed = _plan_without(view, plan, known)
-    return Preemption(placed, tuple(known), chosen.proven) if placed is not None else None
+        proven = chosen.proven and not has_host_limit(view, gang)
+    return Preemption(placed, tuple(known), proven) if placed is not None else None
 
 
 def in_group(gang: Gang) -> bool:

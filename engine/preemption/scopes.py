@@ -152,13 +152,21 @@ def _level(view: ClusterState, gang: Gang, asks: Sequence[PodSetRequest], topolo
 
 def _far_reaching(view: ClusterState, gang: Gang) -> bool:
     """Return whether the end of a gang may help one that gets none of its hosts: by a rule that reaches that far."""
-    rule = rule_of(gang.workload.namespace, view.policy)
     return (
         view.nearby.keeps_away
         or any(one.template.constraints is not None for one in gang.workload.pod_sets)
-        or (rule is not None and rule.rule.max_reserved_hosts is not None)
+        or has_host_limit(view, gang)
         or (gang.request.separation is not None and gang.request.separation.spread is not None)
     )
+
+
+def has_host_limit(view: ClusterState, gang: Gang) -> bool:
+    """Return whether the hosts of a gang's namespace are limited: then it may fit beside gangs, and not without them.
+
+    The hosts that these have do not count as new ones.
+    """
+    rule = rule_of(gang.workload.namespace, view.policy)
+    return rule is not None and rule.rule.max_reserved_hosts is not None
 
 
 def _helps(view: ClusterState, needed: Needed) -> Bools:
