@@ -618,3 +618,21 @@ def test_a_move_on_request_is_explained(asked: dict[str, str], answer: dict[str,
     ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     made[0]["spec"]["podFailurePolicy"] = {"rules": [ignored]}
     assert one([*grid(1, 1, 3), *made], "job/train").message.endswith(told)
+
+
+def test_a_file_is_told_what_would_end_for_it() -> None:
+    """Before it is submitted, from the policy's `after` on, as no time of it has passed yet."""
+    fresh = template(job("fresh", 2, {"require": "rack"}), priorityClassName="urgent")
+    cluster = [one for one in preempting() if one["metadata"]["name"] not in ("urgent", "job-urgent")]
+    (found,) = of_files([*cluster, priority_class("urgent", 1000)], fresh).gangs
+    assert found.preempts is not None
+    assert [victim.name for victim in found.preempts.victims] == ["alice/job/train"]
+    assert found.preempts.begins == "2026-01-01T00:30:30Z"
+
+
+@pytest.mark.parametrize("garbage", [5, {"victims": 5}, {"since": [], "victims": [{"uid": 5}, 7]}, {"retryAt": "soon"}])
+def test_garbage_in_the_status_of_a_preemption_is_no_failure(garbage: Any) -> None:
+    """Somebody with the right may write anything; it is as if nothing was written."""
+    found = one(preempting(preemption=garbage), "job/urgent", namespace="bob").preempts
+    assert found is not None
+    assert (found.since, found.count) == (None, 1)

@@ -450,9 +450,30 @@ def test_kept_hosts_are_told_as_the_leader_does() -> None:
     assert (one.reason, one.position) == ("GangTooLarge", None)
 
 
+def test_a_gang_for_which_others_end_says_so() -> None:
+    """With the leader's reason, while its hosts are kept; its victims wait for what the planner says."""
+    intent = {"since": START, "victims": [{"uid": "p-train", "revision": 1, "pods": 1, "priority": 0}]}
+    kept = ["b0-r0-h0", "b0-r0-h1"]
+    message = "1 gang of lower priority ends for it (1 pod): b0-r0 (2 hosts) kept free until it fits"
+    cluster = [
+        *grid(1, 1, 2),
+        *placed("train", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=1),
+        waits("urgent", 2, {"require": "rack"}),
+        waiting_placement("urgent", kept=kept, reason="Preempting", message=message, preemption=intent),
+    ]
+    found = by_name(gangs(snapshot(cluster)))["urgent"]
+    assert (found.phase, found.reason, found.message, found.fits_now) == ("Waiting", "Preempting", message, False)
+    assert found.kept_hosts == tuple(kept)
+
+
 def test_garbage_in_a_status_is_no_failure() -> None:
     objects = [*grid(1, 1, 1), waits("w", 2, {"require": "rack"}), waiting_placement("w")]
-    for status in ({}, {"phase": 7, "reason": ["x"], "message": {}}, {"keptHosts": "b0", "waitingSince": "soon"}):
+    for status in (
+        {},
+        {"phase": 7, "reason": ["x"], "message": {}},
+        {"keptHosts": "b0", "waitingSince": "soon"},
+        {"preemption": 5},
+    ):
         objects[-1]["status"] = status
         (one,) = gangs(snapshot(objects)).gangs
         assert (one.name, one.phase) == ("w", "Waiting")
