@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -41,7 +41,7 @@ REVISION_WAIT = 0.2
 FORECAST_WAIT = 0.3
 # Requirements of templates times nodes that a forecast may examine: about a second's worth.
 FORECAST_CHECKS = 3_000_000
-# Processor time, in seconds, of the search for what is preempted, which holds the lock of the cluster state.
+# Processor time, in seconds, of the search for what is preempted, at a submit or dry run.
 PREEMPTION_CPU = 0.2
 # The leader holds the lock for the milliseconds of a decision; a pod does not wait for it longer than this.
 LEDGER_WAIT = 0.2
@@ -263,7 +263,10 @@ class LiveReader:
             return self._answer(self._view.gangs.as_reviewed(workload, request))
 
     def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
-        """Return what the policy would preempt for a workload that does not fit now; None too if it costs too much."""
+        """Return what the policy would preempt for a workload that does not fit now; None too if it costs too much.
+
+        The search takes the lock of the cluster state for one plan at a time, as that of the leader does.
+        """
         rules = self._view.policy.preemption
         if rules.mode == "never":
             return None
@@ -271,6 +274,7 @@ class LiveReader:
             if not may_plan:
                 return None
             gang = self._view.gangs.as_reviewed(workload, request)
+        with self._charged(workload.namespace):
             return preemption_for(
                 self._view,
                 gang,
@@ -297,10 +301,14 @@ class LiveReader:
             return
         try:
             self._view.refresh()
-            with self._allowance.used(workload.namespace) if self._allowance is not None else nullcontext():
+            with self._charged(workload.namespace):
                 yield True
         finally:
             self._view.lock.release()
+
+    def _charged(self, namespace: str) -> AbstractContextManager[None]:
+        """Charge a namespace for the computing inside."""
+        return self._allowance.used(namespace) if self._allowance is not None else nullcontext()
 
     def missing_claims(self, workload: Workload) -> tuple[str, ...]:
         return self._view.pod_shapes.missing_claims(workload)
