@@ -39,6 +39,12 @@ preemptions = Counter(
     ["result"],
     registry=registry,
 )
+proposals = Counter(
+    "topogate_restart_proposals",
+    "Searches of restarts that would let a waiting gang fit: found, or none.",
+    ["result"],
+    registry=registry,
+)
 topology_nodes = Gauge(
     "topogate_topology_nodes",
     "Nodes by topology: in it, without the label of a level, or outside its nodeSelector.",

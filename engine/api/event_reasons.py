@@ -31,6 +31,7 @@ Happening = Literal[
     "ProvisioningRequestFailed",
     "BookingExpired",
     "CapacityRevoked",
+    "RestartsProposed",
 ]
 # The type of every Event's reason: mypy refuses any other text.
 EventReason = Code | Phase | Happening
@@ -95,6 +96,9 @@ ON_WORKLOADS: Final[Mapping[Happening, EventMeaning]] = {
         "The node autoscaler no longer keeps the nodes that it has provided, and the gang still waits.", warning=True
     ),
     "CapacityRevoked": EventMeaning("The node autoscaler has taken back the nodes that it has provided.", warning=True),
+    "RestartsProposed": EventMeaning(
+        "The gang would fit if a few running gangs restarted elsewhere; nothing restarts by itself."
+    ),
 }
 ON_PODS: Final[Mapping[Happening, EventMeaning]] = {
     "HeldWithoutSlot": EventMeaning(

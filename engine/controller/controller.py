@@ -22,6 +22,7 @@ from engine.controller.executor import ActionExecutor
 from engine.controller.extension_scheduler import ExtensionScheduler
 from engine.controller.gang_events import gang_name
 from engine.controller.gang_scheduler import GangScheduler
+from engine.controller.mover import Mover
 from engine.controller.orphans import OrphanCollector
 from engine.controller.preemptor import Preemptor
 from engine.controller.provisioner import Provisioner
@@ -106,7 +107,16 @@ class Controller:
         self._reporter = StatusReporter(self._view, self._executor, self._term)
         clocks = {"monotonic": self._monotonic, "wall": self._wall}
         self._preemptor = Preemptor(self._view, self._executor, self._term, self._reporter, **clocks)
-        self._gangs = GangScheduler(self._view, self._executor, self._term, self._reporter, self._preemptor, **clocks)
+        self._mover = Mover(self._view, self._executor, self._term, self._reporter, **clocks)
+        self._gangs = GangScheduler(
+            self._view,
+            self._executor,
+            self._term,
+            self._reporter,
+            preemptor=self._preemptor,
+            mover=self._mover,
+            **clocks,
+        )
         self._extensions = ExtensionScheduler(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._provisioner = Provisioner(self._view, self._executor, self._term, self._reporter, wall=self._wall)
         self._replans = ReplanScheduler(self._view, self._executor, self._term, wall=self._wall)
@@ -174,6 +184,7 @@ class Controller:
             changes = self._view.take_changes()
         now = self._monotonic()
         self._preemptor.refresh(changes, now)
+        self._mover.refresh(changes)
         self._reconcile_all(self._due(changes, now), now, all_of_them=begins)
         if changes.hosts:
             self._term.queue.hosts_changed()
@@ -183,6 +194,7 @@ class Controller:
         self._gangs.plan(now)
         self._extensions.plan(now, growing=True)
         self._preemptor.plan(now)
+        self._mover.plan(now)
         self._provisioner.plan(now, changed=bool(changes.gangs or changes.everything))
         self._reporter.flush_due(now)
         self._orphans.pods(changes, now)
@@ -226,7 +238,8 @@ class Controller:
         times = [now + IDLE]
         if self._behind or self._gangs.behind:
             times.append(now)
-        times += [one for one in (self._view.grace_until(), self._preemptor.next()) if one is not None]
+        waits = (self._view.grace_until(), self._preemptor.next(), self._mover.next())
+        times += [one for one in waits if one is not None]
         for key, gang_state in self._term.gang_state.items():
             if key in self._term.busy:
                 continue  # the end of its write wakes the loop

@@ -400,7 +400,7 @@ class ActionExecutor:
             status,
             placed=placed,
             now=self._wall(),
-            details=details_body(summary, status.shortage, status.place, status.provisioning),
+            details=details_body(summary, status.shortage, status.place, status.provisioning, status.restarts),
             generation=placement.generation,
         )
 

@@ -18,6 +18,7 @@ from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.executor import ActionExecutor
+from engine.controller.mover import Mover
 from engine.controller.preemptor import Preemptor
 from engine.controller.reporter import TEXT_EVERY, StatusReporter
 from engine.controller.term import LeaderTerm
@@ -51,8 +52,9 @@ class GangScheduler:
         executor: ActionExecutor,
         term: LeaderTerm,
         reporter: StatusReporter,
-        preemptor: Preemptor,
         *,
+        preemptor: Preemptor,
+        mover: Mover,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -61,6 +63,7 @@ class GangScheduler:
         self._term = term
         self._reporter = reporter
         self._preemptor = preemptor
+        self._mover = mover
         self._monotonic = monotonic
         self._wall = wall
         self._refreshed_at = monotonic()
@@ -479,6 +482,7 @@ class GangScheduler:
         if miss.first:
             outcome = replace(kept_for(miss.first, gang), shortage=outcome.shortage)
         self._preemptor.missed(key, outcome, now)
+        self._mover.missed(key, outcome, now)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
     def _why(self, key: GangKey, gang: Gang, outcome: Waits | Never) -> Status:

@@ -60,7 +60,7 @@ class StatusReporter:
         """Take the status of a gang; a status that its Placement already has is not written."""
         gang_state = self._term.of(key)
         gang_state.plain_status = status
-        status = _with_nodes(gang_state, self._with_failures(gang_state, gang, status))
+        status = _with_notes(gang_state, self._with_failures(gang_state, gang, status))
         gang_state.current = status
         if not gang_state.place_known and gang.placement is not None:
             gang_state.place, gang_state.place_known = written_place(gang.placement.status), True
@@ -234,19 +234,22 @@ class StatusReporter:
             return 0, {}
         topology = self._view.topologies.get(placement.topology)
         return placement.generation, details_body(
-            summary_of(gang, topology), status.shortage, status.place, status.provisioning
+            summary_of(gang, topology), status.shortage, status.place, status.provisioning, status.restarts
         )
 
     def _request_written(self, gang: Gang) -> bool:
         return request_written(gang, priority=self._view.pod_shapes.priority_of(gang.workload))
 
 
-def _with_nodes(gang_state: GangState, status: Status) -> Status:
-    """Return a status with what was requested from the node autoscaler for a gang that waits."""
-    nodes = gang_state.nodes
-    if nodes is None or status.phase != "Waiting":
+def _with_notes(gang_state: GangState, status: Status) -> Status:
+    """Return the status of a gang that waits with what was requested for it, and which restarts would help."""
+    if status.phase != "Waiting":
         return status
-    return replace(status, message=f"{status.message}; {nodes.text}", provisioning=nodes.body)
+    if (nodes := gang_state.nodes) is not None:
+        status = replace(status, message=f"{status.message}; {nodes.text}", provisioning=nodes.body)
+    if (restarts := gang_state.restarts) is not None:
+        status = replace(status, message=f"{status.message}; {restarts.text}", restarts=restarts)
+    return status
 
 
 def _moved(before: QueuePlace | None, now: QueuePlace | None) -> bool:

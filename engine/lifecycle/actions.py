@@ -9,6 +9,7 @@ from typing import Any
 from engine.api.placement import Assignment, FailedStarts, PreemptionIntent, ReplanRecord
 from engine.api.pod import Pod
 from engine.api.reasons import Code, Phase, Why
+from engine.api.text import plural
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, Unassigned
 from engine.scheduler.outcome import Shortage
@@ -24,11 +25,33 @@ class NodesNote:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartProposal:
+    """The running gangs with whose restarts elsewhere a waiting one would fit: uid of the Placement, and pods, of each.
+
+    Without names: the users of the waiting gang may not know the others.
+    """
+
+    gangs: tuple[tuple[str, int], ...]
+
+    @property
+    def text(self) -> str:
+        """The sentence about it."""
+        pods = plural(sum(count for _, count in self.gangs), "pod")
+        return f"would fit if {plural(len(self.gangs), 'running gang')} ({pods}) restarted elsewhere"
+
+    @property
+    def body(self) -> list[dict[str, Any]]:
+        """The value of `status.proposal.restarts`."""
+        return [{"uid": uid, "pods": count} for uid, count in self.gangs]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The status of a gang for its users; `hosts` are nominated for it, `shortage` has the numbers of the message.
 
     `place`: in the queue, of a gang that waits for room. `preemption`: to be written with it; None: what is written of
     one stays, if the reason is that it goes on. `provisioning`: what was requested from the autoscaler.
+    `restarts`: those that would let it fit.
     """
 
     phase: Phase
@@ -39,6 +62,7 @@ class Status:
     place: QueuePlace | None = field(default=None, compare=False)
     preemption: PreemptionIntent | None = field(default=None, compare=False)
     provisioning: Mapping[str, Any] | None = field(default=None, compare=False)
+    restarts: RestartProposal | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

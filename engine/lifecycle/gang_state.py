@@ -12,7 +12,7 @@ from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
 from engine.gang.request import PlacementRequest
 from engine.history.record import GangName
-from engine.lifecycle.actions import NodesNote, Status
+from engine.lifecycle.actions import NodesNote, RestartProposal, Status
 from engine.scheduler.outcome import Placed
 from engine.scheduler.queue import QueuePlace
 
@@ -215,7 +215,9 @@ class GangState:
     reported_pods: dict[str, str] = field(default_factory=dict)  # uid -> reason for holding it in its Event
     refused: frozenset[str] = frozenset()  # uids of pods that had their Event
     nodes: NodesNote | None = None  # of the request for nodes that was made for it
-    plain_status: Status | None = None  # reported last, without that
+    restarts: RestartProposal | None = None  # with which it would fit, as far as was found
+    restarts_told: bool | None = None  # whether an Event has reported that since it waits; None: not known
+    plain_status: Status | None = None  # reported last, without these
     nodes_told: tuple[str, str] | None = None  # name and state of the request that had an Event last
     nodes_unwanted_since: float | None = None  # since when it waits for something else while it has a request
     wake: float | None = None

@@ -28,8 +28,8 @@ from engine.api.text import plural, sanitize
 from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
 from engine.gang.summary import GangSummary
-from engine.lifecycle.actions import Status
-from engine.scheduler.outcome import Placed, Shortage
+from engine.lifecycle.actions import RestartProposal, Status
+from engine.scheduler.outcome import Placed, Proposal, Shortage
 from engine.scheduler.queue import QueuePlace
 
 # This many placements within this many seconds are a burst: a handful of gangs of one user is none, and a crowd, which
@@ -96,10 +96,12 @@ def details_body(
     shortage: Shortage | None = None,
     place: QueuePlace | None = None,
     provisioning: Mapping[str, Any] | None = None,
+    restarts: RestartProposal | None = None,
 ) -> dict[str, Any]:
     """Return the numbers to merge into a Placement's status; None removes one of an earlier write."""
     return {
         **_shortage_body(shortage),
+        "proposal": _proposal_body(shortage, restarts),
         "provisioning": provisioning,
         "queuePosition": None if place is None else place.position,
         "queueLength": None if place is None else place.length,
@@ -116,14 +118,21 @@ def details_body(
 
 def _shortage_body(short: Shortage | None) -> dict[str, Any]:
     if short is None:
-        return dict.fromkeys(("needed", "have", "best", "podSet", "proposal"))
+        return dict.fromkeys(("needed", "have", "best", "podSet"))
     return {
         "needed": short.needed,
         "have": short.have,
         "best": [{"level": one.level, "domain": "/".join(one.path), "pods": one.pods} for one in short.best],
         "podSet": short.pod_set,
-        "proposal": asdict(short.proposal) if short.proposal is not None else None,
     }
+
+
+def _proposal_body(short: Shortage | None, restarts: RestartProposal | None) -> dict[str, Any] | None:
+    """Return the changes with each of which alone the gang would fit."""
+    proposal = short.proposal if short is not None else None
+    if proposal is None and restarts is None:
+        return None
+    return {**asdict(proposal or Proposal()), "restarts": restarts.body if restarts is not None else None}
 
 
 def has_details(placement: Placement, details: Mapping[str, Any]) -> bool:

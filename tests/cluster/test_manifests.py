@@ -19,7 +19,7 @@ from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.decoding.placements import placement_body
 from engine.gang.summary import GangSummary
-from engine.lifecycle.actions import Status
+from engine.lifecycle.actions import RestartProposal, Status
 from engine.lifecycle.status import details_body, status_body
 from engine.scheduler.outcome import BestDomain, Placed, Proposal, Shortage
 from engine.scheduler.queue import QueuePlace
@@ -331,7 +331,9 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     waits = Status(phase="Waiting", reason="Fragmented", message="needs 16 hosts in one rack; best is rack-12 with 14")
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
         summary = GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else "")
-        details = details_body(summary, *((SHORT, QueuePlace(2, 7)) if known is None else ()))
+        restarts = RestartProposal((("uid-1", 4), ("uid-2", 2))) if known is None else None
+        of_waiting = (SHORT, QueuePlace(2, 7)) if known is None else ()
+        details = details_body(summary, *of_waiting, restarts=restarts)
         body = status_body({}, status, placed=known, now=1_790_000_000.0, details=details, generation=1)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]
         assert stored == merged({}, body)
