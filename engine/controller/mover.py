@@ -20,10 +20,10 @@ from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
-from engine.defragmentation.movable import movable, room_in_total
-from engine.defragmentation.moves import Defragmentation, MoveLimits, moves_for_waiting, replan
 from engine.gang.gang import Gang
 from engine.lifecycle.actions import RestartProposal
+from engine.preemption.movable import movable, room_in_total
+from engine.preemption.moves import Defragmentation, MoveLimits, moves_for_waiting, replan
 from engine.preemption.preempt import in_group
 from engine.scheduler.outcome import Outcome, Waits
 from engine.scheduler.schedule import kept_assignment, schedule_gang

@@ -1,1 +1,1 @@
-"""Which running gangs end so that a waiting gang of higher priority starts: plans on the cluster without them."""
+"""Which running gangs end, or restart elsewhere, so that a waiting gang starts: plans on the cluster without them."""

@@ -9,13 +9,15 @@ from engine.api.duration import timestamp
 from engine.api.placement import PodSetPlan
 from engine.api.reasons import REASONS
 from engine.api.text import plural
-from engine.defragmentation.movable import (
+from engine.gang.gang import Gang, over
+from engine.gang.summary import domains_by_level
+from engine.preemption.movable import (
     MovableGang,
     movable,
     preferred_level,
     restarts_alone,
 )
-from engine.defragmentation.moves import (
+from engine.preemption.moves import (
     MAX_PLANS,
     Defragmentation,
     MoveLimits,
@@ -23,8 +25,6 @@ from engine.defragmentation.moves import (
     moves_for_waiting,
     replan,
 )
-from engine.gang.gang import Gang, over
-from engine.gang.summary import domains_by_level
 from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.outcome import Never, Outcome, Placed
 from engine.scheduler.precedence import Precedence, precedence_of, queued_at

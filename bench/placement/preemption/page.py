@@ -71,7 +71,7 @@ Preemption:
 Moves:
 
 - `{moves}`: for a gang that has waited {moves_after:.0f} s, up to 4 running gangs restart elsewhere, so that all of
-  them run at once (`defragment.mode: act`; the search is that of the service, `engine.defragmentation.search`). After a
+  them run at once (`defragment.mode: act`; the search is that of the service, `engine.preemption.move_search`). After a
   search without result the next one for the same gang comes after {moves_after:.0f} s, then after twice as long, up to
   16 times. It is left out where fewer GPUs are free than the gang requests, since moves free none.
 - `{moves_young}`: only gangs that started less than {young_for:.0f} minutes ago move. `{stay}` moves nobody.

@@ -1,6 +1,6 @@
 """Topogate's moves: the product's own search of the fewest gangs that restart elsewhere so that a waiting one fits.
 
-The plans are those of `engine.defragmentation.moves`, on the GPUs of the simulation: the waiting gang first, then every
+The plans are those of `engine.preemption.moves`, on the GPUs of the simulation: the waiting gang first, then every
 moved one beside it, the largest first; one that finds no place goes first then. A moved gang that prefers a level uses
 no more domains of it than before. Another place is tried for the waiting gang where the moved ones find none.
 """
@@ -16,10 +16,10 @@ from bench.placement.cluster import Cluster
 from bench.placement.jobs import Job, Placement
 from bench.placement.preemption.rules.running import Preemption, Running, without
 from bench.placement.rules import ours
-from engine.defragmentation.moves import MAX_PLANS, MoveLimits
-from engine.defragmentation.search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
+from engine.preemption.move_search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
+from engine.preemption.moves import MAX_PLANS, MoveLimits
 
-_MOST_PLACES = 3  # of the waiting gang, for one set of moved gangs, as in `engine.defragmentation.moves`
+_MOST_PLACES = 3  # of the waiting gang, for one set of moved gangs, as in `engine.preemption.moves`
 
 _Moved = tuple[Placement, dict[int, Placement]]
 

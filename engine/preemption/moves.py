@@ -13,7 +13,9 @@ from typing import Final
 from engine.api.placement import Assignment
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.defragmentation.movable import (
+from engine.gang.gang import Gang
+from engine.gang.summary import domains_by_level
+from engine.preemption.movable import (
     MovableGang,
     as_close,
     need_of,
@@ -22,9 +24,7 @@ from engine.defragmentation.movable import (
     restarts_alone,
     room_in_total,
 )
-from engine.defragmentation.search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
-from engine.gang.gang import Gang
-from engine.gang.summary import domains_by_level
+from engine.preemption.move_search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
 from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import new_placement, schedule_gang

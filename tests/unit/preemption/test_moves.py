@@ -16,11 +16,11 @@ from engine.api.pod import OwnerRef
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.defragmentation.movable import movable
-from engine.defragmentation.moves import Defragmentation, MoveLimits, moves_for_split, moves_for_waiting, replan
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
 from engine.policy.making_room import Protect
+from engine.preemption.movable import movable
+from engine.preemption.moves import Defragmentation, MoveLimits, moves_for_split, moves_for_waiting, replan
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape

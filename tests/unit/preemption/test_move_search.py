@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.defragmentation.search import (
+from engine.preemption.move_search import (
     FoundMoves,
     MoveCost,
     NoPlace,

@@ -11,11 +11,11 @@ import numpy as np
 from engine.api.placement import PodSetRequest
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.defragmentation.search import SlotNeed
 from engine.gang.gang import Gang, can_suspend, host_of, over
 from engine.gang.key import is_gang_key
 from engine.planner.tree import Ints64
 from engine.policy.making_room import Protect
+from engine.preemption.move_search import SlotNeed
 from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.nomination import level_to_compare
 from engine.topology.topology import Topology
