@@ -140,4 +140,4 @@ def test_a_code_is_a_warning() -> None:
     assert not any(is_warning(phase) for phase in get_args(Phase))
     nodes = {f"ProvisioningRequest{what}" for what in ("Created", "Accepted", "Provisioned")}
     good = {"Grown", "Repaired", "Moved", "NotMoved", "PolicyTaken"}
-    assert {one for one in get_args(Happening) if not is_warning(one)} == good | nodes
+    assert {one for one in get_args(Happening) if not is_warning(one)} == good | nodes | {"RestartsProposed"}
