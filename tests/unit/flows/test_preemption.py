@@ -403,3 +403,66 @@ def test_a_victim_starts_elsewhere_if_there_is_room() -> None:
     assert cluster.ended() == ["suspend wide"]
     assert cluster.hosts("wide") == [f"{other}-h1"]
     assert blocker in cluster.on(f"{other}-h0")
+
+
+def test_hosts_that_become_free_one_by_one_are_kept() -> None:
+    """A small gang of the same priority would fit on the first of them."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("low", 2)
+    cluster.go_on()
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert cluster.ended() == ["suspend low"]
+    cluster.submit("small", 1, priority=100)
+    first, _ = sorted(cluster.pods("low"), key=lambda one: one.name)
+    cluster.leader.stores.pods.apply("DELETED", first)
+    cluster.go_on(5)
+    assert cluster.hosts("small") == []
+    assert cluster.reason("small") == "QueuedBehind"
+    cluster.lingering = False
+    cluster.wait(10)
+    assert cluster.runs("high")
+
+
+def test_an_intent_of_before_the_gang_was_placed_ends_nobody() -> None:
+    """The leader ended before it wrote the status, and the gang has lost its slots again since."""
+    cluster = full()
+    cluster.submit("high", 2, priority=100, suspendable=False)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    cluster.finish("low-1")
+    cluster.leader.settle()
+    placed = cluster.leader.placed("high")
+    assert placed is not None
+    assert placed.assignment is not None
+    assert cluster.intent("high").active
+    cluster.leader.hands.put(replace(placed, assignment=None))
+    cluster.leader.hands.broken.clear()
+    tried = len(cluster.ended())
+    cluster.another_leader()
+    cluster.wait(30)
+    assert cluster.runs("high", "low-0")
+    assert len(cluster.ended()) == tried
+
+
+def test_a_victim_whose_priority_was_raised_is_spared() -> None:
+    """Its PriorityClass is another one by the time that it was to end."""
+    cluster = PreemptingCluster(racks=1)
+    low = PriorityClass("low", 1, default=False)
+    cluster.leader.stores.priority_classes.apply("ADDED", low)
+    cluster.submit("low", 2, priority_class="low")
+    cluster.go_on()
+    assert cluster.runs("low")
+    cluster.submit("high", 2, priority=100)
+    cluster.leader.hands.broken["suspend"] = unavailable
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    cluster.leader.stores.priority_classes.apply("MODIFIED", replace(low, value=100))
+    cluster.leader.hands.broken.clear()
+    tried = len(cluster.ended())
+    cluster.wait(60)
+    assert cluster.runs("low")
+    assert len(cluster.ended()) == tried
+    assert not cluster.intent("high").active
