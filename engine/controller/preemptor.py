@@ -24,7 +24,7 @@ from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
-from engine.gang.gang import Gang, fingerprint, host_of
+from engine.gang.gang import Gang, fingerprint, host_of, over
 from engine.gang.key import is_gang_key, placed_key
 from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import REMOVE_AGAIN
@@ -39,6 +39,7 @@ from engine.lifecycle.preemption import (
     resting_text,
 )
 from engine.lifecycle.status import status_of
+from engine.policy.making_room import PreemptionRules
 from engine.preemption.preempt import Preemption, in_group, preemption_for
 from engine.preemption.victims import Victim, spared
 from engine.scheduler.nomination import where_text
@@ -57,7 +58,7 @@ SEARCH_REST: Final = 9.0
 ENDING_ANYWAY: Final = 120.0
 # Seconds after the last pod of the victims has ended: slots may be kept for pods that could still have been created.
 SETTLED: Final = 30.0
-# Seconds after the policy was switched on, by which the disruption budgets are read.
+# Seconds after a change of the policy, by which the disruption budgets are read.
 BUDGETS_KNOWN: Final = 3.0
 # The lowest priority of the running gangs is looked up this often (seconds).
 _LOWEST_EVERY: Final = 2.0
@@ -110,7 +111,8 @@ class Preemptor:
         self._evicted: dict[str, float] = {}  # uid of a pod that is not managed -> when it was evicted last
         self._search_at = -inf
         self._changes = 0  # of the cluster, in passes
-        self._on_since: float | None = None  # since when the policy preempts
+        self._rules: PreemptionRules | None = None  # of the policy in force
+        self._on_since: float | None = None  # since when the policy preempts by them
         self._lowest: tuple[float, float] = (-inf, inf)  # looked up when, the lowest priority
 
     # -- intents in Placements ---------------------------------------------------------------------------------------
@@ -119,10 +121,9 @@ class Preemptor:
         """Read the intents in the Placements: which are valid, which hosts are kept for them, which are over."""
         anything = changes.gangs or changes.everything or changes.capacity_freed or changes.hosts or changes.budgets
         self._changes += bool(anything)
-        if self._view.policy.preemption.mode == "never":
-            self._on_since = None
-        elif self._on_since is None:
-            self._on_since = now
+        if (rules := self._view.policy.preemption) is not self._rules:
+            self._rules, self._candidates = rules, {}
+            self._on_since = None if rules.mode == "never" else now
         term, view = self._term, self._view
         if not (term.preempting or self._valid or self._over or len(view.gangs.intents)):
             return
@@ -172,19 +173,21 @@ class Preemptor:
                 return IntentEnd("a gang of higher priority needs its hosts", failed=True)
         uids = {one.uid for one in intent.pods}
         left = bool(uids) and any(pod.uid in uids for pod in view.stores.pods.values())
+        touched = protected = False
         for victim in intent.victims:
             placement = view.gangs.intents.placement_of(victim.uid)
             workload = view.gangs.workload_of(placed_key(placement)) if placement is not None else None
             if placement is None or workload is None:
                 continue
-            if placement.assignment is None:
-                pods = view.gangs.pods_of(placed_key(placement))
+            pods = view.gangs.pods_of(placed_key(placement))
+            if placement.assignment is None or over(workload):
                 left |= any(not pod.finished and host_of(pod) is not None for pod in pods)
+                touched = True
             elif placement.assignment.revision == victim.revision:
                 left = True
-                pods = view.gangs.pods_of(placed_key(placement))
-                if view.pod_shapes.priority_of(workload) >= priority or spared(view, workload, pods):
-                    return IntentEnd("what was to end for it is protected now")
+                protected |= view.pod_shapes.priority_of(workload) >= priority or spared(view, workload, pods)
+        if protected:
+            return IntentEnd("what was to end for it is protected now", failed=touched)
         if left:
             self._ended_at.pop(key, None)
             return None

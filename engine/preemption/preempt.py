@@ -13,6 +13,7 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
 from engine.gang.key import is_gang_key
 from engine.policy.making_room import Protect
+from engine.preemption.budgets import within_budgets
 from engine.preemption.scopes import has_host_limit, needed_by, scopes_of
 from engine.preemption.search import Preemptible, SearchLimits, choose_victims
 from engine.preemption.victims import Victim, managed_now, possible_victims
@@ -48,7 +49,7 @@ def preemption_for(
     end too; `protect`: what the policy spares; `now` in seconds since the epoch; `allowed`: who may end besides.
 
     The state's lock is taken for one plan at a time. What is found is planned once more at the end: None, too, if the
-    gang or a victim has changed meanwhile.
+    gang or a victim has changed meanwhile, or if a disruption budget allows each of the victims to end but not all.
     """
     with view.lock:
         topology = view.topologies.get(gang.request.topology or "")
@@ -81,6 +82,8 @@ def preemption_for(
         known = [one for one in victims if one is not None]
         if len(known) < len(victims) or not _same(before, view.gangs.get(gang.key)):
             return None
+        if not all_within_budgets(view, known):
+            return None  # each of them alone may end, but not all
         placed = _plan_without(view, plan, known)
         proven = chosen.proven and not has_host_limit(view, gang)
     return Preemption(placed, tuple(known), proven) if placed is not None else None
@@ -89,6 +92,15 @@ def preemption_for(
 def in_group(gang: Gang) -> bool:
     """Return whether a gang is planned together with other workloads of its pod group: nothing is preempted for it."""
     return gang.pod_group is not None and not gang.pod_group.placed and len(gang.pod_group.members) > 1
+
+
+def all_within_budgets(view: ClusterState, victims: Sequence[Victim]) -> bool:
+    """Return True if the disruption budgets allow all victims to end together."""
+    namespaces = {one.namespace for one in victims}
+    return all(
+        within_budgets(view, namespace, [pod for one in victims if one.namespace == namespace for pod in one.pods])
+        for namespace in namespaces
+    )
 
 
 def _plan_without(view: ClusterState, plan: Callable[[], Outcome], victims: Sequence[Victim]) -> Placed | None:

@@ -15,6 +15,7 @@ from engine.decoding.objects import disruption_budget
 from engine.decoding.wire import ProjectionError
 from engine.preemption.budgets import within_budgets
 from tests.support.cluster_records import job, pod
+from tests.unit.preemption.test_preempt import HOSTS, Cluster
 
 
 def budget(selector: Any, *, allowed: Any = 0, namespace: str = "default") -> dict[str, Any]:
@@ -76,3 +77,14 @@ def test_pods_that_terminate_or_wait_are_not_disrupted() -> None:
 def test_a_budget_that_cannot_be_read_is_an_error_with_its_path() -> None:
     with pytest.raises(ProjectionError, match="disruptionsAllowed"):
         disruption_budget(budget({}, allowed="many"))
+
+
+@pytest.mark.parametrize(("allowed", "names"), [(2, None), (4, ["left", "right"])])
+def test_a_budget_counts_for_all_victims_together(allowed: int, names: list[str] | None) -> None:
+    """Two gangs of two pods under one budget: it has to allow four."""
+    cluster = Cluster()
+    for name, hosts in (("left", HOSTS[:2]), ("right", HOSTS[2:])):
+        cluster.runs(name, dict.fromkeys(hosts, 1))
+    stored = disruption_budget(budget({}, allowed=allowed))
+    cluster.stores.disruption_budgets.apply("ADDED", stored)
+    assert cluster.victims(cluster.waiting(4, priority=10, require="block")) == names
