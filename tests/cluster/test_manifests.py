@@ -17,6 +17,8 @@ import yaml
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
+from engine.autoscaling.attempts import last_request
+from engine.autoscaling.text import request_body
 from engine.decoding.placements import placement_body
 from engine.gang.summary import GangSummary
 from engine.lifecycle.actions import RestartProposal, Status
@@ -28,6 +30,7 @@ from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overlay, render
 from tests.support.leader import merged
+from tests.support.provisioning import DIGEST, START, answered, asked, rules
 from tests.support.recorder import Recorder
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -324,6 +327,11 @@ def test_what_the_engine_writes_is_kept_as_it_is(admin: Client, ranked: bool) ->
     assert strictly(admin, body)["spec"] == body["spec"]
 
 
+FAILED = answered(asked(rules("{className: a}").classes[0]), START, Failed=True)
+LAST = last_request([FAILED], DIGEST, rules("{className: a}"), now=START)
+NODES = request_body(LAST) if LAST is not None else None
+
+
 def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -> None:
     """The status that the engine writes is kept, and `kubectl get tgp` shows what matters."""
     admin.create(TGP, ownerless("shown"))
@@ -332,7 +340,7 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     for status, known in ((Status(phase="Placed", reason="", message="placed"), facts), (waits, None)):
         summary = GangSummary(1, 4, 32, "rack", "b0/r0" if known is not None else "")
         restarts = RestartProposal((("uid-1", 4), ("uid-2", 2))) if known is None else None
-        of_waiting = (SHORT, QueuePlace(2, 7)) if known is None else ()
+        of_waiting = (SHORT, QueuePlace(2, 7), NODES) if known is None else ()
         details = details_body(summary, *of_waiting, restarts=restarts)
         body = status_body({}, status, placed=known, now=1_790_000_000.0, details=details, generation=1)
         stored = admin.patch(f"{TGP}/shown/status", {"status": body}, query={"fieldValidation": "Strict"})["status"]

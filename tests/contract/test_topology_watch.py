@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.cache.informers import CHECK_EVERY, ForeignInformers
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.cluster.client import ApiFault, KubeClient
+from engine.policy.model import default_policy, parse_policy
 from tests.support.eventually import eventually
 from tests.support.fake_api import Answer, FakeApi
 
@@ -184,3 +186,73 @@ def test_garbage_harms_no_other_object(
         watched.follow()
         assert names() == set()
         state.refresh()
+
+
+PROVISIONING = "autoscaling.x-k8s.io"
+REQUESTS = f"/apis/{PROVISIONING}/v1/namespaces/ml/provisioningrequests"
+
+
+class Provisioning(Watched):
+    """A watch under a policy that tests change."""
+
+    def __init__(self, api: KubeClient) -> None:
+        super().__init__(api)
+        self.policy = default_policy()
+        self.watch = ForeignInformers(api, self.stores, policy=lambda: self.policy, clock=lambda: self.now)
+
+    def switch(self, *, on: bool) -> None:
+        text = "autoscaling: {provisioningRequest: {className: a}}" if on else "{}"
+        self.policy = parse_policy(text)
+        self.watch.follow()
+
+
+@pytest.fixture
+def provisioning(api: KubeClient) -> Iterator[Provisioning]:
+    one = Provisioning(api)
+    yield one
+    one.watch.stop()
+
+
+def ask(fake: FakeApi, name: str) -> None:
+    fake.put(f"{REQUESTS}/{name}", spec={"provisioningClassName": "a", "podSets": []})
+
+
+def test_requests_for_nodes_are_watched_only_while_some_are_made(fake: FakeApi, provisioning: Provisioning) -> None:
+    """From the moment on that the policy names a class; afterwards until the last one is withdrawn."""
+    fake.install(f"{PROVISIONING}/v1", "provisioningrequests", "ProvisioningRequest")
+    ask(fake, "one")
+    provisioning.follow()
+    assert not any(PROVISIONING in one.path for one in fake.requests)
+    provisioning.switch(on=True)
+    store = provisioning.stores.provisioning_requests
+    eventually(lambda: [one.name for one in store.values()] == ["one"])
+    assert provisioning.stores.provisioning_version == "v1"
+    assert any(one.query.get("labelSelector") == names.GANG for one in fake.requests if PROVISIONING in one.path)
+    provisioning.switch(on=False)
+    provisioning.follow()
+    assert len(store) == 1
+    fake.remove(f"{REQUESTS}/one")
+    eventually(lambda: len(store) == 0)
+    provisioning.follow()
+    seen = len([one for one in fake.requests if one.path.startswith(REQUESTS.partition("/namespaces")[0])])
+    ask(fake, "two")
+    provisioning.follow()
+    assert len([one for one in fake.requests if one.path.startswith(REQUESTS.partition("/namespaces")[0])]) == seen
+    assert len(store) == 0
+
+
+def test_a_cluster_without_the_api_for_nodes_is_told_once(
+    fake: FakeApi, provisioning: Provisioning, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is looked for; the older version will do when it comes, one that nobody knows will not."""
+    provisioning.switch(on=True)
+    for _ in range(5):
+        provisioning.follow()
+    fake.install(f"{PROVISIONING}/v9", "provisioningrequests", "ProvisioningRequest")
+    provisioning.follow()
+    assert provisioning.stores.provisioning_version == ""
+    told = [one for one in caplog.records if "does not serve ProvisioningRequests" in one.getMessage()]
+    assert len(told) == 1
+    fake.install(f"{PROVISIONING}/v1beta1", "provisioningrequests", "ProvisioningRequest")
+    provisioning.follow()
+    assert provisioning.stores.provisioning_version == "v1beta1"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.api.duration import timestamp
+from engine.api.duration import parse_time, timestamp
 from engine.api.field import FieldError, render
 from engine.api.placement import kept_hosts
 from engine.api.reasons import REASONS, Code, known_code
@@ -35,7 +35,8 @@ SORTS: Final[Mapping[str, Callable[[output.GangAnswer], tuple[int | str, ...]]]]
     "gpus": lambda one: (-one.gpus, one.namespace, one.name),
     "waiting": lambda one: (-1 if one.waiting_seconds is None else -one.waiting_seconds - 2, one.namespace, one.name),
 }
-_TEXTS: Final = ("name", "className", "state", "requestedAt", "since", "retryAt", "message")
+_TIMES: Final = ("requestedAt", "since", "retryAt")
+_TEXTS: Final = ("name", "className", "state", "message", *_TIMES)
 _MOST_PLACE: Final = 200  # characters
 _NOW = "it fits now: the leader places it in its next pass"
 
@@ -299,6 +300,7 @@ def _nodes(status: Mapping[str, Any]) -> output.GangNodes | None:
     if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
         return None
     texts = {key: value if isinstance(value := found.get(key), str) else None for key in _TEXTS}
+    texts |= {key: texts[key] if parse_time(texts[key]) is not None else None for key in _TIMES}
     numbers = {key: value if type(value := found.get(key)) is int else 0 for key in ("pods", "attempt")}
     return output.GangNodes(
         name=texts["name"] or "",

@@ -5,6 +5,7 @@ The definition of the API is the real one. Where it does not matter how an autos
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import yaml
 from local.client import Client, ClientError
 from local.nodes import BLOCK, RACK
 from local.service import Service
+from tests.cluster.conftest import Kubectl
 from tests.cluster.gangs.conftest import PolicyInForce
 from tests.support.definitions import DEFINITIONS
 from tests.support.eventually import eventually
@@ -23,6 +25,7 @@ from tests.support.gang_steps import delete_job
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.imitations.cluster_autoscaler import ClusterAutoscaler
 from tests.support.node_pools import ATOMIC, pool
+from tests.support.pages import pages
 
 Json = dict[str, Any]
 CRD = Path(__file__).parents[2] / "data" / "provisioning" / "provisioningrequests.yaml"
@@ -226,8 +229,10 @@ def test_gangs_that_wait_for_something_else_start_no_nodes(autoscaled: Autoscale
     assert autoscaled.requests() == []
 
 
-def test_after_a_failure_the_next_class_is_asked(autoscaled: Autoscaled) -> None:
-    """The gang says what the autoscaler said; the failed request goes with its template."""
+def test_after_a_failure_the_next_class_is_asked(autoscaled: Autoscaled, kubectl: Kubectl) -> None:
+    """The gang says what the autoscaler said; the failed request goes with its template. The commands of the admin's
+    page autoscaling.md show both.
+    """
     autoscaled.switch_on(FALLBACKS)
     autoscaled.submit()
     first = autoscaled.request()
@@ -244,6 +249,12 @@ def test_after_a_failure_the_next_class_is_asked(autoscaled: Autoscaled) -> None
     found = autoscaled.status()["provisioning"]
     assert (found["state"], found["attempt"]) == ("Failed", 2)
     assert found["retryAt"] > found["since"]
+    (block,) = [one for one in pages()["docs/tasks/admin/autoscaling.md"].blocks if one.language == "sh"]
+    requests, states = [kubectl(*shlex.split(line)[1:]).stdout for line in block.text.splitlines()]
+    assert second["metadata"]["name"] in requests
+    placement = autoscaled.gangs.placement("train")
+    assert placement is not None
+    assert [autoscaled.gangs.name, placement["metadata"]["name"], "Failed"] in map(str.split, states.splitlines())
 
 
 @pytest.mark.parametrize("end", ["BookingExpired", "CapacityRevoked"])

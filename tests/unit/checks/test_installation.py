@@ -78,6 +78,17 @@ BROKEN: dict[str, Mapping[str, Any]] = {
         "admission_policies": GOOD.admission_policies | {("validatingadmissionpolicies", "topogate-devices"): ABSENT}
     },
     "a refused policy, and the last good one": {"policy": policy_of("mode: enforcing"), "last_good": policy_of("{}")},
+    "nodes are requested, and no autoscaler is there": {
+        "policy": policy_of("autoscaling: {provisioningRequest: {className: a}}")
+    },
+    "nodes are requested of an older autoscaler": {
+        "policy": policy_of("autoscaling: {provisioningRequest: {className: a}}"),
+        "provisioning": ReadObject({"versions": [{"version": "v1beta1"}, {"version": "v9"}]}),
+    },
+    "nodes are requested, and the groups cannot be read": {
+        "policy": policy_of("autoscaling: {provisioningRequest: {className: a}}"),
+        "provisioning": UNREAD,
+    },
     "a refused policy with many errors": {"policy": policy_of("mode: enforcing\nnodes: {settle: no}\n")},
     "a ConfigMap without policy": {"policy": ReadObject({"data": {}})},
     "rights are missing": {"rights": GrantedRights("roles", 200, ["patch jobs.batch", "get leases topogate"])},

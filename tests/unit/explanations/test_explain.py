@@ -636,3 +636,30 @@ def test_garbage_in_the_status_of_a_preemption_is_no_failure(garbage: Any) -> No
     found = one(preempting(preemption=garbage), "job/urgent", namespace="bob").preempts
     assert found is not None
     assert (found.since, found.count) == (None, 1)
+
+
+def test_what_was_asked_of_the_autoscaler_is_in_one_line() -> None:
+    """From the Placement, so that it needs no right to read ProvisioningRequests; garbage in it is left out."""
+    asked = {
+        "name": "job-next-1",
+        "className": "atomic.example.com",
+        "pods": 4,
+        "attempt": 2,
+        "state": "Accepted",
+        "requestedAt": "2026-01-01T00:29:00Z",
+        "since": "2026-01-01T00:29:20Z",
+        "message": "Capacity is not found",
+    }
+    texts = {}
+    for case, more in {
+        "accepted": {},
+        "not answered": {"state": "Pending", "message": None},
+        "failed": {"state": "Failed", "retryAt": "2026-01-01T00:31:00Z"},
+        "of another version": {"state": "Odd\x1b", "pods": "4", "since": 7, "requestedAt": "yesterday"},
+        "garbage": {"name": 5},
+    }.items():
+        cluster = [*grid(1, 1, 1), waits("next", 4, {"require": "rack"}, minute=20)]
+        cluster.append(waiting_placement("next", provisioning={**asked, **more}))
+        lines = text(about(snapshot(cluster), "job/next")).splitlines()
+        texts[case] = "\n".join(line for line in lines if line.startswith("  asked "))
+    golden("explain-nodes", texts)

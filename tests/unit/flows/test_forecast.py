@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.api.workload import Workload
-from engine.scheduler.outcome import Outcome, Placed
-from tests.support.cluster_records import gpu_nodes, job, pod
+from engine.scheduler.outcome import Never, Outcome, Placed
+from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
 from tests.support.leader import POLICY, Leader
 from webhook.admission import live_reader
 from webhook.admission.forecast_budget import ForecastBudget
 from webhook.admission.live_reader import LiveReader
 
+GPU = "nvidia.com/gpu"
 STRICT = POLICY + "queue: {order: strict}\n"
 PATIENT = POLICY + "queue: {patience: 1m}\n"
 
@@ -219,3 +221,17 @@ def test_a_forecast_of_a_preemption_ends_with_its_time(monkeypatch: pytest.Monke
     assert budget.left("default") < 0
     assert preempted(leader, urgent(), allowance=budget) is None
     assert forecast(leader, urgent()) == before
+
+
+def test_where_nodes_are_requested_too_large_a_gang_waits_for_them() -> None:
+    """At submit and in the leader alike; without a class it never fits."""
+    asks = POLICY + "topologies: [{name: default, preset: demo}]\n"
+    nodes = "autoscaling: {provisioningRequest: {className: a, after: 1h}}\n"
+    for gpus in (8, 64):
+        large = job("large", count=9, held=True, template=spec(gates=(names.GATE,), shape=shape(**{GPU: gpus})))
+        assert agreed(Leader(nodes=gpu_nodes(1, 1, 2), policy=asks + nodes), large) == "InsufficientFreeHosts"
+        never = forecast(Leader(nodes=gpu_nodes(1, 1, 2), policy=asks), large)
+        assert isinstance(never, Never)
+    assert agreed(Leader(policy=asks + nodes), job("first", count=2, held=True)) == "InsufficientFreeHosts"
+    bare = [replace(node, labels={}) for node in gpu_nodes(1, 1, 2)]
+    assert agreed(Leader(nodes=bare, policy=asks + nodes), job("labels", count=2, held=True)) == "LabelsMissing"

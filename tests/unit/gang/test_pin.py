@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.api.placement import Assignment, PodSetPlan, Slot
+from engine.api.placement import Assignment, ConsumedRequest, PodSetPlan, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
+from engine.decoding.placements import placement, placement_body
 from engine.decoding.pods import pod
 from engine.gang.pin import added_selector, pinned_terms, placed_pod, release_patch
 from tests.support.cluster_records import job
@@ -165,3 +167,33 @@ def test_the_release_keeps_the_rest_of_the_affinity() -> None:
             ]
         }
     }
+
+
+def test_pods_on_provisioned_nodes_name_the_request() -> None:
+    """At their creation and at their release alike, so that the autoscaler counts them once; others name none."""
+    record, slot = pod(held()), Slot(("host-1",), 1, ((0, 0),))
+    gang = placed_gang(job(count=1), {"host-1": 1})
+    assert gang.assignment is not None
+    used = replace(gang.assignment, consumes=ConsumedRequest("job-train-1", "some.class"))
+    written: dict[bool, Mapping[str, str | None]] = {}
+    for uses, assignment in ((True, used), (False, gang.assignment)):
+        planned = replace(gang, assignment=assignment)
+        placed = placed_pod(record, slot, placement=planned, pod_set="main", rank=0, pin_labels={})
+        assert release_patch(record, placed)["metadata"]["annotations"].keys() <= placed.annotations.keys()
+        written[uses] = placed.annotations
+    assert written[True].items() - written[False].items() == {
+        ("autoscaling.x-k8s.io/consume-provisioning-request", "job-train-1"),
+        ("autoscaling.x-k8s.io/provisioning-class-name", "some.class"),
+    }
+
+
+def test_the_request_that_pods_use_is_part_of_the_plan() -> None:
+    """Every replica reads it with the slots; a plan without one removes it."""
+    gang = placed_gang(job(count=1), {"host-1": 1})
+    assert gang.assignment is not None
+    used = replace(gang, assignment=replace(gang.assignment, consumes=ConsumedRequest("job-train-1", "some.class")))
+    for plan in (used, gang):
+        body = placement_body(plan)
+        read = placement(json.dumps({**body, "metadata": {**body["metadata"], "namespace": "team"}}).encode())
+        assert read.assignment == plan.assignment
+    assert placement_body(gang)["spec"]["assignment"]["provisioningRequest"] is None
