@@ -10,6 +10,7 @@ from bench.placement.preemption import report
 from bench.placement.preemption.records import Record
 from bench.placement.preemption.report import (
     COMPARED,
+    LOST,
     Pair,
     comparisons,
     gained_table,
@@ -71,9 +72,10 @@ Preemption:
 Moves:
 
 - `{moves}`: for a gang that has waited {moves_after:.0f} s, up to 4 running gangs restart elsewhere, so that all of
-  them run at once (`defragment.mode: act`; the search is that of the service, `engine.preemption.move_search`). After a
-  search without result the next one for the same gang comes after {moves_after:.0f} s, then after twice as long, up to
-  16 times. It is left out where fewer GPUs are free than the gang requests, since moves free none.
+  them run at once. The search is that of the service (`engine.preemption.move_search`), which only proposes such
+  restarts (`defragment.mode: propose`); here each proposal is carried out at once. After a search without result the
+  next one for the same gang comes after {moves_after:.0f} s, then after twice as long, up to 16 times. None is made
+  where fewer GPUs are free than the gang requests, since moves free none.
 - `{moves_young}`: only gangs that started less than {young_for:.0f} minutes ago move. `{stay}` moves nobody.
 - `{consolidates}` is the action `consolidation` of KAI, in the same way beside KAI without it.
 
@@ -102,8 +104,13 @@ A move frees nothing: it makes room in one domain and takes as much elsewhere, a
 """
 
 _PEERS = """\
-`{at_once}` beside the best peer for that number (a different peer may be best for each), in the same way.
+Ours beside the best peer for that number (a different peer may be best for each), in the same way.
 """
+
+_WHY = """
+More GPU time is lost than with Kueue because the search ends the fewest gangs, of these those with the fewest pods, and
+looks at their running time last: one gang that has run for hours instead of several young ones. Kueue ends those that
+were admitted last. `protect.runningFor` bounds what a victim can lose, as `{young}` shows."""
 
 
 def page(records: Sequence[Record], scenarios: Iterable[Scenario], *, command: str) -> str:
@@ -129,7 +136,7 @@ def page(records: Sequence[Record], scenarios: Iterable[Scenario], *, command: s
     parts = [intro]
     if report.with_classes(records):
         parts += ["## What preemption changes\n", _GAINED.format(never=NEVER), gained_table(records)]
-        parts += ["## Beside the best peer\n", _PEERS.format(at_once=AT_ONCE), peers_table(records), _lost(records)]
+        parts += ["## Beside the best peer\n", _PEERS, peers_table(records), _lost(records)]
     if report.with_moves(records):
         parts += ["## What moves change\n", _MOVES, moves_table(records), _MOVES_COST]
     parts.append("## All numbers\n")
@@ -162,11 +169,13 @@ def _lost(records: Sequence[Record]) -> str:
     by_verdict = {verdict: [one for one in found if one.verdict == verdict] for verdict in ("better", "even", "worse")}
     number, count = len(found), len(report.with_classes(records))
     lines = [
-        f"Of {number} comparisons ({count} settings, up to {len(COMPARED)} numbers each) Topogate is better in "
-        f"{len(by_verdict['better'])}, even with the best peer in {len(by_verdict['even'])}, worse in "
+        f"Of {number} comparisons of `{AT_ONCE}` ({count} settings, up to {len(COMPARED)} numbers each) it is better "
+        f"in {len(by_verdict['better'])}, even with the best peer in {len(by_verdict['even'])}, worse in "
         f"{len(by_verdict['worse'])}.\n"
     ]
     lines += [_loss(one) for one in by_verdict["worse"]]
+    if any(one.column is LOST and one.other == "kueue" for one in by_verdict["worse"]):
+        lines.append(_WHY.format(young=YOUNG))
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from bench.placement.preemption.rules import (
     NEVER,
     PEERS,
     STAY,
+    YOUNG,
 )
 from bench.placement.report import Column, table
 from bench.placement.rules import OURS
@@ -147,9 +148,9 @@ def pair(records: Sequence[Record], setting: Setting, column: Column, first: str
     return Pair(setting, column, first, other, sum(ours) / len(ours), sum(theirs) / len(theirs), change)
 
 
-def best_peer(records: Sequence[Record], setting: Setting, column: Column) -> Pair | None:
+def best_peer(records: Sequence[Record], setting: Setting, column: Column, ours: str = AT_ONCE) -> Pair | None:
     """Ours without a delay beside the peer with the best mean of this number."""
-    found = [one for peer in PEERS if (one := pair(records, setting, column, AT_ONCE, peer)) is not None]
+    found = [one for peer in PEERS if (one := pair(records, setting, column, ours, peer)) is not None]
     return min(found, key=lambda one: -column.better * one.other_mean, default=None)
 
 
@@ -176,8 +177,12 @@ def gained_table(records: Sequence[Record]) -> str:
 
 
 def peers_table(records: Sequence[Record]) -> str:
-    """A line per setting: ours beside the best peer for each number."""
-    lines = [(s.title, [best_peer(records, s, column) for column in COMPARED]) for s in with_classes(records)]
+    """Lines per setting: ours without a delay, and with young victims only, beside the best peer for each number."""
+    lines = [
+        (f"{s.title}: {ours}", [best_peer(records, s, column, ours) for column in COMPARED])
+        for s in with_classes(records)
+        for ours in (AT_ONCE, YOUNG)
+    ]
     return _pairs_table(COMPARED, lines)
 
 
