@@ -65,7 +65,8 @@ and LeastFreeCapacity for single pods), `kai` (topology stage and bin-packing), 
 bin-packing set to outweigh spreading, and topology to outweigh bin-packing), and `native` (kube-scheduler's default
 scoring, inside the domain that a gang requires). `capacity` is not a rule: it treats the cluster as one pool of GPUs, a
 bound on the waiting time of any placement. All hosts are equal, with CPU and memory in proportion to GPUs. Quotas,
-priorities, preemption, failures, fractions of GPUs and the schedulers' own decision times are left out.
+failures, fractions of GPUs and the schedulers' own decision times are left out. Priorities and preemption are simulated
+[apart](preemption.md).
 
 - **excess racks**: racks that a gang uses beyond those that its GPUs fill, mean per gang; **excess hosts** likewise.
 - **optimal**: gangs with the fewest blocks, then racks, then hosts possible at that moment. An exact search, with

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.placement.__main__ import count, load
@@ -13,9 +14,11 @@ from bench.placement.preemption import page, report
 from bench.placement.preemption.records import Record, Setting, line, read, run
 from bench.placement.topologies import Scenario, scenarios
 
-_SCENARIOS = {"preemption": ("L", "C", "A"), "moves": ("L", "C")}
-_LOADS = {"preemption": (0.95, 1.1), "moves": (0.9, 0.95)}
-_SEEDS = {"preemption": 8, "moves": 6}
+_SETTINGS = {
+    "preemption": tuple((name, share) for name in ("L", "C", "A") for share in (0.95, 1.1)),
+    "moves": (("L", 0.9), ("L", 0.95), ("C", 0.9)),
+}
+_SEEDS = {"preemption": 8, "moves": 5}
 _JOBS = {"preemption": 5_000, "moves": 3_000}
 _HIGH = {"preemption": 0.1, "moves": 0.0}
 _RESULTS = Path("bench/results/placement-preemption.jsonl")
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.placement.preemption", description=__doc__)
     add = parser.add_argument
-    add("--part", action="append", choices=list(_SCENARIOS), help="default: both")
+    add("--part", action="append", choices=list(_SETTINGS), help="default: both")
     add(
         "--scenario",
         action="append",
@@ -50,7 +53,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="may be repeated; default: L, C, for preemption A",
     )
     add("--load", action="append", type=load, help="GPUs asked for; default: 0.95, 1.1; of moves 0.9, 0.95")
-    add("--seeds", type=count, help="streams per setting; default: 8, of moves 6")
+    add("--seeds", type=count, help="streams per setting; default: 8, of moves 5")
     add("--jobs", type=count, help="jobs per stream; default: 5000, of moves 3000")
     add("--quick", action="store_true", help="a minute: L, load 0.95, 2 seeds of 3000 jobs")
     add("--out", type=Path, default=_RESULTS, help=f"records of the runs, JSON lines; default: {_RESULTS}")
@@ -65,12 +68,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _chosen(part: str, options: argparse.Namespace) -> Iterable[tuple[str, float]]:
+    """The scenarios and loads that were asked for; of what was not, those of the part."""
+    own = _SETTINGS[part]
+    if not options.scenario and not options.load:
+        return own
+    names, loads = (list(dict.fromkeys(values)) for values in zip(*own, strict=True))
+    return itertools.product(options.scenario or names, options.load or loads)
+
+
 def _run(options: argparse.Namespace, made: dict[str, Scenario]) -> list[Record]:
     runs = [
         (Setting(scenario, share, _HIGH[part]), seed, options.jobs or _JOBS[part])
-        for part in options.part or _SCENARIOS
-        for scenario in options.scenario or _SCENARIOS[part]
-        for share in options.load or _LOADS[part]
+        for part in options.part or _SETTINGS
+        for scenario, share in _chosen(part, options)
         for seed in range(options.seeds or _SEEDS[part])
     ]
     records: list[Record] = []
