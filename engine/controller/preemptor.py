@@ -41,7 +41,7 @@ from engine.lifecycle.preemption import (
 from engine.lifecycle.status import status_of
 from engine.policy.making_room import PreemptionRules
 from engine.preemption.preempt import Preemption, in_group, preemption_for
-from engine.preemption.victims import Victim, spared
+from engine.preemption.victims import Victim, may_be_evicted, spared
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import kept_assignment, schedule_gang
@@ -172,8 +172,11 @@ class Preemptor:
             if other.key != key and other.priority > priority and not own.isdisjoint(other.hosts):
                 return IntentEnd("a gang of higher priority needs its hosts", failed=True)
         uids = {one.uid for one in intent.pods}
-        left = bool(uids) and any(pod.uid in uids for pod in view.stores.pods.values())
-        touched = protected = False
+        alone = [pod for pod in view.stores.pods.values() if pod.uid in uids] if uids else []
+        left, touched = bool(alone), any(pod.deleting or pod.finished for pod in alone)
+        protected = any(
+            not (pod.deleting or pod.finished or may_be_evicted(view, pod, below=priority)) for pod in alone
+        )
         for victim in intent.victims:
             placement = view.gangs.intents.placement_of(victim.uid)
             workload = view.gangs.workload_of(placed_key(placement)) if placement is not None else None
@@ -320,10 +323,9 @@ class Preemptor:
             nominated=frozenset[str]().union(*taken),
         )
         if candidate.ending_since is None or now - candidate.ending_since < ENDING_ANYWAY:
-            with view.lock:
-                ending = [pod for pod in view.stores.pods.values() if pod.deleting and not pod.finished]
-                with view.without((), ending):
-                    enough = bool(ending) and isinstance(plan(), Placed)
+            ending = [pod for pod in view.stores.pods.values() if pod.deleting and not pod.finished]
+            with view.lock, view.without((), ending):
+                enough = bool(ending) and isinstance(plan(), Placed)
             candidate.ending_since = (candidate.ending_since or now) if enough else None
             if enough:
                 return None

@@ -129,14 +129,8 @@ def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
     """Yield the running pods that Topogate does not manage, by their controller."""
     owners: dict[tuple[str, str], list[Pod]] = {}
     for pod in view.stores.pods.values():
-        if names.MANAGED in pod.spec.labels or pod.finished or pod.mirror or not host_of(pod):
+        if not _is_unmanaged(view, pod, own_namespace):
             continue
-        if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS:
-            continue
-        if is_exempt(pod.namespace, policy=view.policy, own_namespace=own_namespace):
-            continue
-        if view.gangs.gang_of(pod) is not None:
-            continue  # without our label all the same: it ends with its gang
         owners.setdefault((pod.namespace, pod.owner.uid if pod.owner is not None else pod.uid), []).append(pod)
     for (namespace, _), pods in owners.items():
         owner = pods[0].owner
@@ -145,6 +139,27 @@ def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:
         started = min(pod.created for pod in pods)
         alone = owner is None
         yield Victim(kind, namespace, name, None, priority, tuple(pods), (), len(pods), started, frees_quota=alone)
+
+
+def may_be_evicted(view: ClusterState, pod: Pod, *, below: float) -> bool:
+    """Return whether the policy lets a pod that Topogate does not manage end for a gang of this priority, by now."""
+    rules = view.policy.preemption
+    return (
+        rules.victims == "all"
+        and _is_unmanaged(view, pod, view.own_namespace)
+        and view.pod_shapes.priority_of_pod(pod.spec) < below
+        and not matches(pod.namespace, rules.protect.namespaces)
+    )
+
+
+def _is_unmanaged(view: ClusterState, pod: Pod, own_namespace: str) -> bool:
+    if names.MANAGED in pod.spec.labels or pod.finished or pod.mirror or not host_of(pod):
+        return False
+    if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS:
+        return False
+    if is_exempt(pod.namespace, policy=view.policy, own_namespace=own_namespace):
+        return False
+    return view.gangs.gang_of(pod) is None  # without our label all the same: it ends with its gang
 
 
 def _bound(pods: Iterable[Pod]) -> int:

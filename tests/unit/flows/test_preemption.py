@@ -227,6 +227,50 @@ def test_pods_that_are_not_managed_and_refuse_are_tried_again() -> None:
     assert cluster.intent("high").attempts == 1
 
 
+@pytest.mark.parametrize("how", ["victims: managed", "protected namespace", "raised priority"])
+def test_pods_that_are_not_managed_are_spared_once_the_policy_spares_them(how: str) -> None:
+    """A budget refused their eviction, so they are still there: the preemptor waits again, and nobody is tried."""
+    policy = "preemption: {mode: lower-priority, after: 10s, victims: all}\n"
+    cluster = PreemptingCluster(policy=policy, racks=1)
+    web = cluster.outsider("web", "b0-r0-h0", priority=-1)
+    cluster.leader.hands.deaf = True
+    cluster.submit("high", 2, priority=100)
+    cluster.go_on(11)
+    assert cluster.intent("high").active
+    tried = cluster.ended()
+    if how == "raised priority":
+        cluster._change(web, spec=replace(web.spec, priority=200))
+    else:
+        other = "victims: managed" if how == "victims: managed" else "victims: all, protect: {namespaces: [default]}"
+        policy = f"preemption: {{mode: lower-priority, after: 10s, {other}}}\n"
+        cluster.leader.view.set_policy(PreemptingCluster(policy=policy).leader.view.policy)
+    cluster.wait(100)
+    assert cluster.ended() == tried
+    assert not cluster.intent("high").active
+
+
+def test_an_intent_that_names_a_pod_that_may_not_end_ends_nobody() -> None:
+    """Whoever has written it: pods of system namespaces, of DaemonSets, and of higher priority are never evicted."""
+    policy = "preemption: {mode: lower-priority, after: 10s, victims: all}\n"
+    for namespace, kind, priority in (("kube-system", "ReplicaSet", -1), ("a", "DaemonSet", -1), ("a", "Job", 200)):
+        cluster = PreemptingCluster(policy=policy, racks=1)
+        cluster.outsider("web", "b0-r0-h0", priority=-1)
+        cluster.leader.hands.deaf = True
+        cluster.submit("high", 2, priority=100)
+        cluster.go_on(11)
+        other = cluster.outsider("other", "b0-r0-h1", priority=priority)
+        assert other.owner is not None
+        cluster.leader.stores.pods.apply("DELETED", other)
+        other = replace(other, namespace=namespace, uid="uid-other", owner=replace(other.owner, kind=kind))
+        cluster.leader.has(other)
+        plan = next(one for one in cluster.leader.stores.placements.values() if "high" in one.name)
+        intent = {**plan.status["preemption"], "pods": [{"uid": other.uid, "host": "b0-r0-h1"}]}
+        version = cluster.leader.hands.version()
+        cluster.leader.has(replace(plan, status={**plan.status, "preemption": intent}, resource_version=version))
+        cluster.wait(100)
+        assert "evict other" not in cluster.ended()
+
+
 def test_pods_that_are_not_managed_stay_otherwise() -> None:
     """By default only gangs end."""
     cluster = PreemptingCluster(racks=1)
