@@ -1,6 +1,6 @@
 """Gangs that wait for nodes which do not exist yet, on a running service, with the API of the cluster autoscaler.
 
-The definition of the API is the real one. Where it does not matter how an autoscaler decides, a test answers itself.
+Where it does not matter how an autoscaler decides, a test answers itself.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from local.client import Client, ClientError
 from local.nodes import BLOCK, RACK
 from local.service import Service
 from tests.cluster.conftest import Kubectl
 from tests.cluster.gangs.conftest import PolicyInForce
-from tests.support.definitions import DEFINITIONS
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.imitations.cluster_autoscaler import ClusterAutoscaler
-from tests.support.node_pools import ATOMIC, pool
+from tests.support.node_pools import ATOMIC, REQUESTS, definition, pool
 from tests.support.pages import pages
 
 Json = dict[str, Any]
-CRD = Path(__file__).parents[2] / "data" / "provisioning" / "provisioningrequests.yaml"
 GROUP = "autoscaling.x-k8s.io"
 CONSUME = f"{GROUP}/consume-provisioning-request"
 CLASS = f"{GROUP}/provisioning-class-name"
@@ -37,39 +33,12 @@ FALLBACKS = 'parameters: {ValidUntilSeconds: "900"}, fallbacks: [{className: exa
 FOUND_WITHIN = 40.0
 
 
-def install(client: Client, *versions: str) -> None:
-    """Serve the API in these versions; the first is the one in which objects are stored."""
-    body = yaml.safe_load(CRD.read_text(encoding="utf-8"))
-    body["spec"]["versions"] = [one for one in body["spec"]["versions"] if one["name"] in versions]
-    for one in body["spec"]["versions"]:
-        one["storage"] = one["name"] == versions[0]
-    client.create(DEFINITIONS, body)
-    for version in versions:
-        path = f"/apis/{GROUP}/{version}/provisioningrequests"
-        eventually(lambda path=path: served(client, path), message=f"{path} is served")
-
-
-def served(client: Client, path: str) -> bool:
-    try:
-        return client.find(path) is not None
-    except ClientError as error:
-        assert error.status == 429, error  # its storage is being made
-        return False
-
-
-def uninstall(client: Client) -> None:
-    path = f"{DEFINITIONS}/provisioningrequests.{GROUP}"
-    if client.find(path) is not None:
-        client.delete(path)
-    eventually(lambda: client.find(path) is None, message="the kind is gone")
-
-
 @pytest.fixture
 def removed(client: Client) -> Iterator[None]:
     """The kind is not there when the test begins, nor afterwards."""
-    uninstall(client)
+    REQUESTS.remove(client)
     yield
-    uninstall(client)
+    REQUESTS.remove(client)
 
 
 class Autoscaled:
@@ -154,7 +123,7 @@ class Autoscaled:
 
 @pytest.fixture
 def autoscaled(gangs: Namespace, policy: PolicyInForce, removed: None) -> Autoscaled:
-    install(gangs.client, "v1", "v1beta1")
+    definition("v1", "v1beta1").install(gangs.client)
     return Autoscaled(gangs, policy)
 
 
@@ -359,7 +328,7 @@ def test_without_the_api_gangs_wait_and_say_so_and_an_older_version_will_do(
     autoscaled.submit()
     gangs.waits("train", "InsufficientFreeHosts")
     autoscaled.says("the cluster serves no ProvisioningRequests")
-    install(gangs.client, "v1beta1")
+    definition("v1beta1").install(gangs.client)
     request = eventually(autoscaled.requests, FOUND_WITHIN, "a request is made in the version that is served")
     assert request is not None
     assert request[0]["apiVersion"] == f"{GROUP}/v1beta1"
