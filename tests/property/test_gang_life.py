@@ -59,6 +59,7 @@ class GangLife(RuleBasedStateMachine):
         suspendable: bool,
         asked: tuple[Mapping[str, str], ...] = ({}, {}),
         nodes: Sequence[Node] = (),
+        evictable: bool = False,
     ) -> None:
         self.leader = Leader(nodes=list(nodes or gpu_nodes(1, 2, 4)), policy=POLICY + policy)
         self.broken = set(broken)  # hosts on which no container starts
@@ -68,7 +69,8 @@ class GangLife(RuleBasedStateMachine):
         template = spec(shape=shape(gpu=HALF), gates=(names.GATE,), labels={names.MANAGED: "true"})
         for name, count, more in zip(NAMES, counts, asked, strict=True):
             gang = job(name, count=count, require=level, held=suspendable, template=template, suspendable=suspendable)
-            self.leader.has(replace(gang, annotations={**gang.annotations, **more}))
+            pod_sets = tuple(replace(one, evictable=evictable) for one in gang.pod_sets)
+            self.leader.has(replace(gang, annotations={**gang.annotations, **more}, pod_sets=pod_sets))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -235,6 +237,7 @@ class GangLife(RuleBasedStateMachine):
     def lead(self) -> None:
         """The leader is killed; the next one has what the API server has."""
         before, self.leader = self.leader, Leader(policy=self.leader.policy, now=self.leader.now)
+        self.leader.hands.follow(before.hands)
         for store in ("nodes", "workloads", "placements", "pods"):
             getattr(self.leader.stores, store).replace(getattr(before.stores, store).values())
         self._go_on()
@@ -359,3 +362,69 @@ class GroupedLife(GangLife):
 
 GroupedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
 test_pod_groups_live_through_losses_and_growth = GroupedLife.TestCase
+
+
+class MovedLife(GangLife):
+    """The same, with users that ask for moves; evicting a pod costs nothing but its work."""
+
+    @initialize(
+        level=st.sampled_from(["rack", "block"]),
+        counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+        policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
+        suspendable=st.booleans(),
+    )
+    def begin(  # type: ignore[override]
+        self, level: str, counts: tuple[int, int], policy: str, suspendable: bool
+    ) -> None:
+        self._begin(level, counts, policy, broken=set(), suspendable=suspendable, evictable=True)
+
+    def _annotate(self, name: str, key: str, value: str | None) -> None:
+        gang = self.leader.workload(name)
+        every = {**gang.annotations, key: value}
+        kept = {one: text for one, text in every.items() if text is not None}
+        self.leader.has(replace(gang, annotations=kept, resource_version=self.leader.hands.version()))
+
+    def _used(self, name: str, picks: set[int]) -> set[str]:
+        """Some of the hosts that a gang uses."""
+        hosts = sorted(set(self._observed()[name].values()))
+        return {hosts[pick % len(hosts)] for pick in picks if hosts}
+
+    @rule(name=st.sampled_from(NAMES), picks=st.sets(st.integers(0, 4), max_size=2))
+    def leave_hosts(self, name: str, picks: set[int]) -> None:
+        """Its pods on these hosts move all together or not at all; no pod is lost by that."""
+        before, hosts = self._observed()[name], self._used(name, picks)
+        self._annotate(name, names.REPLACE, ",".join(sorted(hosts)) or None)
+        self._go_on()
+        self.leader.later(40.0)
+        self._go_on()
+        after = self._observed()[name]
+        assert set(before) <= set(after) | (set(before) - set(ranks_of(self.leader.placed(name)))), "a pod was lost"
+        on_them = {rank for rank, host in before.items() if host in hosts}
+        still = {rank for rank in on_them if after.get(rank) in hosts}
+        assert still in (set(), on_them), "only some of the pods have moved"
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        value=st.sampled_from(["true", "again", "third", "false"]),
+        out=st.sets(st.integers(0, 4), max_size=1),
+    )
+    def plan_again(self, name: str, value: str, out: set[int]) -> None:
+        """A gang with slots has slots afterwards, and as many of its pods run, though one of its hosts is cordoned."""
+        placed, before = self.leader.placed(name), self._observed()[name]
+        for host in self._used(name, out):
+            node = self.leader.stores.nodes.get(host)
+            if node is not None:
+                self.leader.has(replace(node, unschedulable=True, resource_version=self.leader.hands.version()))
+        self._annotate(name, names.REPLAN, value)
+        self._go_on()
+        self.leader.later(40.0)
+        self._go_on()
+        after = self.leader.placed(name)
+        if placed is not None and placed.assignment is not None:
+            assert after is not None
+            assert after.assignment is not None
+            assert len(self._observed()[name]) >= len(before)
+
+
+MovedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+test_gangs_live_through_moves = MovedLife.TestCase

@@ -156,6 +156,10 @@ class Hands(ActionExecutor):
         if (fault := self.broken.get(what)) is not None:
             fault(name)
 
+    def follow(self, before: Hands) -> None:
+        """Go on with the versions of another leader: older ones would not be taken."""
+        self._versions = before._versions
+
     def version(self) -> str:
         return str(next(self._versions))
 
