@@ -25,6 +25,7 @@ from engine.preemption.movable import (
     room_in_total,
 )
 from engine.preemption.move_search import MoveCost, NoPlace, NoRoom, OutOfPlansError, SlotNeed, choose_moves
+from engine.preemption.scopes import has_host_limit
 from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
@@ -168,7 +169,10 @@ class _Moves:
     def _search(self, need: SlotNeed) -> Defragmentation | None:
         costs = [MoveCost(key, one.pods, -one.started * one.pods) for key, one in self._movable.items()]
         found = choose_moves(costs, need, self._attempt, most_gangs=self._limits.gangs)
-        return None if found is None else replace(found.plan, proven=found.proven)
+        if found is None:
+            return None
+        with self._view.lock:
+            return replace(found.plan, proven=found.proven and not has_host_limit(self._view, self._gang))
 
     def _attempt(self, keys: tuple[str, ...]) -> Defragmentation | NoRoom | NoPlace:
         """Plan the gang and the moved ones on the cluster without them."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from engine.api.field import render
 from engine.api.placement import preemption_intent, waiting_since
 from engine.api.reasons import REASONS, Why, known_code
-from engine.api.text import join_comma, sanitize
+from engine.api.text import join_comma, plural, sanitize
 from engine.gang.gang import Gang
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -19,6 +19,7 @@ from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import WaitingGang, gang_name, standstill
+from webhook.queries.names import workload_label
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
 from webhook.snapshot.snapshot import Snapshot
 
@@ -60,6 +61,8 @@ def explain_waiting(
         others = list(ways_out(snapshot, mine, rooms, exists=exists)) if verdict != "fits" else []
     if verdict != "fits":
         others += more_urgent(snapshot, mine, ahead)
+    if verdict == "waits":
+        others += _restarts(gang)
     if verdict == "waits" and row.start is not None:
         others.append(_wait(row.start))
     queue_order = snapshot.view.policy.queue.order
@@ -178,6 +181,27 @@ def _why_first(first: Turn, mine: Turn) -> str:
     if first[1] != mine[1]:
         return "its namespace uses less"
     return "it has waited longer" if first[2] != mine[2] else "its name is first, and both are equally old"
+
+
+def _restarts(gang: Gang) -> Iterator[output.WayOut]:
+    """Yield the restarts of other gangs that the leader has found; it knows them all, whoever asks here."""
+    proposal = gang.status.get("proposal")
+    found = proposal.get("restarts") if isinstance(proposal, Mapping) else None
+    pods = [one.get("pods") for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+    counts = [count for count in pods if isinstance(count, int)]
+    if not counts:
+        return
+    workload = gang.workload
+    what = f"{plural(len(counts), 'running gang')} ({plural(sum(counts), 'pod')})"
+    label = workload_label(workload.kind, workload.name)
+    yield output.WayOut(
+        change="restarts",
+        text=f"{what} restarted elsewhere",
+        result="it would fit, as the leader has found; an admin sees which gangs, and nothing restarts by itself",
+        to=None,
+        command=f"topogate defragment --gang {label} -n {workload.namespace}",
+        by=None,
+    )
 
 
 def _wait(start: output.GangStart) -> output.WayOut:

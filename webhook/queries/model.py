@@ -284,7 +284,7 @@ class DefragmentAnswer(AnswerPart):
 
 
 Explained = Literal["placed", "fits", "waits", "never", "refused", "ignored", "finished", "orphaned"]
-Change = Literal["level", "prefer", "pods", "toleration", "selector", "priority", "resume", "wait"]
+Change = Literal["level", "prefer", "pods", "toleration", "selector", "priority", "resume", "restarts", "wait"]
 
 
 class AskedPods(AnswerPart):

@@ -663,3 +663,23 @@ def test_what_was_asked_of_the_autoscaler_is_in_one_line() -> None:
         lines = text(about(snapshot(cluster), "job/next")).splitlines()
         texts[case] = "\n".join(line for line in lines if line.startswith("  asked "))
     golden("explain-nodes", texts)
+
+
+def test_restarts_that_the_leader_has_found_are_a_way_out() -> None:
+    """As its Placement has them, for whoever asks: without names, and with what an admin may call."""
+    status = {"proposal": {"restarts": [{"uid": "u1", "pods": 4}, {"uid": "u2", "pods": 2}]}}
+    others = [one for one in busy_cluster() if one["metadata"]["name"] != "job-wide"]
+    cluster = [*others, waiting_placement("wide", **status)]
+    (way,) = [way for way in one(cluster, "job/wide").ways_out if way.change == "restarts"]
+    assert way.text == "2 running gangs (6 pods) restarted elsewhere"
+    assert way.command == "topogate defragment --gang job/wide -n alice"
+    assert way.text in text(about(snapshot(cluster), "job/wide"))
+    assert not [way for way in one(others, "job/wide").ways_out if way.change == "restarts"]
+
+
+@pytest.mark.parametrize("proposal", [None, [], "x", {"restarts": "x"}, {"restarts": [1, {}]}, {"restarts": []}])
+def test_a_proposal_that_is_none_is_no_way_out(proposal: object) -> None:
+    """Whatever somebody with the right to has written there."""
+    others = [one for one in busy_cluster() if one["metadata"]["name"] != "job-wide"]
+    cluster = [*others, waiting_placement("wide", proposal=proposal)]
+    assert not [way for way in one(cluster, "job/wide").ways_out if way.change == "restarts"]

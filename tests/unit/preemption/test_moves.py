@@ -19,6 +19,7 @@ from engine.cache.stores import Stores
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
 from engine.policy.making_room import Protect
+from engine.policy.model import parse_policy
 from engine.preemption.movable import movable
 from engine.preemption.moves import Defragmentation, MoveLimits, moves_for_split, moves_for_waiting, replan
 from engine.scheduler.outcome import Placed
@@ -258,3 +259,13 @@ def test_a_gang_that_is_as_close_as_it_can_be_has_no_moves(cluster: Cluster) -> 
     apart = cluster.runs("apart", {B0: 1, C0: 1})
     assert cluster.moves(cluster.gang(whole)) is None
     assert cluster.moves(cluster.gang(apart)) is None
+
+
+def test_with_a_limit_of_hosts_nothing_is_proven(cluster: Cluster) -> None:
+    """A gang may fit beside gangs of its namespace, and not without them: their hosts are no new ones."""
+    gang = fragmented(cluster)
+    rules = "namespaces: {rules: [{namespaces: [default], maxReservedHosts: 6}]}"
+    cluster.view.set_policy(parse_policy(rules))
+    found = cluster.moves(gang)
+    assert found is not None
+    assert not found.proven
