@@ -141,6 +141,8 @@ class Preemptor:
             del self._over[key]  # it is written
         for key in self._ended_at.keys() - self._valid.keys():
             del self._ended_at[key]
+        if not self._valid:
+            self._evicted.clear()
 
     def _look(self, key: GangKey, intent: PreemptionIntent, now: float, wall: float) -> None:
         view = self._view

@@ -17,6 +17,7 @@ from tests.support.sights import replicated
 GANG_LABEL = "example.com/gang"
 PER_HOST = 8
 SLOW = 0.2  # of the gangs need seconds to start
+URGENT = 0.3
 BALANCED = 0.2  # how many gangs want even shares
 GROUPED = 0.12  # how often two Jobs of one pod group come
 SPREAD_GROUP = "web"
@@ -54,6 +55,7 @@ class Crowd:
     """The gangs of one namespace; each fits the whole fleet of racks of `rack` and blocks of `block` hosts alone.
 
     `volumes`: a claim in the namespace -> the rack in which its volume is. `scopes`: the hosts report their devices.
+    `urgent`: a PriorityClass that some of them name.
     """
 
     gangs: Namespace
@@ -62,6 +64,7 @@ class Crowd:
     jobsets: bool = False  # some of them are JobSets or LeaderWorkerSets
     volumes: Mapping[str, str] = field(default_factory=dict)
     scopes: bool = False
+    urgent: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     made: int = 0
     drawn: Counter[str] = field(default_factory=Counter)  # how often each feature came
@@ -237,6 +240,9 @@ class Crowd:
             pod_spec=pod_spec,
         )
         body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
+        if self.urgent and rng.random() < URGENT:
+            self.drawn["urgent"] += 1
+            body["spec"]["template"]["spec"]["priorityClassName"] = self.urgent
         if rng.random() < SLOW:
             body["spec"]["template"]["metadata"]["annotations"][READY_AFTER] = f"{rng.uniform(0.5, 2.5):.1f}s"
         return member, body

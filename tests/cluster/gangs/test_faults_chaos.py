@@ -38,6 +38,8 @@ POLICIES = [
     for late, loss in zip(("giveUp", "requeue", "giveUp"), ("wait", "evict", "restart"), strict=True)
     for incomplete in ("keep", "restart")
 ]
+PREEMPTS = "preemption: {mode: lower-priority, after: 1s}\n"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 SETTLED = 180.0  # seconds: a fail-over, pods of a revived host that kwok looks at again, times of the policy
 LAYOUT = "2x2x3"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -58,11 +60,27 @@ def seconds(pytestconfig: pytest.Config) -> float:
 
 
 @pytest.fixture
-def crowd(seed: int, client: Client, namespace: str, nodes: Fleet, policy: PolicyInForce) -> Crowd:
+def urgent(seed: int, client: Client, namespace: str, policy: PolicyInForce) -> Iterator[str]:
+    """A PriorityClass of this test's own, for which others end under the policy; "" every second time: none does."""
+    name = "" if seed % 2 else f"{namespace}-urgent"
+    if name:
+        client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 1000})
+    policy.set(POLICIES[seed % len(POLICIES)] + (PREEMPTS if name else ""))
+    yield name
+    if name:
+        client.delete(f"{PRIORITY_CLASSES}/{name}")
+
+
+@pytest.fixture
+def crowd(seed: int, client: Client, namespace: str, nodes: Fleet, urgent: str) -> Crowd:
     """Twelve hosts in four racks, and nobody there yet; every second time the hosts report their devices."""
-    policy.set(POLICIES[seed % len(POLICIES)])
     return Crowd(
-        Namespace(client, namespace, nodes), rack=RACK_HOSTS, block=BLOCK_HOSTS, jobsets=True, scopes=bool(seed % 2)
+        Namespace(client, namespace, nodes),
+        rack=RACK_HOSTS,
+        block=BLOCK_HOSTS,
+        jobsets=True,
+        scopes=bool(seed % 2),
+        urgent=urgent,
     )
 
 
