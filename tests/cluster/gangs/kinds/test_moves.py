@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from local.client import ClientError
+from local.controlplane import ControlPlane
 from local.service import Service
 from tests.support.eventually import always, eventually
 from tests.support.gangs import prefer, require
@@ -233,3 +234,31 @@ def test_a_move_that_cannot_be_is_refused_at_once(gangs: Gangs, kind: str, asked
     assert cause["field"] == f"metadata.annotations[{next(iter(asked))}]"
     assert told in cause["message"]
     assert gangs.hosts() == before
+
+
+IGNORED = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+
+
+def test_a_pod_of_a_job_that_ignores_disruptions_leaves_a_host_without_a_failure(gangs: Gangs) -> None:
+    """One failure would end the Job: its pod moves, and the Job counts none."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("Job", "train", job(gangs, pods=3, podFailurePolicy=IGNORED), annotations=require("rack"))
+    before = gangs.all_run(3)
+    host = sorted(before.values())[1]
+    annotate(gangs, "Job", "train", replace=host)
+    eventually(lambda: len(gangs.hosts()) == 3 and host not in gangs.hosts().values(), 90.0, message=gangs.describe)
+    assert len(gangs.racks(gangs.all_run(3))) == 1
+    assert gangs.get("Job", "train").get("status", {}).get("failed", 0) == 0
+
+
+def test_kubectl_drain_moves_a_deployment_and_leaves_the_rest(gangs: Gangs, control_plane: ControlPlane) -> None:
+    """The admin drains a host: its pod is evicted, and its replacement runs beside the others in the rack."""
+    gangs.fleet.grid("1x2x4")
+    gangs.create("Deployment", "serve", apps(gangs, pods=3), annotations=require("rack"))
+    before = gangs.all_run(3)
+    host = sorted(before.values())[0]
+    control_plane.kubectl("drain", host, "--ignore-daemonsets", "--timeout=60s")
+    eventually(lambda: len(gangs.hosts()) == 3 and host not in gangs.hosts().values(), message=gangs.describe)
+    after = gangs.all_run(3)
+    assert len(gangs.racks(after)) == 1
+    assert set(before.values()) - {host} <= set(after.values())
