@@ -140,6 +140,7 @@ class Reason:
     text_is_news  a new message is a new Event, although the reason is the same
     by_preemption the gang ran, and ends for another one
     by_new_nodes  more nodes, or larger ones, can end it
+    by_others_end other gangs end it when they end, though it does not wait for capacity
     of_one_pod    one pod alone is the problem, for any number of pods
     of_devices    the GPUs or other devices that a container requests are the problem
     of_topology   the request names what the policy's topologies do not have
@@ -155,6 +156,7 @@ class Reason:
     text_is_news: bool = False
     by_preemption: bool = False
     by_new_nodes: bool = False
+    by_others_end: bool = False
     of_one_pod: bool = False
     of_devices: bool = False
     of_topology: bool = False
@@ -190,6 +192,11 @@ class Reason:
     def patient(self) -> bool:
         """True when the waiting time counts: the gang is not suspended by its user, and its namespace not on hold."""
         return self.until not in ("resume", "mode")
+
+    @property
+    def by_victims(self) -> bool:
+        """True when the end of other gangs can end the wait: for capacity, or for what the namespace may use."""
+        return self.until == "capacity" or self.by_others_end
 
     @property
     def preempts(self) -> bool:
@@ -258,6 +265,7 @@ def _wait(
     text_is_news: bool = False,
     by_preemption: bool = False,
     by_new_nodes: bool = False,
+    by_others_end: bool = False,
 ) -> Reason:
     return Reason(
         kind="not-now",
@@ -268,6 +276,7 @@ def _wait(
         text_is_news=text_is_news,
         by_preemption=by_preemption,
         by_new_nodes=by_new_nodes,
+        by_others_end=by_others_end,
     )
 
 
@@ -331,11 +340,14 @@ REASONS: Final[Mapping[Code, Reason]] = {
         "Capacity is free only beside other gangs, which exclusive-topology of this gang or theirs excludes.",
     ),
     "SpreadDomains": _wait(
-        "namespace", "Capacity is free only in domains of gangs that spread-topology keeps apart from this one."
+        "namespace",
+        "Capacity is free only in domains of gangs that spread-topology keeps apart from this one.",
+        by_others_end=True,
     ),
     "PodConstraints": _wait(
         "nearby pods",
         "Capacity is free only where pod (anti-)affinity or topology spread, of its pods or of others, excludes them.",
+        by_others_end=True,
     ),
     "QueuedBehind": _wait("turn", "Another gang goes first."),
     # its message says where hosts are kept, and has no number that changes all the time
@@ -359,12 +371,16 @@ REASONS: Final[Mapping[Code, Reason]] = {
         by_preemption=True,
     ),
     "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
-    "QuotaExceeded": _wait("owners", "The namespace's ResourceQuota has no room for the whole gang."),
+    "QuotaExceeded": _wait(
+        "owners", "The namespace's ResourceQuota has no room for the whole gang.", by_others_end=True
+    ),
     "WaitingGangsLimit": _wait(
         "namespace", "As many gangs of the namespace wait for capacity already as the policy allows."
     ),
     "ReservedHostsLimit": _wait(
-        "namespace", "With this gang its namespace would have slots on more hosts than the policy allows."
+        "namespace",
+        "With this gang its namespace would have slots on more hosts than the policy allows.",
+        by_others_end=True,
     ),
     "SchedulerRefused": _wait("another host", "The scheduler did not bind a pod to its host; another host is tried."),
     "SchedulerSilent": _wait(

@@ -40,10 +40,10 @@ from engine.lifecycle.preemption import (
 )
 from engine.lifecycle.status import status_of
 from engine.policy.making_room import PreemptionRules
-from engine.preemption.preempt import Preemption, in_group, preemption_for
+from engine.preemption.preempt import Preemption, in_group, preemption_for, victims_may_help
 from engine.preemption.victims import Victim, may_be_evicted, spared
 from engine.scheduler.nomination import where_text
-from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import kept_assignment, schedule_gang
 from engine.scheduler.separation import exclusive_hosts
 from engine.scheduler.starvation import Nomination
@@ -241,9 +241,8 @@ class Preemptor:
     def missed(self, key: GangKey, outcome: Outcome, now: float) -> None:
         """Note a gang that was planned and waits for room: others may be preempted for it from a certain time on."""
         rules, gang_state = self._view.policy.preemption, self._term.of(key)
-        of_room = isinstance(outcome, Waits) and REASONS[outcome.reason].until == "capacity" and not outcome.for_hosts
         settled = key not in self._term.preempting and key not in self._over
-        if rules.mode == "never" or not of_room or not settled or gang_state.wait is None:
+        if rules.mode == "never" or not victims_may_help(outcome) or not settled or gang_state.wait is None:
             self._candidates.pop(key, None)
             return
         if key in self._candidates:

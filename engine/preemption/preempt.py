@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from engine.api.pod import Pod
+from engine.api.reasons import REASONS
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
@@ -17,7 +18,7 @@ from engine.preemption.budgets import within_budgets
 from engine.preemption.scopes import has_host_limit, needed_by, scopes_of
 from engine.preemption.search import Preemptible, SearchLimits, choose_victims
 from engine.preemption.victims import Victim, managed_now, possible_victims
-from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.outcome import Outcome, Placed, Waits
 
 _AT_ONCE: Final = 128  # possible victims, read in one hold of the state's lock
 
@@ -87,6 +88,11 @@ def preemption_for(
         placed = _plan_without(view, plan, known)
         proven = chosen.proven and not has_host_limit(view, gang)
     return Preemption(placed, tuple(known), proven) if placed is not None else None
+
+
+def victims_may_help(outcome: Outcome) -> bool:
+    """Return whether a gang with this outcome may start when others end: for room, or what its namespace may use."""
+    return isinstance(outcome, Waits) and not outcome.for_hosts and REASONS[outcome.reason].by_victims
 
 
 def in_group(gang: Gang) -> bool:

@@ -8,9 +8,9 @@ from typing import Final
 from engine.api.duration import timestamp
 from engine.api.placement import PreemptionIntent, preemption_intent
 from engine.gang.gang import Gang, host_of
-from engine.preemption.preempt import preemption_for
+from engine.preemption.preempt import preemption_for, victims_may_help
 from engine.preemption.victims import Victim
-from engine.scheduler.outcome import Outcome, Waits, unschedulable_alone
+from engine.scheduler.outcome import Outcome
 from webhook.queries import model as output
 from webhook.queries.forecast import plan_now
 from webhook.queries.gangs import gang_name
@@ -31,7 +31,7 @@ def preemption_of(
     if intent.active:
         return _under_way(snapshot, intent)
     rules = snapshot.view.policy.preemption
-    if rules.mode == "never" or not isinstance(outcome, Waits) or unschedulable_alone(outcome):
+    if rules.mode == "never" or outcome is None or not victims_may_help(outcome):
         return None
     found = preemption_for(
         snapshot.view,

@@ -19,10 +19,11 @@ from engine.gang.request import PlacementRequest, request_path
 from engine.policy.making_room import PreemptionRules
 from engine.policy.model import Policy
 from engine.preemption.names import victims_text
+from engine.preemption.preempt import victims_may_help
 from engine.resources.shape import tolerates
 from engine.scheduler.explain import forecast
 from engine.scheduler.limits import on_hold
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from webhook.admission.budget import Budget
 from webhook.admission.reader import Reader
 from webhook.rules.defaults import by_default
@@ -96,7 +97,7 @@ def forecast_warnings(
         ends = (f"topogate: {until}",) if until else ()
         told = forecast(outcome, instead=instead, groups=groups, suspended=suspended)
         rules, preempts = policy.preemption, tuple[str, ...]()
-        if rules.mode != "never" and not unschedulable_alone(outcome) and not budget.spent:
+        if rules.mode != "never" and victims_may_help(outcome) and not budget.spent:
             preempts = _preempting(workload, request, view, rules=rules, deadline=deadline)
         return [], (*told, *preempts, *missing_claims(workload, view), *ends)
     when = relaxing_forecast(request, policy)

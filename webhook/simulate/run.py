@@ -33,13 +33,13 @@ from engine.lifecycle.reconcile import reconcile
 from engine.policy.making_room import PreemptionRules
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
-from engine.preemption.preempt import preemption_for
+from engine.preemption.preempt import preemption_for, victims_may_help
 from engine.preemption.search import SearchLimits
 from engine.preemption.victims import Victim
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
 from engine.scheduler.limits import on_hold
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
 from engine.scheduler.schedule import (
     answer_in_view,
@@ -332,7 +332,7 @@ class _Run:
         begun = self._clock()
         outcome = answer_in_view(view, gang, created=gang.workload.created)
         victims: tuple[Victim, ...] = ()
-        if self._preemption is not None and isinstance(outcome, Waits) and not unschedulable_alone(outcome):
+        if self._preemption is not None and isinstance(outcome, Waits) and victims_may_help(outcome):
             outcome, victims = self._preempting(gang, outcome, self._preemption)
         microseconds = (self._clock() - begun) // 1000
         if isinstance(outcome, Placed):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.api.objects import PriorityClass
+from engine.api.objects import PriorityClass, Quota
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -202,6 +202,24 @@ def test_one_of_two_preemptors_waits_if_there_is_one_victim() -> None:
     assert sorted(cluster.ended()) == ["suspend low-0", "suspend low-1"]
     assert cluster.runs("higher", "high-0")
     assert cluster.hosts("high-1") == []
+
+
+def test_a_gang_ends_for_the_quota_of_its_namespace() -> None:
+    """There is a free rack; the preemptor starts as soon as the quota has room."""
+    cluster = PreemptingCluster()
+    cluster.submit("low", 2)
+    cluster.go_on(60)
+    assert cluster.runs("low")
+    quota = Quota("default", "pods", {"pods": 3}, {"pods": 2}, (), resource_version=cluster.leader.hands.version())
+    cluster.leader.stores.quotas.apply("ADDED", quota)
+    cluster.submit("high", 2, priority=100)
+    assert cluster.reason("high") == "QuotaExceeded"
+    cluster.go_on(11)
+    assert cluster.ended() == ["suspend low"]
+    freed = replace(quota, used={"pods": 0}, resource_version=cluster.leader.hands.version())
+    cluster.leader.stores.quotas.apply("MODIFIED", freed)
+    cluster.wait(10)
+    assert cluster.runs("high")
 
 
 def test_pods_that_are_not_managed_are_evicted_where_the_policy_says_so() -> None:
