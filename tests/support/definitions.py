@@ -20,7 +20,7 @@ TOO_EARLY = 429
 class Definition:
     """A kind, stored in the first of its versions; without a `schema` of its own any field is kept and none checked.
 
-    `status`: with /status as a resource of its own.
+    `status`: with /status as a resource of its own. `short`: other names of its objects for kubectl.
     """
 
     group: str
@@ -30,6 +30,7 @@ class Definition:
     scope: str = "Namespaced"
     schema: Mapping[str, Any] | None = None
     status: bool = False
+    short: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -51,7 +52,7 @@ class Definition:
             "spec": {
                 "group": self.group,
                 "scope": self.scope,
-                "names": {"kind": self.kind, "plural": self.plural},
+                "names": {"kind": self.kind, "plural": self.plural, "shortNames": list(self.short)},
                 "versions": [
                     {**version, "name": name, "storage": not index} for index, name in enumerate(self.versions)
                 ],

@@ -80,7 +80,13 @@ _SCHEMA: Json = {
 def definition(*versions: str) -> Definition:
     """Return the kind as served in these versions; objects are stored in the first one."""
     return Definition(
-        "autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", versions, schema=_SCHEMA, status=True
+        "autoscaling.x-k8s.io",
+        "ProvisioningRequest",
+        "provisioningrequests",
+        versions,
+        schema=_SCHEMA,
+        status=True,
+        short=("provreq", "provreqs"),
     )
 
 
