@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -18,6 +18,7 @@ from engine.gang.annotations import own_source, read_own_annotations
 from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
 from engine.gang.request import PlacementRequest, parse_request
+from engine.gang.summary import hosts_of
 from engine.gang.validation import gang_count_errors, size_errors
 from engine.gang.warnings import unread
 from engine.policy.model import Policy
@@ -36,6 +37,7 @@ from webhook.rules.unread_fields import unread_fields
 from webhook.rules.warnings import workload_warnings
 
 _MAX_GANGS: Final = 1_000
+_MAX_HOST: Final = 63  # characters of a name in a warning
 _LEFT_OUT: Final = "topogate: not considered: "
 _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"
 
@@ -75,6 +77,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         errors += kept
         if own:
             warnings += _late(old, workload, before, request)
+            warnings += _not_there(request.leave_hosts - before.leave_hosts, placements)
         if own and not kept:
             warnings += lost_request(was, seen, before=before, after=request, placements=placements)
     if by_default(workload, policy):
@@ -198,6 +201,16 @@ def _late(old: Workload, new: Workload, before: PlacementRequest, after: Placeme
         yield f"the request was added after the {new.kind}: its pods are not held and stay where they are"
     elif _gated(old):
         yield f"the {new.kind} is already running: its pods stay where they are, only new pods are held"
+
+
+def _not_there(hosts: Collection[str], placements: Sequence[Placement]) -> Iterator[str]:
+    """Yield a warning for hosts that a gang with slots is to leave, and where it has none: mostly a typo."""
+    assigned = [one.assignment for one in placements if one.assignment is not None]
+    used = {host for assignment in assigned for host in hosts_of(assignment)}
+    missing = sorted(set(hosts) - used)
+    if used and missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        yield f"replace: none of its pods is on {sanitize(missing[0], _MAX_HOST)}{more}"
 
 
 def _gated(workload: Workload) -> bool:

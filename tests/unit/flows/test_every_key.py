@@ -340,3 +340,23 @@ def test_a_move_of_a_workload_without_a_request_is_refused(key: str) -> None:
 def test_a_replan_that_is_false_asks_for_nothing() -> None:
     """Also on a kind that could not."""
     assert check(kind_of("deployment", {names.REPLAN: "false"})).allowed
+
+
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        (HOSTS[1], []),
+        ("b0-r0-h11", ["topogate: replace: none of its pods is on b0-r0-h11"]),
+        (f"x1,x2,{HOSTS[0]}", ["topogate: replace: none of its pods is on x1 and 1 more"]),
+        ("x" * 253, [f"topogate: replace: none of its pods is on {'x' * 60}..."]),
+    ],
+)
+def test_a_host_that_the_gang_does_not_use_is_told(hosts: str, told: list[str]) -> None:
+    """Mostly a typo; without slots nothing is known about its hosts."""
+    old = running(RACK)
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][names.REPLACE] = hosts
+    answer = validate(review(new, old=old), gang_view(old, HOSTS), 0.0)
+    assert (answer.allowed, [text for text in answer.warnings if "replace" in text]) == (True, told)
+    assert all(len(text) <= 120 for text in answer.warnings)
+    assert validate(review(new, old=new), gang_view(new, HOSTS), 0.0).warnings == ()
