@@ -68,7 +68,7 @@ KEYS: Mapping[str, Key] = {
     names.RECOVER_TIMEOUT: Key("1m", "none", wrong=(*NO_VALUES, "169h"), free=True),
     names.REPLACE: Key("host-7", "host-7,host-8", wrong=(*NO_HOSTS, ",".join(f"h{i}" for i in range(33))), free=True),
     names.REPLAN: Key("true", "2026-11-23T10:00:00Z", wrong=NO_TOKENS, free=True),
-    names.PREEMPTIBLE: Key("false", "true", wrong=tuple(set(NO_VALUES) - {"true"}), free=True),
+    names.PREEMPTIBLE: Key("false", "true", wrong=tuple(one for one in NO_VALUES if one != "true"), free=True),
     names.GANG_NAME: Key("a", "b", {names.GANG_SIZE: "4"}, wrong=NO_NAMES),
     names.GANG_SIZE: Key("4", "3", {names.GANG_NAME: "a"}),
     names.POD_GROUP: Key("a", "b", {**RACK, names.MIN_AVAILABLE: "4"}, wrong=NO_NAMES, free=True),
