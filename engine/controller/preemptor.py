@@ -161,7 +161,7 @@ class Preemptor:
                 self._term.preempting[key] = _nomination(gang, priority, hosts, plural(len(hosts), "host"))
             return
         if end is not None and end.message and key not in self._over:
-            log.info("%s preempts no longer: %s", _name(gang), end.message)
+            self._executor.events.record(gang, "PreemptionEnded", end.message, reason="Preempting")
             self._over[key] = after_end(intent, end, wall=wall)
             self._term.queue.requeue(key)
 

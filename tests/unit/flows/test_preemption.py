@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
 
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
+from engine.history.record import LOGGER
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -103,8 +105,9 @@ def test_an_eviction_that_is_refused_is_tried_again() -> None:
     assert cluster.runs("high", "low-1")
 
 
-def test_a_preemption_that_does_not_come_to_an_end_is_given_up() -> None:
+def test_a_preemption_that_does_not_come_to_an_end_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """The victim gets its slots back where it still runs, and the preemptor rests longer every time."""
+    caplog.set_level(logging.INFO, LOGGER)
     cluster = full(suspendable=False)
     cluster.leader.hands.deaf = True
     cluster.submit("high", 2, priority=100)
@@ -112,6 +115,10 @@ def test_a_preemption_that_does_not_come_to_an_end_is_given_up() -> None:
     assert cluster.intent("high").attempts == 1
     assert not cluster.intent("high").active
     assert "in vain: what was to end for it has not ended within 10m; not again before" in cluster.message("high")
+    records = [vars(one)["decision"] for one in caplog.records if one.name == LOGGER]
+    (ended,) = [one for one in records if one["event"] == "PreemptionEnded"]
+    assert (ended["workload"], ended["reason"]) == ("Job/high", "Preempting")
+    assert ended["message"] == "what was to end for it has not ended within 10m"
     cluster.wait(20)
     assert cluster.leader.placed("low-0").assignment is not None
     assert cluster.runs("low-0", "low-1")
