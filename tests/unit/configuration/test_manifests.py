@@ -324,6 +324,8 @@ def test_cluster_wide_rights_hold_no_secret_and_no_wildcard() -> None:
         assert "*" not in rule["apiGroups"]
         if "pods" in resources:
             assert verbs <= {"get", "list", "watch", "patch", "delete"}
+        elif resources <= {"provisioningrequests", "podtemplates"}:
+            assert verbs <= {"get", "list", "watch", "create", "delete"}
         elif rule["apiGroups"] not in ([names.API_GROUP], ["events.k8s.io"]) and "pods/eviction" not in resources:
             assert verbs <= {"get", "list", "watch", "patch"}
 

@@ -54,6 +54,7 @@ _BODY: dict[str, Any] = {
         ],
         "assignment": {
             "revision": 3,
+            "provisioningRequest": None,
             "podSets": [
                 {
                     "name": "main",

@@ -410,7 +410,7 @@ def test_a_gang_that_others_would_end_for_is_told_so(victims: tuple[Victim, ...]
 
 @pytest.mark.parametrize(
     ("outcome", "policy"),
-    [(WAITS, "{}"), (PLACED, PREEMPTS), (NEVER, PREEMPTS), (Waits("QuotaExceeded", "no quota"), PREEMPTS)],
+    [(WAITS, "{}"), (PLACED, PREEMPTS), (NEVER, PREEMPTS), (Waits("PriorityClassMissing", "no class"), PREEMPTS)],
 )
 def test_nothing_is_said_of_a_preemption_that_would_not_happen(outcome: Outcome, policy: str) -> None:
     """The policy does not preempt, or the gang needs no room of others."""

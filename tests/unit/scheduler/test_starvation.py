@@ -80,7 +80,7 @@ def test_people_read_where_room_is_kept_and_for_whom() -> None:
     told = dict(leader.hands.told)
     assert told["big"].reason == "RoomKept"
     assert told["big"].message == "has waited for 10m: b0-r0 (2 hosts) kept free until 2 pods fit"
-    assert told["small"].message == "the hosts that it needs are kept for big, which has waited longer"
+    assert told["small"].message == "the hosts that it needs are kept for big, which goes first"
 
 
 def test_the_gang_of_another_namespace_is_not_named() -> None:
