@@ -370,7 +370,11 @@ REASONS: Final[Mapping[Code, Reason]] = {
         text_is_news=True,
         by_preemption=True,
     ),
-    "SearchLimit": _wait("capacity", "The search for a placement reached the policy's step limit.", shared=False),
+    "SearchLimit": _wait(
+        "capacity",
+        "The search for a placement ended without an answer: at the policy's step limit, or over devices to share.",
+        shared=False,
+    ),
     "QuotaExceeded": _wait(
         "owners", "The namespace's ResourceQuota has no room for the whole gang.", by_others_end=True
     ),

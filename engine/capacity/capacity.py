@@ -579,10 +579,19 @@ class Capacity:
         without = None if instead is None else ("gang", *instead)
         return self._devices.choose(row, request, count, without=without, beside=beside)
 
-    def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """True when a host has devices for these numbers of pods of several requests together."""
+    def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]], *, empty: bool = False) -> bool:
+        """True when a host has devices for these numbers of pods of several requests together.
+
+        `empty`: as if no device was in use.
+        """
         row = self._rows.get(host)
-        return row is None or self._devices.fit(row, wanted)
+        return row is None or self._devices.fit(row, wanted, empty=empty)
+
+    def gpu_units(
+        self, unit: DeviceRequest, topology: Topology, *, empty: bool = False, sick: bool = True
+    ) -> list[tuple[int, Ints64]]:
+        """Return units of GPUs on every host of the topology, in tree order, as `HostDevices.gpu_units`."""
+        return self._devices.gpu_units(self._rows_of(topology), unit, empty=empty, sick=sick)
 
     def devices_near(self, host: str, wanted: Sequence[tuple[DeviceRequest, int]]) -> bool:
         """True when these numbers of pods fit on a host, each within the scope that its request names."""

@@ -129,6 +129,17 @@ def gpu_slots_many(
     return _pods_many(often, request.gpus)
 
 
+def least_times_many(
+    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64, healthy: Bools
+) -> Ints64:
+    """Return how often the healthy GPU of each host that takes the request least often does; UNLIMITED without any."""
+    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
+    if request.whole:
+        often = np.minimum(often, np.int16(1))
+    least: Ints64 = np.where(healthy, often.astype(np.int64), UNLIMITED).min(axis=0)
+    return least
+
+
 def share_slots_many(percent: int, *, share: Percents, empty: Bools) -> Ints64:
     """Return the slots on the RDMA or FPGA devices of many hosts: arrays of devices x hosts, padded with zeros."""
     if percent >= WHOLE:

@@ -21,7 +21,8 @@ from engine.api.text import sanitize
 from engine.devices.allocation import limit_to_request
 from engine.devices.choose import choose_devices
 from engine.devices.choose import slots as slots_on
-from engine.devices.free import FreeDevice, completed
+from engine.devices.fit import UNLIMITED
+from engine.devices.free import FreeDevice, completed, unused
 from engine.devices.inventory import Inventory, inventory
 from engine.devices.ledger import DeviceLedger, Rows, Summary
 from engine.devices.scopes import reported_scopes
@@ -37,6 +38,8 @@ Uses = tuple[DeviceUse, ...]
 UNHEALTHY: Final = "with unhealthy devices"
 NOT_UNDERSTOOD: Final = "with devices that cannot be read"
 DISAGREEING: Final = "with devices that differ from its resources"
+# Sizes of GPUs that are told apart when units are counted; beyond that the smallest hosts have no limit.
+_MAX_SIZES: Final = 4
 
 
 def allocation_order(request: DeviceRequest) -> int:
@@ -143,6 +146,26 @@ class HostDevices:
         if len(where):
             slots[where] = np.minimum(slots[where], self._ledger.slots(rows[where], request, empty=empty))
 
+    def gpu_units(
+        self, rows: Rows, unit: DeviceRequest, *, empty: bool = False, sick: bool = True
+    ) -> list[tuple[int, Ints64]]:
+        """Return how many units (`engine.devices.units`) each host has left, and beside it how many an unused GPU has.
+
+        Once for each number that the GPUs of hosts have at least, as the units of the hosts that have so many; others
+        have no limit there, nor have hosts where devices are not counted. `empty` and `sick` as in `limit`.
+        """
+        where = self._counted_positions(rows)
+        least = self._ledger.least_units(rows[where], unit)
+        left = self._ledger.slots(rows[where], unit, empty=empty)
+        if not sick and self._problems:
+            left[[row in self._problems for row in rows[where].tolist()]] = UNLIMITED
+        found = []
+        for number in np.unique(least[(least > 0) & (least < UNLIMITED)])[-_MAX_SIZES:].tolist():
+            units: Ints64 = np.full(len(rows), UNLIMITED, dtype=np.int64)
+            units[where] = np.where(least >= number, left, UNLIMITED)
+            found.append((number, units))
+        return found
+
     def whole_free(self, gpus: Ints64, rows: Rows) -> None:
         """Lower the free whole GPUs of hosts, in place, to the empty ones."""
         where = self._counted_positions(rows)
@@ -199,12 +222,15 @@ class HostDevices:
         chosen = choose_devices(left, request, count, partitions=self._ledger.inventory(row).partitions)
         return chosen if len(chosen) == count else None
 
-    def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]]) -> bool:
-        """Return whether a host's devices hold that many more pods of each request, chosen by `allocation_order`."""
+    def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]], *, empty: bool = False) -> bool:
+        """Return whether a host's devices hold that many more pods of each request, chosen by `allocation_order`.
+
+        `empty`: as if no device had a holder.
+        """
         if row not in self._rows:
             return not any(request.reported_only for request, _ in wanted)
-        left = self.left(row)
         partitions = self._ledger.inventory(row).partitions
+        left = [unused(one) for one in self._ledger.inventory(row).devices] if empty else self.left(row)
         for request, count in sorted(wanted, key=lambda one: allocation_order(one[0])):
             chosen = choose_devices(left, request, count, partitions=partitions)
             if len(chosen) < count:

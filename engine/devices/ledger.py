@@ -251,6 +251,10 @@ class DeviceLedger:
                 np.minimum(result, counted, out=result)
         return result
 
+    def least_units(self, rows: Rows, unit: DeviceRequest) -> Ints64:
+        """Return how many units (`engine.devices.units`) the smallest healthy GPU of each host has, if it is unused."""
+        return self._gpus.count(np.asarray(rows, dtype=np.intp), partial(_least, unit), without=fit.UNLIMITED)
+
     def slots_of(self, row: int, request: DeviceRequest) -> int:
         """Return how many such pods fit on the devices of one host."""
         self._refresh_row(row)
@@ -466,6 +470,11 @@ def _gpus(request: DeviceRequest, empty: bool, of: Arrays) -> Ints64:
     free, core, ratio, memory, size = (of[name] for name in (_ALL_AMOUNTS if empty else _FREE_AMOUNTS))
     scopes = of[request.scope] if request.scope else None
     return fit.gpu_slots_many(request, core=core, ratio=ratio, memory=memory, size=size, empty=free, scopes=scopes)
+
+
+def _least(unit: DeviceRequest, of: Arrays) -> Ints64:
+    healthy, core, ratio, memory, size = (of[name] for name in _ALL_AMOUNTS)
+    return fit.least_times_many(unit, core=core, ratio=ratio, memory=memory, size=size, healthy=healthy)
 
 
 def _freest(compute: bool, of: Arrays) -> Ints64:

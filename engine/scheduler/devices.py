@@ -1,13 +1,14 @@
 """Allocates devices to the pods of a placed gang: chosen per host after planning, and kept while they last.
 
-Only for hosts that report their devices (a Device object); elsewhere the devices cannot be known. A pod without known
+And limits what pods of different requests take of a host's devices together, before that. Devices are allocated only
+for hosts that report their devices (a Device object); elsewhere the devices cannot be known. A pod without known
 devices has an empty allocation: ().
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, PodSetPlan, Slot
@@ -16,9 +17,72 @@ from engine.api.workload import GangKey, PodSet
 from engine.capacity.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
 from engine.devices.hosts import allocation_order
+from engine.devices.units import unit_of, units_taken
 from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.repair import KeptSlot
+from engine.planner.tree import Ints64
 from engine.scheduler.outcome import Placed
+from engine.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUnits:
+    """Units of GPUs by host, as the planner's resources: free ones, and those that a pod of each shape requests."""
+
+    free: Ints64
+    requests: tuple[int, ...]
+
+
+def gpu_units(
+    shapes: Sequence[Shape], topology: Topology, capacity: Capacity, *, empty: bool, repaired: bool
+) -> list[GpuUnits]:
+    """Return what pods of these shapes take of the same GPUs, by whatever resource names they request them.
+
+    `empty`: of hosts without pods; `repaired`: those with sick devices have no limit.
+    """
+    asked = [shape.devices if shape.devices is not None and shape.devices.gpus > 0 else None for shape in shapes]
+    if len({shape for shape, request in zip(shapes, asked, strict=True) if request is not None}) < 2:  # noqa: PLR2004
+        return []
+    found = []
+    for unit in dict.fromkeys(unit_of(request) for request in asked if request is not None):
+        for whole, free in capacity.gpu_units(unit, topology, empty=empty, sick=not repaired):
+            taken = tuple(0 if one is None else units_taken(one, unit, whole=whole) for one in asked)
+            if sum(number > 0 for number in taken) > 1:
+                found.append(GpuUnits(free, taken))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConflict:
+    """A host with resources for all pods planned there, and devices only for fewer.
+
+    `most`: how many pods of each shape fit on its devices beside those of the other shapes, the rarest shape first.
+    """
+
+    host: str
+    most: Mapping[Shape, int]
+
+
+def device_conflict(
+    planned: Mapping[str, Mapping[Shape, int]], capacity: Capacity, emptied: frozenset[str]
+) -> DeviceConflict | None:
+    """Return a host whose devices do not suffice for the pods of several shapes planned there; None if all do.
+
+    `planned`: host -> shape -> new pods; `emptied`: hosts that count as empty.
+    """
+    for host, pods in planned.items():
+
+        def fits(wanted: Mapping[Shape, int], host: str = host) -> bool:
+            requests = [(shape.devices, count) for shape, count in wanted.items() if shape.devices is not None]
+            return len(requests) < 2 or capacity.devices_fit(host, requests, empty=host in emptied)  # noqa: PLR2004
+
+        if not fits(pods):
+            most = {}
+            for shape in sorted((one for one in pods if one.devices is not None), key=lambda one: pods[one]):
+                fewer = range(pods[shape] - 1, 0, -1)
+                most[shape] = next((count for count in fewer if fits({**pods, shape: count})), 0)
+            return DeviceConflict(host, most)
+    return None
 
 
 def allocate_devices(

@@ -1,7 +1,8 @@
 """Plans pods that cannot be planned as equal pods alone: several pod sets at once, and pods that join kept ones.
 
-With one pod set its slots stand for resources, as its pods are equal. Otherwise every requested resource counts, and
-for pods that request devices also the slots that the host's devices allow.
+With one pod set its slots stand for resources, as its pods are equal. Otherwise every requested resource counts, for
+pods that request devices also the slots that the host's devices allow, and for pods with different parts of GPUs what
+they take of the same GPUs, by whatever name they request them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
 from engine.capacity.domain_caps import capped, clip, limit_of
 from engine.capacity.pod_rules import PodRules
-from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest
+from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import grains
@@ -31,13 +32,14 @@ from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.resources.shape import repairable
+from engine.scheduler.devices import DeviceConflict, device_conflict, gpu_units
 from engine.scheduler.explain import placed_text
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology
 
 # Ways to choose hosts under the rules among its own pods that are tried.
 _WAYS: Final = 16
-# Hosts where the resources of two pod sets fit together but their devices do not, before the search ends.
+# Plans that are tried while the resources of hosts suffice for several pod sets but their devices do not.
 _DEVICE_TRIES: Final = 16
 
 
@@ -69,11 +71,15 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class _FreeResources:
-    """Free resources by host and column, the requests of each pod set by column, and the hosts that it may use."""
+    """Free resources by host and column, the requests of each pod set by column, and the hosts that it may use.
+
+    `devices`: the column with the slots of a shape's devices, if there is one.
+    """
 
     free: Ints64
     requests: tuple[tuple[int, ...], ...]
     eligible: tuple[Bools, ...]
+    devices: Mapping[Shape, int] = field(default_factory=dict)
 
 
 def plan_pod_sets(
@@ -100,31 +106,87 @@ def plan_pod_sets(
         vacated = [tree.index[host] for host in inputs.emptied - inputs.left_out]
         resources.free[vacated] = _free_resources(inputs, capacity, empty=True).free[vacated]
     no_fit: NoFit | None = None
+    conflicting = False
     for way in _ways(inputs, resources):
-        for _ in range(_DEVICE_TRIES):
-            try:
-                answer = plan_gang(tree, way.free, _with_columns(gang, way), scarce, scores)
-            except ValueError:  # kept pods are not where the request wants them: another program put them there
-                return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
-            if not isinstance(answer, GangPlan):
-                break
-            if (conflict := _device_conflict(inputs, answer, capacity)) is not None:
-                way.eligible[conflict[0]][conflict[1]] = False
-            elif inputs.rules.keeps(_new_pods(inputs, answer)):
+        try:
+            answer = _plan_on_devices(inputs, way, gang, capacity=capacity, scarce=scarce, scores=scores)
+        except ValueError:  # kept pods are not where the request wants them: another program put them there
+            return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
+        if isinstance(answer, GangPlan):
+            if inputs.rules.keeps(_new_pods(inputs, answer)):
                 return _placed(inputs, gang, answer)
-            else:
-                answer = NoFit(-1, 1, -1, 0, 0, None, None)
-                break
-        if isinstance(answer, NoFit):
+            answer = NoFit(-1, 1, -1, 0, 0, None, None)
+        if answer is None:
+            conflicting = True
+        elif isinstance(answer, NoFit):
             no_fit = no_fit or answer
         elif not inputs.rules.among_own:
             break
     if no_fit is not None:
         return _not_placed(inputs, gang, no_fit, capacity, explain) if explain is not None else UNEXPLAINED
+    if conflicting:
+        why = "the free resources of hosts suffice, but no way to share their devices was found"
+        again = (
+            "it is tried again when capacity is freed; equal parts of devices, or whole ones, in all pod sets avoid it"
+        )
+        return Waits("SearchLimit", f"{_asked(inputs, gang.require)}; {why}; {again}")
     missing = plural(_count(inputs), "pod")
     limit = f"its limit of {policy.planner.steps:,} steps (policy planner.steps)"
     again = "there may be room: it is tried again when capacity is freed"
     return Waits("SearchLimit", f"the search for room for {missing} reached {limit}; {again}")
+
+
+def _plan_on_devices(
+    inputs: PlanInput,
+    resources: _FreeResources,
+    gang: GangPlanRequest,
+    *,
+    capacity: Capacity,
+    scarce: Ints64,
+    scores: HostScores | None,
+) -> GangPlan | NoFit | Undecided | None:
+    """Return the answer on these resources; None: devices conflict, in every plan that was tried.
+
+    After a conflict fewer pods of one of the shapes are planned on that host, first also on all hosts like it: the next
+    plan would meet the same conflict there.
+    """
+    ways = [resources]
+    for tried in range(_DEVICE_TRIES):
+        if not ways:
+            break
+        way = ways.pop()
+        answer = plan_gang(inputs.topology.tree, way.free, _with_columns(gang, way), scarce, scores)
+        if isinstance(answer, GangPlan):
+            conflict = device_conflict(_planned_shapes(inputs, answer), capacity, inputs.emptied)
+            if conflict is None:
+                return replace(answer, proven=answer.proven and not tried)
+            ways += _without_conflict(way, conflict, inputs.topology.tree.index[conflict.host])
+        elif not tried:
+            return answer
+    return None
+
+
+def _without_conflict(way: _FreeResources, conflict: DeviceConflict, host: int) -> Iterator[_FreeResources]:
+    """Yield resources with fewer slots for one of the shapes in conflict, the best guess last."""
+    alike: Bools = (way.free == way.free[host]).all(axis=1)
+    alone: Bools = np.zeros(len(alike), dtype=np.bool_)
+    alone[host] = True
+    for hosts in (alone, alike):
+        for shape, most in reversed(list(conflict.most.items())):
+            free = way.free.copy()
+            column = way.devices[shape]
+            free[hosts, column] = np.minimum(free[hosts, column], most)
+            yield replace(way, free=free)
+
+
+def _planned_shapes(inputs: PlanInput, answer: GangPlan) -> dict[str, Counter[Shape]]:
+    """Return the new pods that request devices, by host and shape."""
+    planned: dict[str, Counter[Shape]] = {}
+    for name, pods in _new_pods(inputs, answer).items():
+        if inputs.shapes[name].devices is not None:
+            for host in np.flatnonzero(pods > 0).tolist():
+                planned.setdefault(inputs.topology.tree.hosts[host], Counter())[inputs.shapes[name]] += int(pods[host])
+    return planned
 
 
 def _new_pods(inputs: PlanInput, answer: GangPlan) -> dict[str, Ints64]:
@@ -193,7 +255,8 @@ def _with_caps(
         columns.append(clip(tree, room, cap.domains, limit, plain)[:, None])
         for ask, own in zip(inputs.asks, requests, strict=True):
             own.append(int(ask.name in cap.pod_sets))
-    return _FreeResources(np.concatenate(columns, axis=1), tuple(map(tuple, requests)), resources.eligible)
+    free = np.concatenate(columns, axis=1)
+    return replace(resources, free=free, requests=tuple(map(tuple, requests)))
 
 
 def _slots_alone(resources: _FreeResources, number: int, most: int) -> Ints64:
@@ -226,16 +289,22 @@ def _free_resources(
     columns = [capacity.free_of(name, topology, empty=empty) for name in names]
     requests = [[dict(shape.requests).get(name, 0) for name in names] for shape in shapes]
     # Pods of one shape share a column: so the planner takes them as equal, and their ranks continue across pod sets.
+    devices: dict[Shape, int] = {}
     for shape in dict.fromkeys(shape for shape in shapes if shape.devices is not None):
+        devices[shape] = len(columns)
         counted = capacity.count(shape, topology)
         columns.append(counted.built if repaired else counted.empty if empty else counted.free)
         for other, one in zip(shapes, requests, strict=True):
             one.append(int(other == shape))
+    for units in gpu_units(shapes, topology, capacity, empty=empty, repaired=repaired):
+        columns.append(units.free)
+        for number, one in zip(units.requests, requests, strict=True):
+            one.append(number)
     eligible = tuple(
         _eligible_hosts(shape, topology, capacity, repaired=repaired) & ~(out | _barred(inputs, ask, empty=empty))
         for ask, shape in zip(inputs.asks, shapes, strict=True)
     )
-    return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible)
+    return _FreeResources(np.stack(columns, axis=1), tuple(map(tuple, requests)), eligible, devices)
 
 
 def _barred(inputs: PlanInput, ask: PodSetRequest, *, empty: bool) -> Bools:
@@ -375,25 +444,6 @@ def _with_columns(gang: GangPlanRequest, resources: _FreeResources) -> GangPlanR
     return replace(gang, pod_sets=pod_sets)
 
 
-def _device_conflict(inputs: PlanInput, answer: GangPlan, capacity: Capacity) -> tuple[int, int] | None:
-    """Return a pod set and a host where the resources suffice for all but the devices do not; None if there is none."""
-    wanted: dict[int, list[tuple[int, int]]] = {}  # host -> pod set, its new pods there
-    for number, (ask, assigned) in enumerate(zip(inputs.asks, answer.pod_sets, strict=True)):
-        if inputs.shapes[ask.name].devices is not None:
-            there = Counter(host for rank, host in enumerate(assigned.ranks) if host >= 0)
-            there.subtract(inputs.topology.tree.index[host] for host in inputs.kept.get(ask.name, {}).values())
-            for host, count in there.items():
-                if count > 0:
-                    wanted.setdefault(host, []).append((number, count))
-    for host, pods in wanted.items():
-        if len(pods) > 1:
-            devices = [(inputs.shapes[inputs.asks[number].name].devices, count) for number, count in pods]
-            requests = [(device, count) for device, count in devices if device is not None]
-            if not capacity.devices_fit(inputs.topology.tree.hosts[host], requests):
-                return min(pods, key=lambda one: one[1])[0], host
-    return None
-
-
 def _placed(inputs: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Placed:
     topology = inputs.topology
     plans = [_plan(ask, assigned, topology) for ask, assigned in zip(inputs.asks, answer.pod_sets, strict=True)]
@@ -460,12 +510,8 @@ def _not_placed(
         if _gang_minimum(inputs) is None or (isinstance(explained, Never) and ask.min_available):
             return _of_pod_set(ask.name, explained)
     ever = _free_resources(inputs, capacity, repaired=True)
-    shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
-    shared = answer.level if answer.level >= 0 else gang.require
-    where = f" in one {_alias(topology, shared)}" if shared is not None else ""
-    wanted = _wanted(inputs)
-    of_all = f"{wanted:,} of " if wanted < _count(inputs) else ""
-    asked = f"needs room for {of_all}{plural(_count(inputs), 'pod')} ({shares}){where}"
+    asked = _asked(inputs, answer.level if answer.level >= 0 else gang.require)
+    of_all = _wanted(inputs) < _count(inputs)
     alone = "so many" if of_all else "each pod set fits alone, but all of them"
     if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
         return Never("GangTooLarge", f"{asked}; {alone} together do not fit even on empty hosts")
@@ -475,6 +521,15 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return Waits(reason, f"{asked}; {alone} together now")
+
+
+def _asked(inputs: PlanInput, level: int | None) -> str:
+    """Return what a gang of several pod sets needs, in words."""
+    shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
+    where = f" in one {_alias(inputs.topology, level)}" if level is not None else ""
+    wanted = _wanted(inputs)
+    of_all = f"{wanted:,} of " if wanted < _count(inputs) else ""
+    return f"needs room for {of_all}{plural(_count(inputs), 'pod')} ({shares}){where}"
 
 
 def _room_beside(inputs: PlanInput, capacity: Capacity, level: int) -> int | None:

@@ -34,8 +34,7 @@ from tests.support.gpu_hosts import asking, gpu_node, gpus, share
 HOSTS = tuple(f"r{rack}-h{host}" for rack in range(2) for host in range(3))
 NOW = 10_000.0
 LABELS = {"cloud.provider.com/topology-block": "b"}
-WHOLE, SHARED = (asking(gpu=1), asking(gpu=2), asking(gpu=4)), (share(50), share(200))
-SHAPES = (*WHOLE, *SHARED)
+SHAPES = (asking(gpu=1), asking(gpu=2), asking(gpu=4), share(50), share(200))
 
 
 @dataclass(frozen=True)
@@ -101,15 +100,13 @@ def asked(draw: st.DrawFn) -> Asked:
     counts = tuple(draw(st.lists(st.integers(1, 4), min_size=number, max_size=number)))
     where = draw(st.sampled_from([{names.UNCONSTRAINED: "true"}, {names.REQUIRE: "rack"}, {names.REQUIRE: "host"}]))
     more: dict[str, str] = {}
-    # Of two ways to name GPUs in one gang the planner does not try every one on a host.
-    kinds = draw(st.sampled_from([WHOLE, SHARED]))
     if number == 1 and counts[0] % 2 == 0 and names.UNCONSTRAINED not in where and draw(st.booleans()):
         where = {names.REQUIRE: "block", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
     elif draw(st.integers(0, 3)) == 0:
         more = {names.EXCLUSIVE: "rack"}
     return Asked(
         counts,
-        tuple(draw(st.lists(st.sampled_from(kinds), min_size=number, max_size=number))),
+        tuple(draw(st.lists(st.sampled_from(SHAPES), min_size=number, max_size=number))),
         where | more,
         draw(st.none() | st.integers(2, 12)),
         draw(st.none() | st.integers(1, 4)),

@@ -20,7 +20,7 @@ from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import gpu_nodes, job, node, shape
 from tests.support.cluster_records import pod as pod_of
-from tests.support.gpu_hosts import gpu_node, gpus, share
+from tests.support.gpu_hosts import GIB, asking, gpu_node, gpus, share
 from tests.support.pod_sets import member, pods_of, several
 
 BIG, SMALL = shape(gpu=8, cpu=8000), shape(cpu=2000)
@@ -55,6 +55,13 @@ def view_of(
     stores.pods.replace(pods)
     view.refresh()
     return view, workload.uid
+
+
+def gpu_rack(number: int, *, count: int) -> tuple[list[Node], tuple[NodeDevices, ...]]:
+    """Hosts of one rack with so many GPUs each, and their Device objects."""
+    labels = {"cloud.provider.com/topology-block": "b", "cloud.provider.com/topology-rack": "r"}
+    found = [f"h{host}" for host in range(number)]
+    return [gpu_node(name, count, labels=labels) for name in found], tuple(gpus(name, count) for name in found)
 
 
 def hosts(outcome: Outcome) -> dict[str, list[str]]:
@@ -194,6 +201,73 @@ def test_devices_of_two_pod_sets_are_not_given_twice() -> None:
     assert found["tail"] != found["heads"][:1]
     alone = planned(nodes[:1], several(*pair, says={names.UNCONSTRAINED: "true"}), devices=told[:1])
     assert not isinstance(alone, Placed)
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["Device objects", "numbers alone"])
+@pytest.mark.parametrize("whole", [asking(gpu=1), share(100)], ids=["vendor's name", "Koordinator's names"])
+@pytest.mark.parametrize("whole_first", [True, False])
+def test_whole_gpus_and_halves_go_to_two_hosts_by_whatever_names(
+    whole: Shape, *, whole_first: bool, listed: bool
+) -> None:
+    """4 whole GPUs and 3 halves are 5.5 GPUs: on a rack of 3 hosts with 4 each they take two."""
+    pair = [pods_of("whole", 4, shape=whole), pods_of("halves", 3, shape=share(50))]
+    nodes, told = gpu_rack(3, count=4)
+    gang = several(*(pair if whole_first else pair[::-1]), says={names.REQUIRE: "rack"})
+    outcome = planned(nodes, gang, devices=told if listed else ())
+    found = hosts(outcome)
+    assert isinstance(outcome, Placed)
+    assert outcome.proven
+    assert [len(found[name]) for name in ("whole", "halves")] == [4, 3]
+    assert len({*found["whole"], *found["halves"]}) == 2
+
+
+def test_a_rack_is_filled_by_whole_gpus_and_halves_of_different_names() -> None:
+    """9 whole GPUs and 6 halves are all 12 GPUs; one half more never fits, and the message does not say otherwise."""
+    nodes, told = gpu_rack(3, count=4)
+
+    def outcome(halves: int) -> Outcome:
+        pair = [pods_of("whole", 9, shape=asking(gpu=1)), pods_of("halves", halves, shape=share(50))]
+        return planned(nodes, several(*pair, says={names.REQUIRE: "rack"}), devices=told)
+
+    assert isinstance(outcome(6), Placed)
+    assert outcome(7) == Never(
+        "GangTooLarge",
+        "needs room for 16 pods (9 of whole and 7 of halves) in one rack;"
+        " each pod set fits alone, but all of them together do not fit even on empty hosts",
+    )
+
+
+def test_a_gpu_that_is_too_small_for_a_part_is_not_counted_against_whole_ones() -> None:
+    """40 GiB GPUs hold none of the parts of 60 GiB, and whole ones all the same."""
+    nodes = [gpu_node("small", 2, memory=40 * GIB), gpu_node("large", 2)]
+    told = (gpus("small", 2, memory=40 * GIB), gpus("large", 2))
+    pair = [pods_of("whole", 3, shape=asking(gpu=1)), pods_of("parts", 1, shape=asking(memory=60 * GIB))]
+    found = hosts(planned(nodes, several(*pair, says={names.UNCONSTRAINED: "true"}), devices=told))
+    assert found["parts"] == ["large"]
+    assert sorted(found["whole"]) == ["large", "small", "small"]
+
+
+def test_parts_in_bytes_and_in_percent_are_divided_until_the_devices_of_hosts_hold_them() -> None:
+    """The numbers of one host suffice for all, its GPUs do not; the plan after that is not called proven."""
+    pair = [pods_of("bytes", 8, shape=asking(memory=30 * GIB)), pods_of("halves", 4, shape=share(50))]
+    nodes, told = gpu_rack(2, count=4)
+    gang = several(*pair, says={names.REQUIRE: "rack"})
+    outcome = planned(nodes, gang, devices=told)
+    assert isinstance(outcome, Placed)
+    assert not outcome.proven
+    assert {slot.host for plan in outcome.pod_sets for slot in plan.slots} == {"h0", "h1"}
+
+
+def test_devices_that_pod_sets_find_no_way_to_share_are_no_missing_room() -> None:
+    """Two parts of 30 GiB fill a GPU of 80 GiB for a half: 8 of them leave no room for 4 halves."""
+    pair = [pods_of("bytes", 8, shape=asking(memory=30 * GIB)), pods_of("halves", 4, shape=share(50))]
+    nodes, told = gpu_rack(1, count=4)
+    assert planned(nodes, several(*pair, says={names.REQUIRE: "rack"}), devices=told) == Waits(
+        "SearchLimit",
+        "needs room for 12 pods (8 of bytes and 4 of halves) in one rack; the free resources of hosts suffice, but no"
+        " way to share their devices was found; it is tried again when capacity is freed; equal parts of devices, or"
+        " whole ones, in all pod sets avoid it",
+    )
 
 
 def test_pod_sets_on_one_host_get_different_devices() -> None:
