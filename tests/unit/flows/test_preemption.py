@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
+from engine.decoding.workloads import job as decoded_job
 from engine.history.record import LOGGER
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
@@ -73,6 +75,30 @@ def test_no_gang_ends_for_one_of_the_same_or_a_lower_priority(priority: int) -> 
     cluster.submit("other", 2, priority=priority)
     cluster.wait(300, every=30)
     assert cluster.ended() == []
+
+
+def test_a_priority_that_a_user_writes_into_a_template_ends_nobody() -> None:
+    """Only a PriorityClass gives one: the API server takes such a Job, and refuses its pods."""
+    cluster = full()
+    resources = {"limits": {"nvidia.com/gpu": "8"}}
+    template = {"spec": {"priority": 2_000_000_000, "containers": [{"name": "main", "resources": resources}]}}
+    metadata = {
+        "name": "claims",
+        "namespace": "default",
+        "uid": "uid-claims",
+        "resourceVersion": "1",
+        "creationTimestamp": "2027-01-15T08:00:00Z",
+        "annotations": {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND},
+    }
+    claims = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "parallelism": 2, "completions": 2, "template": template},
+    }
+    cluster.leader.has(decoded_job(json.dumps(claims).encode()))
+    cluster.wait(30)
+    assert (cluster.ended(), cluster.reason("claims")) == ([], "InsufficientFreeGPUs")
 
 
 def test_a_gang_that_cannot_be_suspended_is_evicted() -> None:
