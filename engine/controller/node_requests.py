@@ -65,8 +65,11 @@ class NodeRequests:
                 path = object_path(
                     body["apiVersion"], PROVISIONING_PLURAL, namespace=placement.namespace, name=step.name
                 )
-                written = self._api.request("GET", path)
-                self._view.stores.provisioning_requests.apply_own_write(provisioning_request(written))
+                known = provisioning_request(self._api.request("GET", path))
+                if known.deleting or known.gang != placement.name:
+                    why = "is still being deleted" if known.deleting else "has not been made for this gang"
+                    return self._problem(gang, "ProvisioningRequest", f"the one of its name {why}")
+                self._view.stores.provisioning_requests.apply_own_write(known)
                 return ""
             case Gone() | Refused():
                 return self._refused(gang, "ProvisioningRequest", result)
@@ -92,9 +95,12 @@ class NodeRequests:
                 self._events.record(gang, "NodesNotNeeded", text, pods=request.pods)
 
     def _refused(self, gang: Gang, kind: str, result: Gone | Refused) -> str:
-        metrics.provisioning_requests.labels("refused").inc()
         said = result.message if isinstance(result, Refused) else "the cluster no longer serves it"
-        text = f"the {kind} for its nodes was refused: {sanitize(said, 200)}"
+        return self._problem(gang, kind, said)
+
+    def _problem(self, gang: Gang, kind: str, why: str) -> str:
+        metrics.provisioning_requests.labels("refused").inc()
+        text = f"the {kind} for its nodes was refused: {sanitize(why, 200)}"
         self._events.publish(gang, "ProvisioningRequestRefused", "NodesNotProvisioned", text)
         return text
 
