@@ -213,8 +213,8 @@ def serve(
     type=click.Choice(("policy", "managed", "all")),
     is_flag=False,
     flag_value="policy",
-    help="Preempt as the policy says, even if its mode is never; managed, all: with these victims instead of the "
-    "policy's. Without it the policy's mode decides.",
+    help="Preempt by the policy's rules, even if its mode is never; managed, all: with these victims instead of the "
+    "policy's. Alone: policy. Without the option the policy's mode decides.",
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(FORMATS_OF_DATA), help="Default: table; yaml with --show.")

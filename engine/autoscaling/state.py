@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from engine.api.duration import format_duration
 from engine.api.objects import ProvisioningRequest
 from engine.api.placement import ConsumedRequest
 from engine.api.text import sanitize
@@ -53,8 +54,8 @@ def state_of(request: ProvisioningRequest, tried: ProvisioningClass | None, *, n
     if (since := _since(request, "Provisioned", now)) is not None:
         if now < since + SERVES_WITHIN:
             return RequestState("Provisioned", since)
-        told = f"it said that they are provisioned, but in {SERVES_WITHIN:,.0f} s none came that the gang can use"
-        return RequestState("Failed", since + SERVES_WITHIN, told)
+        why = f"reported as provisioned, but no node that the gang can use came in {format_duration(SERVES_WITHIN)}"
+        return RequestState("Failed", since + SERVES_WITHIN, why)
     limit = tried.gives_up_after if tried is not None else None
     trying = _message(request, "Provisioned")
     if limit is not None and request.created + limit <= now:

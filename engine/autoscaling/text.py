@@ -23,20 +23,22 @@ def request_text(last: LastRequest, nodes: str = "") -> str:
     """Return what became of a gang's last request; `nodes`: of the nodes that have come since, of `new_nodes_text`."""
     request, state = last.request, last.state
     pods, of_class = plural(request.pods, "pod"), f"class {sanitize(request.class_name)}"
-    said = f": {state.message}" if state.message else ""
+    detail = f": {state.message}" if state.message else ""
     match state.state:
         case "Pending":
             return f"asked the autoscaler for {pods} at {_clock(request.created)} ({of_class})"
         case "Accepted":
-            return f"asked the autoscaler for {pods} at {_clock(request.created)} ({of_class}), which accepted it{said}"
+            return (
+                f"asked the autoscaler for {pods} at {_clock(request.created)} ({of_class}), which accepted it{detail}"
+            )
         case "Provisioned":
             return f"the autoscaler has provisioned nodes for {pods} ({of_class}){f'; {nodes}' if nodes else ''}"
         case "Failed":
-            why = f"the autoscaler could not provide nodes for {pods} ({of_class}){said}"
+            why = f"the autoscaler could not provide nodes for {pods} ({of_class}){detail}"
         case "BookingExpired":
             why = f"the autoscaler no longer keeps nodes for {pods} ({of_class}){f'; {nodes}' if nodes else ''}"
         case "CapacityRevoked":
-            why = f"the autoscaler has taken back the nodes for {pods} ({of_class}){said}"
+            why = f"the autoscaler has taken back the nodes for {pods} ({of_class}){detail}"
     if last.retry_at is None:
         return why
     other = last.next_class.class_name

@@ -95,8 +95,8 @@ class NodeRequests:
                 self._events.record(gang, "NodesNotNeeded", text, pods=request.pods)
 
     def _refused(self, gang: Gang, kind: str, result: Gone | Refused) -> str:
-        said = result.message if isinstance(result, Refused) else "the cluster no longer serves it"
-        return self._problem(gang, kind, said)
+        why = result.message if isinstance(result, Refused) else "the cluster no longer serves it"
+        return self._problem(gang, kind, why)
 
     def _problem(self, gang: Gang, kind: str, why: str) -> str:
         metrics.provisioning_requests.labels("refused").inc()

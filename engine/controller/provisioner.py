@@ -58,7 +58,7 @@ MOST_EXCLUDED: Final = 500
 REFUSED_FIRST: Final = 30.0
 REFUSED_MOST: Final = 1800.0
 
-_TOLD: Final[dict[State, tuple[EventReason, GangEvent, str]]] = {
+_REPORTS: Final[dict[State, tuple[EventReason, GangEvent, str]]] = {
     "Accepted": ("ProvisioningRequestAccepted", "NodesAccepted", "accepted"),
     "Provisioned": ("ProvisioningRequestProvisioned", "NodesProvisioned", "provisioned"),
     "Failed": ("ProvisioningRequestFailed", "NodesNotProvisioned", "failed"),
@@ -192,7 +192,7 @@ class Provisioner:
         assert gang.placement is not None
         wall, version = self._wall(), self._view.stores.provisioning_version
         last = last_request(requests, demand.digest, rules, now=wall)
-        self._tell(key, gang, gang_state, last, now)
+        self._report_last(key, gang, gang_state, last, now)
         began = gang_state.wait.since - now + wall if gang_state.wait is not None else waiting_since(gang.status)
         asks_at = (wall if began is None else began) + rules.after
         match next_step(requests, gang.placement.name, demand.digest, rules, asks_at=asks_at, now=wall):
@@ -233,7 +233,7 @@ class Provisioner:
         problem = self._executor.node_requests.ask(gang, demand, step, version=version, elsewhere=elsewhere)
         if not problem:
             self._refused.pop(key, None)
-            gang_state.nodes_told = (step.name, "Pending")
+            gang_state.nodes_reported = (step.name, "Pending")
             return
         _, before = self._refused.get(key, (0.0, 0.0))
         pause = min(max(REFUSED_FIRST, before * 2), REFUSED_MOST)
@@ -248,7 +248,9 @@ class Provisioner:
         specs = (spec for spec in self._view.policy.topologies if spec.name == gang.request.topology)
         return next((dict(spec.node_selector) for spec in specs), {})
 
-    def _tell(self, key: GangKey, gang: Gang, gang_state: GangState, last: LastRequest | None, now: float) -> None:
+    def _report_last(
+        self, key: GangKey, gang: Gang, gang_state: GangState, last: LastRequest | None, now: float
+    ) -> None:
         """Report the state of a gang's last request: in its message, and as an Event when it has changed."""
         if last is None:
             if gang_state.nodes is None or gang_state.nodes.body is not None:
@@ -257,12 +259,12 @@ class Provisioner:
         nodes = self._new_nodes(gang, last) if last.state.state in ("Provisioned", "BookingExpired") else ""
         text = request_text(last, nodes)
         current = (last.request.name, last.state.state)
-        if gang_state.nodes_told is None:
+        if gang_state.nodes_reported is None:
             known = gang.status.get("provisioning") or {}
-            gang_state.nodes_told = (str(known.get("name", "")), str(known.get("state", "")))
-        if gang_state.nodes_told != current:
-            gang_state.nodes_told = current
-            if (meaning := _TOLD.get(last.state.state)) is not None:
+            gang_state.nodes_reported = (str(known.get("name", "")), str(known.get("state", "")))
+        if gang_state.nodes_reported != current:
+            gang_state.nodes_reported = current
+            if (meaning := _REPORTS.get(last.state.state)) is not None:
                 reason, happened, result = meaning
                 metrics.provisioning_requests.labels(result).inc()
                 self._executor.events.publish(gang, reason, happened, text, pods=last.request.pods)
@@ -272,7 +274,7 @@ class Provisioner:
         """Have the message of a gang end with a note about nodes, or no longer with one."""
         if note is None:
             self._noted.discard(key)
-            gang_state.nodes_told = None
+            gang_state.nodes_reported = None
         else:
             self._noted.add(key)
         if gang_state.nodes == note:

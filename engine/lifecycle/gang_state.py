@@ -218,7 +218,7 @@ class GangState:
     restarts: RestartProposal | None = None  # with which it would fit, as far as was found
     restarts_told: bool | None = None  # whether an Event has reported that since it waits; None: not known
     plain_status: Status | None = None  # reported last, without these
-    nodes_told: tuple[str, str] | None = None  # name and state of the request that had an Event last
+    nodes_reported: tuple[str, str] | None = None  # name and state of the request that had an Event last
     nodes_unwanted_since: float | None = None  # since when it waits for something else while it has a request
     wake: float | None = None
     rests_until: float = float("-inf")  # not reconciled before, because the last time was expensive

@@ -198,14 +198,14 @@ def kept_record(gang: Gang, why: str, *, wall: float) -> ReplanRecord:
 
 def moves_text(gang: Gang) -> str:
     """Return the state of the moves that a gang with slots is asked for, in words; "" if it is asked for none."""
-    said = []
+    parts = []
     record, hosts = replan_record(gang.status), gang.request.leave_hosts
     if gang.request.replan is not None and record is not None and record.value == gang.request.replan:
-        said.append(sanitize(record.message, _MAX_MESSAGE))
+        parts.append(sanitize(record.message, _MAX_MESSAGE))
     elif gang.request.replan is not None:
-        said.append(f"to be planned anew ({names.REPLAN})")
+        parts.append(f"to be planned anew ({names.REPLAN})")
     if leaving := leaving_pods(gang):
-        said.append(_who_leaves(gang, leaving))
+        parts.append(_who_leaves(gang, leaving))
     elif hosts:
-        said.append(f"none of its pods that can move is on {named(hosts)} ({names.REPLACE}), which it does not use")
-    return "; ".join(said)
+        parts.append(f"none of its pods that can move is on {named(hosts)} ({names.REPLACE}), which it does not use")
+    return "; ".join(parts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST: Final = 16
 
 
-@click.command(short_help="Tell which few restarts would let a waiting gang fit.")
+@click.command(short_help="Show which few restarts would let a waiting gang fit.")
 @click.option("--gang", "word", metavar="[KIND/]NAME", help="Only for this gang.")
 @click.option(
     "-n",
@@ -57,12 +57,12 @@ def defragment(
     interval: float,
     cluster: ClusterOptions,
 ) -> None:
-    """Tell which few running gangs would have to restart elsewhere so that a waiting gang fits, and what that costs.
+    """Show which few running gangs would have to restart elsewhere so that a waiting gang fits, and what that costs.
 
-    A gang that waits although there is room in total: the fewest gangs, and of these the smallest and youngest, that
-    free its place, each with a place of its own. A running gang that is split over more domains than it prefers: what
-    lets it restart in fewer. Only gangs of kinds that can be suspended, of no higher priority, and not protected by the
-    policy (defragment.protect). Nothing is changed.
+    For each gang that waits although there is room in total: the fewest running gangs, of these the smallest and
+    youngest, that free a place for it and fit elsewhere themselves. For each running gang that is split over more
+    domains than it prefers: the restarts that reduce them. Only gangs restart that can be suspended, have no higher
+    priority and are not protected by the policy (defragment.protect). Nothing is changed.
 
     Exit status 1 if a gang waits for room, or is named, and no restarts were found that help it, else 0.
 
