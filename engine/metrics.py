@@ -45,6 +45,12 @@ proposals = Counter(
     ["result"],
     registry=registry,
 )
+moves = Counter(
+    "topogate_moves",
+    "Moves of gangs for a waiting one (`defragment.mode: act`): decided; then it was placed, or ended without that.",
+    ["result"],
+    registry=registry,
+)
 topology_nodes = Gauge(
     "topogate_topology_nodes",
     "Nodes by topology: in it, without the label of a level, or outside its nodeSelector.",

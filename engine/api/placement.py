@@ -380,7 +380,7 @@ class PreemptionIntent:
 
     `since`: when it was decided (seconds since the epoch); None: nothing ends now. `seen`: the workload at that time.
     `attempts`: decisions in a row after which it did not start, this one not included; `retry_at`: when it may decide
-    again (seconds since the epoch); `why`: why the last one ended.
+    again (seconds since the epoch); `why`: why the last one ended. `moves`: the victims restart elsewhere.
     """
 
     since: float | None = None
@@ -390,6 +390,7 @@ class PreemptionIntent:
     attempts: int = 0
     retry_at: float = 0.0
     why: str = ""
+    moves: bool = False
 
     @property
     def active(self) -> bool:
@@ -421,7 +422,13 @@ def preemption_intent(status: Mapping[str, Any]) -> PreemptionIntent:
         attempts=max(0, _whole_number(raw.get("attempts")) or 0),
         retry_at=parse_time(raw.get("retryAt")) or 0.0,
         why=why if isinstance(why, str) else "",
+        moves=raw.get("moves") is True,
     )
+
+
+def moved_at(status: Mapping[str, Any]) -> float | None:
+    """Return when a gang was last suspended to restart elsewhere for another one (seconds since the epoch)."""
+    return parse_time(status.get("movedAt"))
 
 
 def preemption_body(intent: PreemptionIntent) -> dict[str, Any] | None:
@@ -431,6 +438,7 @@ def preemption_body(intent: PreemptionIntent) -> dict[str, Any] | None:
     return {
         "since": timestamp(intent.since) if intent.since is not None else None,
         "seen": intent.seen or None,
+        "moves": (intent.moves and intent.active) or None,
         "victims": [
             {"uid": one.uid, "revision": one.revision, "pods": one.pods, "priority": one.priority}
             for one in intent.victims[:MAX_VICTIMS]

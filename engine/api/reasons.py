@@ -359,13 +359,15 @@ REASONS: Final[Mapping[Code, Reason]] = {
     # their messages say who ends for whom, and have no number that changes all the time
     "Preempting": _wait(
         "victims",
-        "Running gangs of lower priority end so that it starts (policy `preemption`); hosts are kept free for it.",
+        "Running gangs end so that it starts: of lower priority (policy `preemption`), or to restart elsewhere (policy "
+        "`defragment`); hosts are kept free for it.",
         shared=False,
         text_is_news=True,
     ),
     "Preempted": _wait(
         "capacity",
-        "The gang was ended so that one of higher priority starts (policy `preemption`); it is queued again.",
+        "The gang was ended so that one of higher priority starts (policy `preemption`), or so that another one fits "
+        "and it restarts elsewhere (policy `defragment`); it is queued again.",
         shared=False,
         text_is_news=True,
         by_preemption=True,

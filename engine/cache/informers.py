@@ -60,7 +60,7 @@ class Informers:
         self._policy = policy
         self._pod_labels = policy().pod_labels
         self._api, self._stores = api, stores
-        self._budgets: Reflector[Any] | None = None  # watched only while the policy preempts
+        self._budgets: Reflector[Any] | None = None  # watched only while the policy preempts or moves
         self.policy: Store[ConfigMap] = Store(key=lambda config: config.name)
         self.last_good: Store[ConfigMap] = Store(key=lambda config: config.name)
         config_maps = object_path("v1", "configmaps", namespace=namespace)
@@ -135,7 +135,8 @@ class Informers:
 
     def follow(self) -> None:
         """Apply a new policy to the watches: its kinds, the labels of their pods, and whether budgets count."""
-        self._follow_budgets(watched=self._policy().preemption.mode != "never")
+        policy = self._policy()
+        self._follow_budgets(watched=policy.preemption.mode != "never" or policy.defragment.mode == "act")
         labels = self._policy().pod_labels
         if labels != self._pod_labels:
             self._pod_labels = labels

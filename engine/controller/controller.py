@@ -107,7 +107,7 @@ class Controller:
         self._reporter = StatusReporter(self._view, self._executor, self._term)
         clocks = {"monotonic": self._monotonic, "wall": self._wall}
         self._preemptor = Preemptor(self._view, self._executor, self._term, self._reporter, **clocks)
-        self._mover = Mover(self._view, self._executor, self._term, self._reporter, **clocks)
+        self._mover = Mover(self._view, self._executor, self._term, self._reporter, self._preemptor, **clocks)
         self._gangs = GangScheduler(
             self._view,
             self._executor,
@@ -184,7 +184,7 @@ class Controller:
             changes = self._view.take_changes()
         now = self._monotonic()
         self._preemptor.refresh(changes, now)
-        self._mover.refresh(changes)
+        self._mover.refresh(changes, now)
         self._reconcile_all(self._due(changes, now), now, all_of_them=begins)
         if changes.hosts:
             self._term.queue.hosts_changed()
@@ -363,14 +363,14 @@ class Controller:
                 self._gangs.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: executor.resume(gang))
-            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause, failed=failed):
+            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause, failed=failed) as lost:
                 gang_state.last_plan = None
                 status = Status("Waiting", reason, message)
                 # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
                 event = self._reporter.reported(key, gang, status, now)
 
                 def unplace() -> None:
-                    executor.unplace(gang, status, suspend=suspend, event=event, failed=failed)
+                    executor.unplace(gang, status, suspend=suspend, event=event, failed=failed, moves=lost.moves)
                     # A failed write does not end the waiting times: it is retried after the ordinary back-off.
                     gang_state.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
                     if pause and suspend:

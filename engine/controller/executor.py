@@ -14,6 +14,7 @@ from threading import BoundedSemaphore
 from typing import Any, Literal, TypeVar
 
 from engine.api import names
+from engine.api.duration import timestamp
 from engine.api.placement import (
     Assignment,
     FailedStarts,
@@ -164,14 +165,24 @@ class ActionExecutor:
         was_done(result, gang.workload.name)
 
     def unplace(
-        self, gang: Gang, status: Status, *, suspend: bool, event: bool, failed: FailedStarts | None = None
+        self,
+        gang: Gang,
+        status: Status,
+        *,
+        suspend: bool,
+        event: bool,
+        failed: FailedStarts | None = None,
+        moves: bool = False,
     ) -> None:
         """Remove the assignment; with `suspend`, only after the workload is suspended again. Then report the reason.
 
-        A failed start is recorded first: whatever ends this halfway, the next leader knows of it.
+        A failed start, and that it moves for another gang, are recorded first: whatever ends this halfway, the next
+        leader knows of it.
         """
-        if failed is not None and gang.placement is not None:
-            body = {"failedStarts": failed_starts_body(failed)}
+        body: dict[str, Any] = {} if failed is None else {"failedStarts": failed_starts_body(failed)}
+        if moves:
+            body["movedAt"] = timestamp(self._wall())
+        if body and gang.placement is not None:
             result = writes.patch_placement_status(self._api, gang.placement, body, fence=self._fence)
             if not isinstance(result, Gone):
                 gang = replace(gang, placement=self._writer.took_placement(result))

@@ -234,7 +234,8 @@ class GangScheduler:
                 return None
             excluded, kept_slots = gang_state.timers.hosts_out(now), kept_assignment(gang)
             settled_before = view.settled_before(self._wall())
-            taken = taken.union(*(one.hosts for one in self._term.preempting.values()))
+            kept_hosts = (*self._term.preempting.values(), *self._term.moving.values())
+            taken = taken.union(*(one.hosts for one in kept_hosts))
             return nominate_hosts(
                 waiting,
                 gang.request,

@@ -1,7 +1,11 @@
-"""Proposes restarts: which few running gangs would have to start elsewhere so that a waiting one fits.
+"""Proposes restarts, or carries them out: which few running gangs start elsewhere so that a waiting one fits.
 
 A gang is looked at when it has waited for room for a while, and again only when the cluster has changed. One search at
 a time, seldom, and with few plans: it is a proposal, and nothing waits for it.
+
+Carried out (policy `defragment.mode: act`) it is a preemption: what restarts is written into the Placement of the
+waiting gang first, and followed by the Preemptor. There is one in the cluster at a time, and the new hosts of the gangs
+that restart are kept for them until they are placed. A gang that was moved is left alone for a while.
 """
 
 from __future__ import annotations
@@ -18,15 +22,20 @@ from engine.api.reasons import REASONS
 from engine.api.workload import GangKey
 from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
+from engine.controller.preemptor import Preemptor
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.lifecycle.actions import RestartProposal
-from engine.preemption.movable import movable, room_in_total
-from engine.preemption.moves import Defragmentation, MoveLimits, moves_for_waiting, replan
-from engine.preemption.preempt import in_group
-from engine.scheduler.outcome import Outcome, Waits
+from engine.lifecycle.preemption import recently_moved
+from engine.preemption.budgets import within_budgets
+from engine.preemption.movable import MovableGang, cannot_move, movable, room_in_total
+from engine.preemption.moves import Defragmentation, MoveLimits, Restart, moves_for_waiting, replan
+from engine.preemption.preempt import Preemption, in_group
+from engine.scheduler.nomination import where_text
+from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import kept_assignment, schedule_gang
+from engine.scheduler.starvation import Nomination
 
 log = logging.getLogger("topogate.controller")
 
@@ -36,6 +45,8 @@ SEARCH_FIRST, SEARCH_MOST, CHECK_MOST = 15.0, 300.0, 60.0
 # After a search as many times its duration belong to everything else; and at least so many seconds.
 SEARCH_REST, SEARCH_EVERY = 19.0, 2.0
 MOST_PLANS: Final = 100  # of one search: some 0.3 s on 1,000 hosts
+# Seconds from the decision, for which the new hosts of gangs that restart are kept for them at most.
+KEEP_PLACES: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -45,10 +56,20 @@ class _Waiting:
     due: float
     rest: float = SEARCH_FIRST
     seen: int | None = None  # how often the cluster had changed at the last search
+    again: float = inf  # when it is searched for although nothing has changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """A gang that restarts for another one (`waiting`): the revision of its old slots, and when its hosts are free."""
+
+    waiting: GangKey
+    revision: int
+    until: float
 
 
 class Mover:
-    """Proposes restarts in one leader term; called by the thread that decides."""
+    """Proposes restarts, and carries them out, in one leader term; called by the thread that decides."""
 
     def __init__(
         self,
@@ -56,6 +77,7 @@ class Mover:
         executor: ActionExecutor,
         term: LeaderTerm,
         reporter: StatusReporter,
+        preemptor: Preemptor,
         *,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
@@ -64,15 +86,34 @@ class Mover:
         self._executor = executor
         self._term = term
         self._reporter = reporter
+        self._preemptor = preemptor
         self._monotonic = monotonic
         self._wall = wall
         self._waiting: dict[GangKey, _Waiting] = {}
+        self._moving: dict[GangKey, _Moving] = {}
         self._search_at = -inf
         self._changes = 0  # of the cluster, in passes
 
-    def refresh(self, changes: Changes) -> None:
-        """Note that the cluster has changed."""
+    def refresh(self, changes: Changes, now: float) -> None:
+        """Note that the cluster has changed; release the hosts of moved gangs that need them no longer."""
         self._changes += bool(changes.gangs or changes.everything or changes.capacity_freed or changes.hosts)
+        done = [key for key, one in self._moving.items() if self._has_moved(key, one, now)]
+        for key in done:
+            del self._moving[key]
+            self._term.moving.pop(key, None)
+        if done:
+            self._changes += 1  # others may be moved now
+            self._term.retry_waiting()
+
+    def _has_moved(self, key: GangKey, moving: _Moving, now: float) -> bool:
+        """Return True for a gang whose new hosts need not be kept: it is placed, gone, or stays where it is."""
+        with self._view.lock:
+            plan = self._view.gangs.plan_of(key)
+        if plan is None or now >= moving.until:
+            return True
+        if plan.assignment is None:
+            return False
+        return plan.assignment.revision != moving.revision or moving.waiting not in self._term.preempting
 
     def missed(self, key: GangKey, outcome: Outcome, now: float) -> None:
         """Note a gang that was planned and does not fit: restarts of others may help it from a certain time on."""
@@ -88,8 +129,13 @@ class Mover:
     def next(self) -> float | None:
         """Return when `plan` should be called next; None if nothing is due before the cluster changes."""
         busy = self._term.busy
-        due = [one.due for key, one in self._waiting.items() if one.seen != self._changes and key not in busy]
-        return max(self._search_at, min(due)) if due else None
+        due = [self._due(one) for key, one in self._waiting.items() if key not in busy]
+        first = min((*(one.until for one in self._moving.values()), max(self._search_at, min(due, default=inf))))
+        return first if first < inf else None
+
+    def _due(self, one: _Waiting) -> float:
+        """Return when a gang is searched for next; infinite if only after a change of the cluster."""
+        return one.due if one.seen != self._changes else one.again
 
     def plan(self, now: float) -> None:
         """Search for the first gang that is due, in the order of the queue: one in a pass."""
@@ -102,11 +148,7 @@ class Mover:
                 gang_state.restarts, gang_state.restarts_told = None, False
         if now < self._search_at:
             return
-        due = [
-            key
-            for key, one in self._waiting.items()
-            if one.due <= now and one.seen != self._changes and key not in term.busy
-        ]
+        due = [key for key, one in self._waiting.items() if self._due(one) <= now and key not in term.busy]
         first = min(due, key=lambda key: term.queue.turn(key) or (), default=None)
         if first is None:
             return
@@ -125,7 +167,35 @@ class Mover:
         found = self._found(gang, now)
         waiting.rest = min(2 * waiting.rest, SEARCH_MOST if found is None else CHECK_MOST)
         metrics.proposals.labels("none" if found is None else "found").inc()
-        self._note(key, gang, found, now)
+        acts = view.policy.defragment.mode == "act"
+        # Some of what keeps a gang where it is ends with the time alone.
+        waiting.again = now + SEARCH_MOST if acts else inf
+        if acts and found is not None and self._preemptor.may_move(gang, found, now):
+            self._move(key, gang, found, now)
+        else:
+            self._note(key, gang, found, now)
+
+    def _move(self, key: GangKey, gang: Gang, found: Defragmentation, now: float) -> None:
+        """Have the gangs of a plan restart, and keep their new hosts for them."""
+        self._term.of(key).restarts = None
+        log.info("%s/%s: %s", gang.workload.namespace, gang.workload.name, _named(found))
+        victims = tuple(one.victim for one in found.restarts)
+        self._preemptor.decide(key, gang, Preemption(found.placed, victims, found.proven), now, moves=True)
+        used = [_hosts(found.placed), *(_hosts(one.placed) for one in found.restarts)]
+        for one in found.restarts:
+            own = _hosts(one.placed)
+            # A host that several of them use is kept for none, as each would wait for the other.
+            alone = frozenset(host for host in own if sum(host in hosts for hosts in used) == 1)
+            self._moving[one.key] = _Moving(key, one.before.revision, now + KEEP_PLACES)
+            with self._view.lock:
+                self._term.moving[one.key] = self._nomination(one, alone)
+
+    def _nomination(self, restart: Restart, hosts: frozenset[str]) -> Nomination:
+        view, victim = self._view, restart.victim
+        gang = view.gangs.get(restart.key)
+        topology = (gang.request.topology or "") if gang is not None else ""
+        where = where_text(restart.placed, view.topologies[topology]) if topology in view.topologies else "some hosts"
+        return Nomination(restart.key, f"{victim.namespace}/{victim.name}", victim.priority, topology, hosts, where)
 
     def _found(self, gang: Gang, now: float) -> Defragmentation | None:
         view, rules, wall = self._view, self._view.policy.defragment, self._wall()
@@ -138,6 +208,8 @@ class Mover:
             found = movable(view, priority=priority, protect=rules.protect, now=wall, spared=self._term.busy)
             ending = view.gangs.intents
             candidates = [one for one in found if not (len(ending) and ending.naming(self._uid(one.key)))]
+            if rules.mode == "act":
+                candidates = [one for one in candidates if self._may_restart(one, wall)]
         nominated = frozenset[str]().union(*(one.hosts for one in self._term.nominations_before(gang.key, priority)))
 
         def plan(one: Gang, out: frozenset[str]) -> Outcome:
@@ -154,6 +226,13 @@ class Mover:
             limits=MoveLimits(rules.max_gangs, MOST_PLANS),
             left_out=nominated,
         )
+
+    def _may_restart(self, one: MovableGang, wall: float) -> bool:
+        """Return True for a gang that may be moved without asking its owner. The caller holds the state's lock."""
+        gang = self._view.gangs.get(one.key)
+        if gang is None or recently_moved(gang.status, wall) or cannot_move(self._view, gang):
+            return False
+        return within_budgets(self._view, one.victim.namespace, one.victim.pods)
 
     def _uid(self, key: GangKey) -> str:
         plan = self._view.gangs.plan_of(key)
@@ -183,6 +262,10 @@ def _was_told(status: Mapping[str, object]) -> bool:
     """Return True if an earlier leader has written a proposal."""
     known = status.get("proposal")
     return isinstance(known, Mapping) and bool(known.get("restarts"))
+
+
+def _hosts(placed: Placed) -> frozenset[str]:
+    return frozenset(slot.host for plan in placed.pod_sets for slot in plan.slots)
 
 
 def _named(found: Defragmentation) -> str:

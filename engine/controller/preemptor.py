@@ -36,11 +36,14 @@ from engine.lifecycle.preemption import (
     end_of_intent,
     preempted_text,
     preempting_status,
+    recently_moved,
     resting_text,
 )
 from engine.lifecycle.status import status_of
 from engine.policy.making_room import PreemptionRules
-from engine.preemption.preempt import Preemption, in_group, preemption_for, victims_may_help
+from engine.preemption.movable import cannot_move
+from engine.preemption.moves import Defragmentation, Restart
+from engine.preemption.preempt import Preemption, all_within_budgets, in_group, preemption_for, victims_may_help
 from engine.preemption.victims import Victim, may_be_evicted, spared
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Placed
@@ -113,6 +116,7 @@ class Preemptor:
         self._changes = 0  # of the cluster, in passes
         self._rules: PreemptionRules | None = None  # of the policy in force
         self._on_since: float | None = None  # since when the policy preempts by them
+        self._watches_since: float | None = None  # since when disruption budgets are watched
         self._lowest: tuple[float, float] = (-inf, inf)  # looked up when, the lowest priority
 
     # -- intents in Placements ---------------------------------------------------------------------------------------
@@ -124,6 +128,10 @@ class Preemptor:
         if (rules := self._view.policy.preemption) is not self._rules:
             self._rules, self._candidates = rules, {}
             self._on_since = None if rules.mode == "never" else now
+        if rules.mode == "never" and self._view.policy.defragment.mode != "act":
+            self._watches_since = None
+        elif self._watches_since is None:
+            self._watches_since = now
         term, view = self._term, self._view
         if not (term.preempting or self._valid or self._over or len(view.gangs.intents)):
             return
@@ -133,7 +141,7 @@ class Preemptor:
             for key, intent in intents.items():
                 self._look(key, intent, now, wall)
         for key in before.keys() - self._valid.keys():
-            self._count_end(key)
+            self._count_end(key, moves=before[key].intent.moves)
         for key in [key for key in term.preempting if key not in self._valid and key not in term.busy]:
             del term.preempting[key]
             term.retry_waiting()
@@ -190,7 +198,15 @@ class Preemptor:
                 touched = True
             elif placement.assignment.revision == victim.revision:
                 left = True
-                protected |= view.pod_shapes.priority_of(workload) >= priority or spared(view, workload, pods)
+                own_priority = view.pod_shapes.priority_of(workload)
+                protected |= own_priority > priority or (own_priority == priority and not intent.moves)
+                protected |= spared(view, workload, pods, moves=intent.moves)
+                if intent.moves:
+                    victim_gang = view.gangs.get(placed_key(placement))
+                    protected |= victim_gang is None or bool(cannot_move(view, victim_gang))
+            else:  # it starts elsewhere already, and its old pods still end
+                left |= any(pod.deleting and not pod.finished and host_of(pod) is not None for pod in pods)
+                touched = True
         if protected:
             return IntentEnd("what was to end for it is protected now", failed=touched)
         if left:
@@ -201,12 +217,13 @@ class Preemptor:
             return None
         return IntentEnd("what has ended for it does not suffice any more", failed=True)
 
-    def _count_end(self, key: GangKey) -> None:
+    def _count_end(self, key: GangKey, *, moves: bool) -> None:
         """Count an intent that is not valid any more."""
         with self._view.lock:
             plan = self._view.gangs.plan_of(key)
         placed = plan is not None and plan.assignment is not None
-        metrics.preemptions.labels("placed" if placed else "ended").inc()
+        counter = metrics.moves if moves else metrics.preemptions
+        counter.labels("placed" if placed else "ended").inc()
 
     def preempted(self, gang: Gang) -> PreemptedBy | None:
         """Return by whom a gang is preempted; None if nobody needs its slots, or it is spared."""
@@ -222,8 +239,9 @@ class Preemptor:
                 namespace=workload.namespace,
                 workload=f"{workload.kind}/{workload.name}",
                 priority=found.priority,
+                moves=found.intent.moves,
             )
-            return PreemptedBy(found.victims[uid].revision, text)
+            return PreemptedBy(found.victims[uid].revision, text, found.intent.moves)
         return None
 
     def status(self, key: GangKey, gang: Gang, base: Status) -> Status:
@@ -308,7 +326,31 @@ class Preemptor:
             candidate.rest = min(2 * candidate.rest, SEARCH_MOST)
             metrics.preemptions.labels("none").inc()
             return
-        self._decide(key, gang, priority, found, now)
+        self.decide(key, gang, found, now)
+
+    def may_move(self, gang: Gang, found: Defragmentation, now: float) -> bool:
+        """Return True if gangs may restart elsewhere for a waiting one now, as planned: for one gang at a time.
+
+        Not while a preemption of it rests, nor for a gang whose PriorityClass preempts none.
+        """
+        view, wall, victims = self._view, self._wall(), [one.victim for one in found.restarts]
+        if self._watches_since is None or now < self._watches_since + BUDGETS_KNOWN:
+            return False
+        if self._term.moving or gang.key in self._term.preempting or gang.key in self._over or not victims:
+            return False
+        with view.lock:
+            if any(intent.moves for _, intent in view.gangs.intents.active()):
+                return False
+            if preemption_intent(gang.status).retry_at > wall or recently_moved(gang.status, wall):
+                return False
+            if not view.pod_shapes.may_preempt(gang.workload) or not all_within_budgets(view, victims):
+                return False
+            return all(self._can_end(one.victim) and self._unchanged(one) for one in found.restarts)
+
+    def _unchanged(self, restart: Restart) -> bool:
+        """Return True if a gang to restart still has the slots that it was planned with."""
+        plan = self._view.gangs.plan_of(restart.key)
+        return plan is not None and plan.assignment == restart.before
 
     def _found(self, gang: Gang, candidate: _Candidate, priority: int, now: float) -> Preemption | None:
         """Return the victims for a gang; None also while pods that terminate anyway make its room."""
@@ -350,11 +392,12 @@ class Preemptor:
             for key in victim.keys
         )
 
-    def _decide(self, key: GangKey, gang: Gang, priority: int, found: Preemption, now: float) -> None:
-        """Keep the hosts of a plan, and write what ends for it."""
+    def decide(self, key: GangKey, gang: Gang, found: Preemption, now: float, *, moves: bool = False) -> None:
+        """Keep the hosts of a plan, and write what ends for it; `moves`: to restart elsewhere."""
         view, wall = self._view, self._wall()
         victims, pods = [], []
         with view.lock:
+            priority = view.pod_shapes.priority_of(gang.workload)
             topology = view.topologies[gang.request.topology or ""]
             for one in found.victims:
                 if not one.keys:
@@ -365,20 +408,21 @@ class Preemptor:
             hosts = exclusive_hosts(frozenset(slots), gang.request.separation, topology)
             where = where_text(found.placed, topology)
         attempts = preemption_intent(gang.status).attempts
-        intent = PreemptionIntent(wall, tuple(victims), tuple(pods), fingerprint(gang), attempts)
+        intent = PreemptionIntent(wall, tuple(victims), tuple(pods), fingerprint(gang), attempts, moves=moves)
         nomination = _nomination(gang, priority, hosts, where)
         status = preempting_status(intent, nomination.hosts, where)
         self._term.preempting[key] = nomination
         self._candidates.pop(key, None)
-        metrics.preemptions.labels("decided").inc()
+        (metrics.moves if moves else metrics.preemptions).labels("decided").inc()
         event = self._reporter.reported(key, gang, replace(status, preemption=intent), now)
         since, ending = self._term.of(key).waiting_since, _named_victims(found.victims)
         count = sum(one.count for one in found.victims)
-        log.info("%s preempts %s", nomination.name, ending)
+        done = f"restarts elsewhere: {ending}" if moves else f"ends {ending}"
+        log.info("for %s %s", nomination.name, done)
 
         def write() -> None:
             self._executor.report(gang, replace(status, preemption=intent), None, event=event, since=since)
-            self._executor.events.record(gang, "Preempts", f"ends {ending}", reason="Preempting", pods=count)
+            self._executor.events.record(gang, "Preempts", done, reason="Preempting", pods=count)
 
         self._term.send(key, write)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine import metrics
 from engine.api import names
 from engine.api.placement import Placement, ReplanRecord
-from engine.api.text import plural, quote
+from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.controller.executor import ActionExecutor
@@ -18,6 +18,7 @@ from engine.gang.slots import slots_of
 from engine.gang.summary import domains_by_level, domains_of, hosts_of, place_text
 from engine.lifecycle.host_health import HostHealth, named
 from engine.lifecycle.moves import kept_record
+from engine.preemption.movable import not_creatable
 from engine.scheduler.limits import on_hold
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
@@ -76,12 +77,8 @@ class ReplanScheduler:
         assert placement is not None and placement.assignment is not None
         if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
             return held.message
-        classes = map(view.pod_shapes.missing_class, gang.workload.pod_sets)
-        if (missing := next(filter(None, classes), None)) is not None:
-            return f"PriorityClass {quote(missing)} not found, so that its pods could not be created again"
-        for quota in view.stores.quotas.get_by(gang.workload.namespace):
-            if any(amount > quota.hard.get(resource, amount) for resource, amount in quota.used.items()):
-                return f"quota {quote(quota.name)} is exceeded, so that its pods could not be created again"
+        if why := not_creatable(view, gang):
+            return why
         topology = view.topologies.get(gang.request.topology or "")
         if topology is None or topology.waits:
             return "its topology is not there now"

@@ -130,6 +130,7 @@ class LeaderTerm:
         self.extensions = ExtensionQueue()
         self.nominator = Nominator()
         self.preempting: dict[GangKey, Nomination] = {}  # the hosts of gangs for which others end
+        self.moving: dict[GangKey, Nomination] = {}  # the new hosts of gangs that restart elsewhere for another one
         self.bursts = BurstDetector()
         self.report_limiter = RateLimiter()
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
@@ -145,7 +146,8 @@ class LeaderTerm:
 
     def nominations_before(self, key: GangKey, priority: int) -> list[Nomination]:
         """Return the nominations that a gang must respect: those of others with no lower priority."""
-        others = (one for one in self.preempting.values() if one.key != key and one.priority >= priority)
+        kept = (*self.preempting.values(), *self.moving.values())
+        others = (one for one in kept if one.key != key and one.priority >= priority)
         return [*self.nominator.before(key, priority), *others]
 
     def blocks(self, key: GangKey) -> bool:
@@ -161,6 +163,7 @@ class LeaderTerm:
         self.queue.drop(key)
         self.extensions.drop(key)
         self.preempting.pop(key, None)
+        self.moving.pop(key, None)
         self.texts.drop(key)
         self.places.drop(key)
         self.numbers.drop(key)

@@ -85,7 +85,8 @@ class Unplace:
     """Remove the assignment; with `suspend` the workload is suspended first.
 
     `pause`: other hosts would not help, so it is planned again only after a delay, longer every time. `failed`: the
-    failed starts to record before anything else, as its start is one of them.
+    failed starts to record before anything else, as its start is one of them. `moves`: it is to restart elsewhere for
+    another gang, which is recorded first too.
     """
 
     suspend: bool
@@ -93,6 +94,7 @@ class Unplace:
     message: str
     pause: bool = False
     failed: FailedStarts | None = None
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ read from the Placements: whatever ends a leader halfway, the next one continues
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from engine.api.duration import format_duration, timestamp
-from engine.api.placement import PreemptionIntent
+from engine.api.placement import PreemptionIntent, moved_at
 from engine.api.text import plural
 from engine.gang.gang import Gang, can_suspend, fingerprint, host_of, over
 from engine.lifecycle.actions import Decision, EvictPods, NoAction, Status, Unplace
@@ -24,6 +25,9 @@ from engine.policy.namespaces import mode_of
 LIMIT: Final = 600.0
 # Seconds after a decision that led to nothing before the next one: doubles from the first value to the second.
 REST_FIRST, REST_MOST = 60.0, 1800.0
+# Seconds after a gang was moved, in which it is not moved again, and no other gang is moved for it: gangs of equal
+# priority would move each other in turn.
+MOVED_REST: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,9 @@ def end_of_intent(gang: Gang, intent: PreemptionIntent, *, policy: Policy, wall:
     placement = gang.placement
     if placement is None or placement.assignment is not None or placement.deleting or over(gang.workload):
         return IntentEnd()
-    if policy.preemption.mode == "never":
+    if intent.moves and policy.defragment.mode != "act":
+        return IntentEnd("the policy moves no gangs any more")
+    if not intent.moves and policy.preemption.mode == "never":
         return IntentEnd("the policy does not preempt any more")
     if not mode_of(gang.workload.namespace, policy).manages or mode_of(gang.workload.namespace, policy).holds:
         return IntentEnd("nothing new is placed in its namespace now")
@@ -71,15 +77,25 @@ def resting_text(intent: PreemptionIntent, wall: float) -> str:
         return ""
     at = timestamp(intent.retry_at)[11:16]
     times = f" ({plural(intent.attempts, 'time')} in a row)" if intent.attempts > 1 else ""
-    return f"; gangs of lower priority have ended for it in vain{times}: {intent.why}; not again before {at} UTC"
+    return f"; other gangs have ended for it in vain{times}: {intent.why}; not again before {at} UTC"
+
+
+def recently_moved(status: Mapping[str, Any], wall: float) -> bool:
+    """Return True for a gang that was moved for another one a short time ago."""
+    when = moved_at(status)
+    return when is not None and abs(wall - when) < MOVED_REST  # a time to come is none
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptedBy:
-    """Why a gang ends: a preemptor names the assignment with this revision; `message` is for the victim's users."""
+    """Why a gang ends: a preemptor names the assignment with this revision; `message` is for the victim's users.
+
+    `moves`: it is to restart elsewhere.
+    """
 
     revision: int
     message: str
+    moves: bool = False
 
 
 def end_of_victim(gang: Gang, by: PreemptedBy, *, timers: Timers, now: float) -> Decision | None:
@@ -90,7 +106,7 @@ def end_of_victim(gang: Gang, by: PreemptedBy, *, timers: Timers, now: float) ->
         if assignment.revision != by.revision:
             return None
         suspend = can_suspend(gang.workload) and not gang.workload.suspended
-        return Decision(Unplace(suspend=suspend, reason="Preempted", message=by.message))
+        return Decision(Unplace(suspend=suspend, reason="Preempted", message=by.message, moves=by.moves))
     staying = [pod for pod in gang.pods if pod.live and host_of(pod) is not None]
     if not staying:
         return None
@@ -102,19 +118,29 @@ def end_of_victim(gang: Gang, by: PreemptedBy, *, timers: Timers, now: float) ->
     return Decision(NoAction(), status, wake=min(timers.removed[pod.uid] for pod in staying) + REMOVE_AGAIN)
 
 
-def preempted_text(gang: Gang, *, namespace: str, workload: str, priority: int) -> str:
-    """Return why a gang is preempted, for its users: by whom only within their namespace."""
+def preempted_text(gang: Gang, *, namespace: str, workload: str, priority: int, moves: bool = False) -> str:
+    """Return why a gang is preempted, for its users: by whom only within their namespace.
+
+    `moves`: it is to start elsewhere.
+    """
     whom = workload if namespace == gang.workload.namespace else "a gang of another namespace"
+    if moves:
+        return f"restarts elsewhere so that {whom} fits (policy defragment); it is queued again at its old age"
     return f"ended for {whom}, which has priority {priority:,} and found no other room; it is queued again"
 
 
 def preempting_status(intent: PreemptionIntent, hosts: frozenset[str], where: str) -> Status:
     """Return the status of a gang for which others end; `where` describes its hosts in words."""
+    kept = f"{where} kept free until it fits"
     pods = sum(one.pods for one in intent.victims) + len(intent.pods)
     gangs = plural(len(intent.victims), "gang") if intent.victims else ""
     others = plural(len(intent.pods), "other pod") if intent.pods else ""
     ending = " and ".join(filter(None, (gangs, others)))
     total = f" ({plural(pods, 'pod')})" if intent.victims else ""
+    if intent.moves:
+        verb = "restarts" if len(intent.victims) == 1 else "restart"
+        message = f"{plural(len(intent.victims), 'running gang')}{total} {verb} elsewhere for it: {kept}"
+        return Status("Waiting", "Preempting", message, tuple(sorted(hosts)))
     verb = "ends" if len(intent.victims) + len(intent.pods) == 1 else "end"
-    message = f"{ending} of lower priority {verb} for it{total}: {where} kept free until it fits"
+    message = f"{ending} of lower priority {verb} for it{total}: {kept}"
     return Status("Waiting", "Preempting", message, tuple(sorted(hosts)))

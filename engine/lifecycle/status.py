@@ -200,6 +200,7 @@ def status_body(
         "requeues": known.get("requeues") if queued else None,
         "readyAt": _ready_at(before, status, stamp),
         "replan": before.get("replan"),
+        "movedAt": before.get("movedAt"),
         "failedStarts": None if _forgets_starts(status) else before.get("failedStarts"),
         "observedGeneration": generation,
         **(details or {}),

@@ -50,10 +50,11 @@ class PreemptionRules(Section):
 class DefragmentRules(Section):
     """Whether running gangs restart elsewhere so that a waiting one fits."""
 
-    mode: Literal["never", "propose"] = Field(
+    mode: Literal["never", "propose", "act"] = Field(
         default="propose",
         description="`never`: no restart is looked for. `propose`: the Placement of a waiting gang shows how few "
-        "restarts would let it fit (`status.proposal.restarts`); nothing restarts by itself.",
+        "restarts would let it fit (`status.proposal.restarts`); nothing restarts by itself. `act`: these gangs are "
+        "suspended, for one waiting gang at a time, and start again elsewhere.",
     )
     after: Annotated[float, Duration("0s", "168h")] = Field(
         default=60.0, description="How long a gang waits before restarts are looked for."

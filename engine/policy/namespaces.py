@@ -114,7 +114,7 @@ def level_errors(policy: Policy, topologies: Mapping[str, Topology]) -> Iterator
 
 
 def policy_warnings(policy: Policy) -> Iterator[str]:
-    """Yield warnings about entries of the policy without an effect; each begins with the path of the entry."""
+    """Yield warnings about entries of the policy without an effect, or a costly one; each begins with its path."""
     rules = [rule.namespaces for rule in policy.namespaces.rules]
     yield from _unreachable("namespaces.modes", [one.namespaces for one in policy.namespaces.modes])
     if not ModeInForce(policy.mode).manages and (still := [one.path for one in modes_of(policy) if one.manages]):
@@ -126,6 +126,8 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
     for index, built in policy.registry.replaced:
         yield f"kinds[{index}] replaces the built-in entry {built.name}; remove it to use that"
     yield from _preemption(policy)
+    if policy.defragment.mode == "act" and policy.defragment.protect.running_for is None:
+        yield "defragment.mode: act restarts gangs however long they have run; set defragment.protect.runningFor"
     if fairness.weights and fairness.mode == "none":
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
 

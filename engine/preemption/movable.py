@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.api.placement import PodSetRequest
+from engine.api.text import quote
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, host_of, over
@@ -17,6 +18,7 @@ from engine.planner.tree import Ints64
 from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
 from engine.preemption.victims import Victim, is_protected, managed
+from engine.scheduler.limits import on_hold
 from engine.scheduler.nomination import level_to_compare
 from engine.topology.topology import Topology
 
@@ -64,6 +66,32 @@ def restarts_alone(gang: Gang) -> bool:
     """Return True if a gang can be suspended, and nothing but the gang itself restarts then."""
     alone = gang.pod_group is None or len(gang.pod_group.members) == 1
     return alone and gang.group is None and can_suspend(gang.workload) and not over(gang.workload)
+
+
+def cannot_move(view: ClusterState, gang: Gang) -> str:
+    """Return why a gang that restarts would not come back, or take others along; "" if it may be moved.
+
+    The caller holds the state's lock.
+    """
+    if not restarts_alone(gang):
+        return "it cannot be suspended alone"
+    if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
+        return held.message
+    return not_creatable(view, gang)
+
+
+def not_creatable(view: ClusterState, gang: Gang) -> str:
+    """Return why the pods of a running gang could not be created again; "" if nothing is known that prevents it.
+
+    The caller holds the state's lock.
+    """
+    classes = map(view.pod_shapes.missing_class, gang.workload.pod_sets)
+    if (missing := next(filter(None, classes), None)) is not None:
+        return f"PriorityClass {quote(missing)} not found, so that its pods could not be created again"
+    for quota in view.stores.quotas.get_by(gang.workload.namespace):
+        if any(amount > quota.hard.get(resource, amount) for resource, amount in quota.used.items()):
+            return f"quota {quote(quota.name)} is exceeded, so that its pods could not be created again"
+    return ""
 
 
 def room_in_total(view: ClusterState, gang: Gang, topology: Topology) -> bool:

@@ -69,12 +69,12 @@ def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
     return matches(victim.namespace, protect.namespaces)
 
 
-def spared(view: ClusterState, workload: Workload, pods: Collection[Pod]) -> bool:
+def spared(view: ClusterState, workload: Workload, pods: Collection[Pod], *, moves: bool = False) -> bool:
     """Return whether a gang is spared by now: for its namespace, its user's annotation, or a disruption budget.
 
-    Not for its running time, which goes on while it is to end.
+    Not for its running time, which goes on while it is to end. `moves`: it is to restart elsewhere.
     """
-    protect = view.policy.preemption.protect
+    protect = view.policy.defragment.protect if moves else view.policy.preemption.protect
     if protect.annotated and not view.request_of(workload).preemptible:
         return True
     return matches(workload.namespace, protect.namespaces) or not within_budgets(view, workload.namespace, pods)

@@ -1,4 +1,4 @@
-"""Random submissions, ends, faults and leaders while gangs preempt each other, with the leader's real decisions."""
+"""Random submissions, ends, faults and leaders while gangs preempt and move each other, with the leader's decisions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engine.api.placement import Assignment
 from engine.gang.gang import Gang, suspended_by_user
 from engine.lifecycle.actions import Status
-from engine.lifecycle.preemption import REST_MOST
+from engine.lifecycle.preemption import MOVED_REST, REST_MOST
 from engine.preemption.preempt import preemption_for
 from engine.scheduler.schedule import schedule_gang
 from tests.support.gang_oracles import overbooked_hosts
 from tests.support.leader import unavailable
-from tests.support.preempting import GPU, PREEMPTS, PreemptingCluster
+from tests.support.preempting import GPU, MOVES, PREEMPTS, PreemptingCluster
 
 MOST = 7  # gangs
+POLICIES = ("", PREEMPTS, MOVES, PREEMPTS + MOVES)
 WRITES = ("tell", "suspend", "give back", "place", "resume", "evict", "release")
 
 
@@ -30,7 +32,8 @@ class PreemptionLife(RuleBasedStateMachine):
         super().__init__()
         self.cluster = PreemptingCluster()
         self.number = 0
-        self.on = True
+        self.policy = PREEMPTS
+        self.moved_at: dict[str, tuple[float, Assignment | None]] = {}  # by the Placement's uid
         self.priorities: dict[str, int] = {}
         self.ended: Counter[tuple[str, int]] = Counter()  # assignments, by the Placement's uid and revision
         self.preemptors: dict[str, int] = {}  # of victims -> how many calls there were before
@@ -48,6 +51,13 @@ class PreemptionLife(RuleBasedStateMachine):
             self._judge(gang)
             assert assignment is not None
             assert not self.ended[gang.placement.uid, assignment.revision], "it ends twice"
+        if options.get("moves"):
+            assert gang.workload.suspendable
+            now = self.cluster.leader.now
+            last = self.moved_at.get(gang.placement.uid)
+            same = last is not None and last[1] == gang.placement.assignment  # the last attempt has failed
+            assert last is None or same or now - last[0] >= MOVED_REST, "it is moved again too soon"
+            self.moved_at[gang.placement.uid] = (now, gang.placement.assignment)
         self._unplace(gang, status, **options)
         if status.reason == "Preempted" and assignment is not None:
             self.ended[gang.placement.uid, assignment.revision] += 1
@@ -70,12 +80,31 @@ class PreemptionLife(RuleBasedStateMachine):
             and cluster.intent(name).active
         ]
         mine = self.priorities[gang.workload.name]
-        above = [name for name in named if self.priorities[name] > mine]
+        above = [name for name in named if self.priorities[name] > mine and not cluster.intent(name).moves]
+        above += [name for name in named if self.priorities[name] >= mine and cluster.intent(name).moves]
         assert above, (gang.workload.name, named)
         for name in above:
             self.preemptors[name] = len(cluster.leader.hands.calls)
 
     # -- what happens ------------------------------------------------------------------------------------------------
+
+    @initialize(policy=st.sampled_from(POLICIES), pieces=st.booleans(), priority=st.sampled_from([0, 5]))
+    def begin(self, policy: str, pieces: bool, priority: int) -> None:
+        """Under any policy; `pieces`: with one gang of one pod on each rack, and one that waits for a whole rack."""
+        self.the_policy_changes(policy)
+        if not pieces:
+            return
+        for rack in range(2):
+            for name in (f"fill-{rack}", f"piece-{rack}"):
+                self.priorities[name] = priority
+                self.cluster.submit(name, 1, priority=priority, require=None)
+            self.cluster.go_on()
+        for rack in range(2):
+            self.cluster.delete(f"fill-{rack}")
+        self.cluster.go_on()
+        self.priorities["wide"] = 5
+        self.cluster.submit("wide", 2, priority=5)
+        self.cluster.go_on()
 
     @precondition(lambda self: len(self.cluster.names) < MOST)
     @rule(
@@ -138,15 +167,20 @@ class PreemptionLife(RuleBasedStateMachine):
         self.cluster.another_leader()
         self.cluster.go_on()
 
-    @rule()
-    def the_policy_changes(self) -> None:
-        self.on = not self.on
-        other = PreemptingCluster(policy=PREEMPTS if self.on else "")
+    @rule(policy=st.sampled_from(POLICIES))
+    def the_policy_changes(self, policy: str) -> None:
+        self.policy = policy
+        other = PreemptingCluster(policy=policy)
         self.cluster.leader.view.set_policy(other.leader.view.policy)
         self.preemptors.clear()
         self.cluster.go_on()
 
     # -- what holds --------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def one_gang_is_helped_by_moves_at_a_time(self) -> None:
+        intents = {name: self.cluster.intent(name) for name in self.cluster.names}
+        assert len([name for name, one in intents.items() if one.active and one.moves]) <= 1
 
     @invariant()
     def no_host_is_used_twice(self) -> None:
@@ -157,8 +191,9 @@ class PreemptionLife(RuleBasedStateMachine):
         cluster, leader = self.cluster, self.cluster.leader
         cluster.lingering = leader.hands.deaf = False
         leader.hands.broken = {}
-        if not self.on:
-            self.the_policy_changes()
+        self.the_policy_changes(PREEMPTS + MOVES)
+        cluster.wait(300, every=10.0)
+        self.the_policy_changes(PREEMPTS)
         cluster.wait(2 * REST_MOST, every=50.0)
         cluster.wait(60)
         for name in cluster.names:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from engine.api import names
+from engine.api.duration import timestamp
 from engine.api.objects import Node, ProvisioningRequest
 from engine.api.placement import Assignment, FailedStarts, Placement, ReplanRecord, failed_starts_body, replan_body
 from engine.api.pod import FailedPod, Pod
@@ -197,8 +198,19 @@ class Hands(ActionExecutor):
         self._change(gang.workload, suspended=False, started=True, held=False)
 
     def unplace(
-        self, gang: Gang, status: Status, *, suspend: bool, event: bool, failed: FailedStarts | None = None
+        self,
+        gang: Gang,
+        status: Status,
+        *,
+        suspend: bool,
+        event: bool,
+        failed: FailedStarts | None = None,
+        moves: bool = False,
     ) -> None:
+        if moves and gang.placement is not None:
+            self._called("note move", gang.workload.name)
+            known = {**gang.placement.status, "movedAt": timestamp(self._wall())}
+            gang = replace(gang, placement=self.put(replace(gang.placement, status=known), spec=False))
         if failed is not None and gang.placement is not None:
             self._called("failed start", gang.workload.name)
             known = {**gang.placement.status, "failedStarts": failed_starts_body(failed)}

@@ -13,6 +13,7 @@ from engine.gang.gang import pinned_host
 from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
 from tests.support.leader import POLICY, Leader
 
+MOVES = "defragment: {mode: act, after: 10s}\n"
 PREEMPTS = "preemption: {mode: lower-priority, after: 10s}\n"
 GPU = "nvidia.com/gpu"
 EPOCH = 1_800_000_000.0

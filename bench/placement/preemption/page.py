@@ -73,7 +73,7 @@ Moves:
 
 - `{moves}`: for a gang that has waited {moves_after:.0f} s, up to 4 running gangs restart elsewhere, so that all of
   them run at once. The search is that of the service (`engine.preemption.move_search`), which only proposes such
-  restarts (`defragment.mode: propose`); here each proposal is carried out at once. After a search without result the
+  restarts by default (`defragment.mode: propose`); here each proposal is carried out at once. After a search without result the
   next one for the same gang comes after {moves_after:.0f} s, then after twice as long, up to 16 times. None is made
   where fewer GPUs are free than the gang requests, since moves free none.
 - `{moves_young}`: only gangs that started less than {young_for:.0f} minutes ago move. `{stay}` moves nobody.
@@ -101,7 +101,7 @@ Each with moves beside the same without, in the same way.
 
 _MOVES_COST = """\
 A move frees nothing: it makes room in one domain and takes as much elsewhere, and the work of the moved gangs is lost.
-That is why the service proposes moves and leaves the choice to people.
+That is why the service only proposes moves by default, and leaves the choice to people.
 """
 
 _PEERS = """\

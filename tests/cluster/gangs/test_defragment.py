@@ -85,3 +85,36 @@ def test_a_proposal_is_shown_and_carried_out(
     placed = gangs.placement("big")
     assert placed is not None
     assert not (placed["status"].get("proposal") or {}).get("restarts")
+
+
+def test_the_service_carries_it_out_where_the_policy_says_so(
+    gangs: Namespace, beside: Namespace, policy: PolicyInForce
+) -> None:
+    """A gang of the same priority is suspended, both run on other hosts, and it is not moved again."""
+    policy.set(f"{TEST_POLICY}defragment: {{mode: act, after: 1s}}\n")
+    running = in_pieces(gangs, beside)
+    gangs.submit("big", pods=2, annotations=require("rack"))
+    bound = gangs.all_bound("big", 2)
+    (rack,) = gangs.racks(bound)
+
+    def moved() -> list[str]:
+        found = {name: beside.placement(name) for name in running}
+        return [name for name, one in found.items() if one is not None and one["status"].get("movedAt")]
+
+    (name,) = eventually(moved, message="the Placement of the moved gang says so")
+    assert gangs.fleet.rack_of(running[name]) == rack
+    (stays,) = running.keys() - {name}
+    again = beside.all_bound(name, 1)
+    assert [gangs.fleet.rack_of(host) for host in again.values()] == [gangs.fleet.rack_of(running[stays])]
+    assert beside.all_bound(stays, 1)[0] == running[stays]
+
+    def told() -> set[str]:
+        events = beside.client.items(EVENTS.format(beside.name))
+        return {one["note"] for one in events if one["reason"] == "Preempted"}
+
+    (note,) = eventually(told, message="the users of the moved gang are told")
+    assert note.startswith("restarts elsewhere so that a gang of another namespace fits")
+    placed = gangs.placement("big")
+    assert placed is not None
+    assert not placed["status"].get("preemption")
+    assert not placed["status"].get("keptHosts")

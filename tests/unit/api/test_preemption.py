@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ INTENT = PreemptionIntent(1_800_000_000.0, TWO, (IntendedPod("pod-1", "h1"),), "
 
 
 @pytest.mark.parametrize(
-    "intent", [INTENT, PreemptionIntent(attempts=1, retry_at=1_800_000_060.0)], ids=["one", "rest"]
+    "intent",
+    [INTENT, replace(INTENT, moves=True), PreemptionIntent(attempts=1, retry_at=1_800_000_060.0)],
+    ids=["one", "moves", "rest"],
 )
 def test_what_is_written_reads_back(intent: PreemptionIntent) -> None:
     """A new leader continues what the last one has decided."""
@@ -44,6 +47,7 @@ def test_nothing_is_written_of_nothing() -> None:
         [],
         {"since": 5, "victims": "uid", "pods": {}, "attempts": "x", "retryAt": []},
         {"since": "soon", "victims": [None, 3, {}, {"uid": "u"}, {"revision": 1}, {"uid": 1, "revision": True}]},
+        {"moves": "true", "victims": {}},
         {"pods": [{"uid": "p"}, {"host": "h"}, {"uid": "", "host": "h"}], "attempts": -4, "retryAt": "never", "why": 3},
     ],
     ids=str,

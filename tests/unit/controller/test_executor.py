@@ -357,6 +357,25 @@ def test_a_failed_start_is_recorded_before_anything_else(desk: Desk) -> None:
     assert [name for _, name in desk.server.asked] == ["status", known.workload.name, placed.name, "status"]
 
 
+def test_a_move_is_recorded_before_the_gang_is_suspended(desk: Desk) -> None:
+    """Whatever ends this halfway, the next leader does not move it again."""
+    known = known_gang(desk)
+    placed = known.placement
+    assert placed is not None
+    stored = placement_body(placed)
+    stored["metadata"] |= {"uid": placed.uid, "resourceVersion": "99999999"}
+
+    def answer(method: str, path: str) -> bytes:
+        if "/jobs/" in path:
+            raise ApiUnavailable("no answer")
+        return json.dumps(stored).encode()
+
+    desk.server.answer = answer
+    with pytest.raises(ApiFault):
+        desk.executor.unplace(known, WAITS, suspend=True, event=True, moves=True)
+    assert [name for _, name in desk.server.asked] == ["status", known.workload.name]
+
+
 def test_an_eviction_that_a_disruption_budget_forbids_is_told_and_is_no_fault(desk: Desk) -> None:
     """The other pods are evicted all the same; the state machine asks again after a pause."""
     known = known_gang(desk)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api.duration import timestamp
 from engine.api.placement import IntendedPod, IntendedVictim, Placement, PreemptionIntent
 from engine.api.pod import Pod
 from engine.api.workload import Workload
@@ -14,7 +15,7 @@ from engine.gang.gang import Gang
 from engine.lifecycle.actions import Decision, Enqueue, EvictPods, NoAction, Unplace
 from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
 from engine.lifecycle.host_health import HostHealth
-from engine.lifecycle.preemption import PreemptedBy, preempted_text, preempting_status
+from engine.lifecycle.preemption import MOVED_REST, PreemptedBy, preempted_text, preempting_status, recently_moved
 from engine.lifecycle.reconcile import reconcile
 from engine.policy.model import default_policy
 from tests.support.cluster_records import changed, job, placement, pod
@@ -58,6 +59,31 @@ def test_a_gang_that_can_be_suspended_is() -> None:
     workload = job(count=2, suspended=False)
     found = look(workload, placement(workload, {"h0": 2}))
     assert found.action == Unplace(suspend=True, reason="Preempted", message=BY.message)
+
+
+def test_a_gang_that_moves_is_suspended_and_noted() -> None:
+    """So that it is not moved again at once."""
+    workload = job(count=2, suspended=False)
+    found = look(workload, placement(workload, {"h0": 2}), by=replace(BY, moves=True))
+    assert found.action == Unplace(suspend=True, reason="Preempted", message=BY.message, moves=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "recent"),
+    [
+        ({}, False),
+        ({"movedAt": None}, False),
+        ({"movedAt": "soon"}, False),
+        ({"movedAt": 5}, False),
+        ({"movedAt": timestamp(1_800_000_000.0)}, True),
+        ({"movedAt": timestamp(1_800_000_000.0 - MOVED_REST)}, False),
+        ({"movedAt": timestamp(1_800_000_000.0 + 10 * MOVED_REST)}, False),
+    ],
+    ids=str,
+)
+def test_a_gang_was_moved_recently_for_an_hour(status: dict[str, object], recent: bool) -> None:
+    """What is not readable, or a time far in the future, keeps nobody from being moved."""
+    assert recently_moved(status, 1_800_000_000.0) is recent
 
 
 def test_a_suspended_one_only_loses_its_slots() -> None:

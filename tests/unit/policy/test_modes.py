@@ -74,6 +74,21 @@ def test_entries_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("mode: act", True),
+        ("mode: act, protect: {namespaces: [prod-*]}", True),
+        ("mode: act, protect: {runningFor: 30m}", False),
+        ("mode: propose", False),
+    ],
+)
+def test_restarts_of_gangs_that_have_run_for_long_are_warned_of(text: str, warned: bool) -> None:
+    """What they have done is lost."""
+    told = "defragment.mode: act restarts gangs however long they have run; set defragment.protect.runningFor"
+    assert [*policy_warnings(parse_policy(f"defragment: {{{text}}}"))] == [told] * warned
+
+
+@pytest.mark.parametrize(
     ("text", "warnings"),
     [
         ("mode: lower-priority, victims: all, protect: {runningFor: 1h, namespaces: [prod-*]}", []),
