@@ -73,8 +73,9 @@ Moves:
 
 - `{moves}`: for a gang that has waited {moves_after:.0f} s, up to 4 running gangs restart elsewhere, so that all of
   them run at once. The search is that of the service (`engine.preemption.move_search`), which only proposes such
-  restarts by default (`defragment.mode: propose`); here each proposal is carried out at once. After a search without result the
-  next one for the same gang comes after {moves_after:.0f} s, then after twice as long, up to 16 times. None is made
+  restarts by default (`defragment.mode: propose`); here each proposal is carried out at once.
+  After a search without result the next one for the same gang comes after {moves_after:.0f} s, then
+  after twice as long, up to 16 times. None is made
   where fewer GPUs are free than the gang requests, since moves free none.
 - `{moves_young}`: only gangs that started less than {young_for:.0f} minutes ago move. `{stay}` moves nobody.
 - `{consolidates}` is the action `consolidation` of KAI, in the same way beside KAI without it.
