@@ -8,7 +8,7 @@ when its gang is placed, or when it can no longer lead to that; victims that are
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -138,8 +138,10 @@ class Preemptor:
         wall, before, self._valid = self._wall(), self._valid, {}
         with view.lock:
             intents = dict(view.gangs.intents.active())
+            named = {one.uid for intent in intents.values() for one in intent.pods}
+            alone = {pod.uid: pod for pod in view.stores.pods.values() if pod.uid in named} if named else {}
             for key, intent in intents.items():
-                self._look(key, intent, now, wall)
+                self._look(key, intent, alone, now, wall)
         for key in before.keys() - self._valid.keys():
             self._count_end(key, moves=before[key].intent.moves)
         for key in [key for key in term.preempting if key not in self._valid and key not in term.busy]:
@@ -152,14 +154,16 @@ class Preemptor:
         if not self._valid:
             self._evicted.clear()
 
-    def _look(self, key: GangKey, intent: PreemptionIntent, now: float, wall: float) -> None:
+    def _look(self, key: GangKey, intent: PreemptionIntent, alone: Mapping[str, Pod], now: float, wall: float) -> None:
+        """Look at one intent; `alone`: the pods that intents name, by uid."""
         view = self._view
         gang = view.gangs.get(key)
         if gang is None or gang.placement is None:
             return
         end = end_of_intent(gang, intent, policy=view.policy, wall=wall)
         if end is None:
-            end = self._spoiled(key, gang, intent, now)
+            pods = [pod for one in intent.pods if (pod := alone.get(one.uid)) is not None]
+            end = self._spoiled(key, gang, intent, pods, now)
         if end is None and key not in self._over:
             priority = view.pod_shapes.priority_of(gang.workload)
             by_uid = {one.uid: one for one in intent.victims}
@@ -173,7 +177,9 @@ class Preemptor:
             self._over[key] = after_end(intent, end, wall=wall)
             self._term.queue.requeue(key)
 
-    def _spoiled(self, key: GangKey, gang: Gang, intent: PreemptionIntent, now: float) -> IntentEnd | None:
+    def _spoiled(
+        self, key: GangKey, gang: Gang, intent: PreemptionIntent, alone: Sequence[Pod], now: float
+    ) -> IntentEnd | None:
         """Return why an intent can no longer lead to a start: victims that are spared now, or hosts of another one."""
         view = self._view
         priority = view.pod_shapes.priority_of(gang.workload)
@@ -181,8 +187,6 @@ class Preemptor:
         for other in self._term.preempting.values():
             if other.key != key and other.priority > priority and not own.isdisjoint(other.hosts):
                 return IntentEnd("a gang of higher priority needs its hosts", failed=True)
-        uids = {one.uid for one in intent.pods}
-        alone = [pod for pod in view.stores.pods.values() if pod.uid in uids] if uids else []
         left, touched = bool(alone), any(pod.deleting or pod.finished for pod in alone)
         protected = any(
             not (pod.deleting or pod.finished or may_be_evicted(view, pod, below=priority)) for pod in alone

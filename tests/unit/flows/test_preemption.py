@@ -10,6 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
+from engine.cache.state import Changes
 from engine.decoding.workloads import job as decoded_job
 from engine.history.record import LOGGER
 from tests.support.leader import not_leader, unavailable
@@ -276,6 +277,28 @@ def test_pods_that_are_not_managed_and_refuse_are_tried_again() -> None:
     assert cluster.ended() == ["evict web"] * 4
     cluster.wait(600)
     assert cluster.intent("high").attempts == 1
+
+
+def test_all_intents_together_look_for_their_pods_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods of the cluster are read in each pass: not for each of many gangs that wait for others to end."""
+    cluster = PreemptingCluster(policy="preemption: {mode: lower-priority, after: 10s, victims: all}\n", racks=2)
+    for host in ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1"):
+        cluster.outsider(f"web-{host}", host, priority=-1)
+    cluster.leader.hands.deaf = True
+    reads, pods = [0], cluster.leader.stores.pods
+    values = type(pods).values
+
+    def counted(store: object) -> object:
+        reads[0] += store is pods
+        return values(store)  # type: ignore[arg-type]
+
+    for number in range(2):
+        cluster.submit(f"high-{number}", 2, priority=100)
+    cluster.wait(20)
+    assert all(len(cluster.intent(f"high-{number}").pods) == 2 for number in range(2))
+    monkeypatch.setattr(type(pods), "values", counted)
+    cluster.leader.controller._preemptor.refresh(Changes(), cluster.leader.now)
+    assert reads == [1]
 
 
 @pytest.mark.parametrize("how", ["victims: managed", "protected namespace", "raised priority"])
