@@ -17,6 +17,7 @@ from engine.gang.exemption import is_exempt
 from engine.gang.gang import can_suspend, host_of, over
 from engine.gang.key import orphan_key, placed_key
 from engine.policy.making_room import Protect
+from engine.policy.namespaces import mode_of
 from engine.policy.patterns import matches
 from engine.preemption.budgets import within_budgets
 
@@ -70,11 +71,13 @@ def is_protected(victim: Victim, protect: Protect, now: float) -> bool:
 
 
 def spared(view: ClusterState, workload: Workload, pods: Collection[Pod], *, moves: bool = False) -> bool:
-    """Return whether a gang is spared by now: for its namespace, its user's annotation, or a disruption budget.
+    """Return whether a gang is spared by now: for its namespace or the mode there, its user's wish, or a budget.
 
     Not for its running time, which goes on while it is to end. `moves`: it is to restart elsewhere.
     """
     protect = view.policy.defragment.protect if moves else view.policy.preemption.protect
+    if mode_of(workload.namespace, view.policy).holds:
+        return True
     if protect.annotated and not view.request_of(workload).preemptible:
         return True
     return matches(workload.namespace, protect.namespaces) or not within_budgets(view, workload.namespace, pods)
@@ -96,6 +99,8 @@ def managed_now(view: ClusterState, key: GangKey) -> Victim | None:
 def _victim(view: ClusterState, key: GangKey, plan: Placement, below: float) -> Victim | None:
     if plan.assignment is None or plan.deleting or plan.status.get("phase") == "Finished":
         return None
+    if mode_of(plan.namespace, view.policy).holds:
+        return None  # running gangs go on there, and one that ends could not start again
     workload = view.gangs.workload_of(key)
     if workload is not None and over(workload):
         return None

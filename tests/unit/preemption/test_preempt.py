@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -223,6 +224,24 @@ def test_gangs_of_protected_namespaces_are_spared(cluster: Cluster, patterns: st
     """By the patterns of the policy; the gangs are in `default`."""
     cluster.runs("left", dict.fromkeys(HOSTS, 1))
     assert cluster.victims(cluster.waiting(2, priority=10), protect=f"{{namespaces: {patterns}}}") == victims
+
+
+@pytest.mark.parametrize(
+    ("modes", "victims"),
+    [("mode: hold", None), ("namespaces: {modes: [{namespaces: [def*], mode: hold}]}", None),
+     ("namespaces: {modes: [{namespaces: [other], mode: hold}]}", ["left"])],
+)  # fmt: skip
+def test_running_gangs_of_a_namespace_on_hold_go_on(cluster: Cluster, modes: str, victims: list[str] | None) -> None:
+    """A gang that ends there could not start again before the hold ends."""
+    cluster.runs("left", dict.fromkeys(HOSTS, 1))
+    gang = cluster.waiting(2, priority=10)
+    cluster.view.set_policy(parse_policy(f"preemption: {{mode: lower-priority}}\n{modes}"))
+    with cluster.view.lock:
+        found = preemption_for(
+            cluster.view, gang, plan=partial(schedule_gang, cluster.view, gang, creatable=True), others=False,
+            protect=SPARES_NOTHING, own_namespace=names.NAMESPACE, now=NOW,
+        )  # fmt: skip
+    assert (None if found is None else [one.name for one in found.victims]) == victims
 
 
 def test_unmanaged_pods_of_protected_namespaces_are_spared(cluster: Cluster) -> None:
