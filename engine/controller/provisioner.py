@@ -30,9 +30,12 @@ from engine.autoscaling.demand import NodeDemand, demand_of, waits_for_nodes
 from engine.autoscaling.state import State, state_of
 from engine.autoscaling.text import new_nodes_text, request_body, request_text
 from engine.cache.state import ClusterState
+from engine.cluster.client import ApiFault
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import StatusReporter
 from engine.controller.term import LeaderTerm
+from engine.controller.writer import StaleObject
+from engine.decoding.wire import ProjectionError
 from engine.gang.gang import Gang, over
 from engine.gang.key import placed_key
 from engine.history.record import GangEvent
@@ -57,6 +60,9 @@ MOST_EXCLUDED: Final = 500
 # A refused request is tried again after this long, doubling (seconds).
 REFUSED_FIRST: Final = 30.0
 REFUSED_MOST: Final = 1800.0
+# So is a write that failed otherwise, or a withdrawal.
+FAILED_FIRST: Final = 2.0
+FAILED_MOST: Final = 60.0
 
 _REPORTS: Final[dict[State, tuple[EventReason, GangEvent, str]]] = {
     "Accepted": ("ProvisioningRequestAccepted", "NodesAccepted", "accepted"),
@@ -89,6 +95,7 @@ class Provisioner:
         self._free = 0  # requests that may be made in this pass
         self._noted: set[GangKey] = set()  # gangs whose message says something about nodes
         self._refused: dict[GangKey, tuple[float, float]] = {}  # until when, and the last pause
+        self._failed: dict[GangKey, tuple[float, float]] = {}  # the same of writes that failed
         self._orphans: dict[tuple[str, str], float] = {}  # requests without a Placement, and since when
 
     @property
@@ -106,6 +113,9 @@ class Provisioner:
             return
         self._looked_at = now
         self._noted &= self._term.gang_state.keys()
+        for pauses in (self._refused, self._failed):
+            for key in [one for one in list(pauses) if one not in self._term.gang_state]:
+                pauses.pop(key, None)
         by_gang = self._by_gang(now)
         found = [key for key, state in self._term.gang_state.items() if key in by_gang or self._concerns(key, state)]
         wall = self._wall()
@@ -205,7 +215,7 @@ class Provisioner:
                 elif self._free > 0 and now >= until:
                     self._free -= 1
                     elsewhere = self._free_hosts(gang, demand)
-                    self._term.send(key, partial(self._make, gang, demand, step, version, elsewhere))
+                    self._send(key, partial(self._make, gang, demand, step, version, elsewhere))
             case Keep():
                 return
 
@@ -242,7 +252,23 @@ class Provisioner:
         self._noted.add(key)
 
     def _withdraw(self, key: GangKey, gang: Gang, requests: list[ProvisioningRequest], why: str) -> None:
-        self._term.send(key, partial(self._executor.node_requests.withdraw, tuple(requests), gang, why))
+        self._send(key, partial(self._executor.node_requests.withdraw, tuple(requests), gang, why))
+
+    def _send(self, key: GangKey, write: Callable[[], None]) -> None:
+        if self._looked_at >= self._failed.get(key, (0.0, 0.0))[0]:
+            self._term.send(key, partial(self._try, key, write))
+
+    def _try(self, key: GangKey, write: Callable[[], None]) -> None:
+        """Write about the requests of a gang; in a thread of the pool. A failure delays the next one, not the gang."""
+        try:
+            write()
+        except (ApiFault, ProjectionError, StaleObject) as error:
+            _, before = self._failed.get(key, (0.0, 0.0))
+            pause = min(max(FAILED_FIRST, before * 2), FAILED_MOST)
+            self._failed[key] = (self._looked_at + pause, pause)
+            log.warning("a write about the request for nodes of %s failed, again in %g s: %s", key, pause, error)
+        else:
+            self._failed.pop(key, None)
 
     def _node_selector(self, gang: Gang) -> dict[str, str]:
         specs = (spec for spec in self._view.policy.topologies if spec.name == gang.request.topology)

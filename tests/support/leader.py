@@ -111,7 +111,7 @@ class HeardRequests(NodeRequests):
         request = ProvisioningRequest(
             namespace=gang.placement.namespace,
             name=step.name,
-            uid=f"uid-{step.name}",
+            uid=f"uid-{step.name}-{self._hands.version()}",
             gang=gang.placement.name,
             class_name=step.tried.class_name,
             parameters=step.tried.parameters,

@@ -10,10 +10,10 @@ import pytest
 from engine.api import names
 from engine.api.objects import ProvisioningRequest, RequestCondition
 from engine.controller import provisioner
-from engine.controller.provisioner import LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
+from engine.controller.provisioner import FAILED_MOST, LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
-from tests.support.leader import POLICY, Leader
+from tests.support.leader import POLICY, Leader, unavailable
 
 TOPOLOGY = "topologies: [{name: default, preset: demo, nodeSelector: {}}]\n"
 ASKS = (
@@ -316,6 +316,31 @@ def test_a_refused_request_is_tried_again_later_and_later_and_the_gang_says_why(
     leader.settle()
     placed = leader.placed()
     assert placed is not None and placed.assignment is not None
+
+
+@pytest.mark.parametrize("write", ["ask", "withdraw"])
+def test_a_write_that_fails_is_tried_again_with_growing_pauses_and_the_gang_is_placed_meanwhile(write: str) -> None:
+    """An API server in trouble gets no request each second, and the gang does not wait for it."""
+    leader = leader_of()
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    if write == "withdraw":
+        leader.later(11)
+        fewer = changed(leader.workload(), slots=2, total=2, remaining=2)
+        version = leader.hands.version()
+        leader.has(replace(fewer, generation=fewer.generation + 1, resource_version=version))
+    leader.hands.broken = {write: unavailable}
+    for _ in range(90):
+        leader.later(1)
+    assert 5 <= len(leader.hands.of(write)) <= 7  # after 2, 4, 8, 16, 32 s
+    leader.has(*gpu_nodes(1, 1, 4))
+    leader.later(LOOK_EVERY)
+    placed = leader.placed()
+    assert placed is not None and placed.assignment is not None
+    leader.hands.broken = {}
+    leader.later(FAILED_MOST)
+    leader.later(LOOK_EVERY)
+    assert requests(leader) == []
 
 
 def test_a_cluster_without_the_api_says_so() -> None:
