@@ -145,7 +145,7 @@ class Mover:
         for key in [key for key in self._waiting if key not in term.queue]:
             del self._waiting[key]
             if (gang_state := term.gang_state.get(key)) is not None:
-                gang_state.restarts, gang_state.restarts_told = None, False
+                gang_state.restarts, gang_state.restarts_reported = None, False
         if now < self._search_at:
             return
         due = [key for key, one in self._waiting.items() if self._due(one) <= now and key not in term.busy]
@@ -244,10 +244,10 @@ class Mover:
         proposal = None
         if found is not None:
             proposal = RestartProposal(tuple((self._uid(one.key), one.pods) for one in found.restarts))
-        if gang_state.restarts_told is None:
-            gang_state.restarts_told = _was_told(gang.status)
-        if proposal is not None and found is not None and not gang_state.restarts_told:
-            gang_state.restarts_told = True
+        if gang_state.restarts_reported is None:
+            gang_state.restarts_reported = _was_reported(gang.status)
+        if proposal is not None and found is not None and not gang_state.restarts_reported:
+            gang_state.restarts_reported = True
             text = f"it {proposal.text}"
             self._executor.events.publish_events(gang, "RestartsProposed", f"{text} (admins: topogate defragment)")
             log.info("%s/%s: %s: %s", gang.workload.namespace, gang.workload.name, text, _named(found))
@@ -258,7 +258,7 @@ class Mover:
             self._reporter.report(key, gang, plain, now)
 
 
-def _was_told(status: Mapping[str, object]) -> bool:
+def _was_reported(status: Mapping[str, object]) -> bool:
     """Return True if an earlier leader has written a proposal."""
     known = status.get("proposal")
     return isinstance(known, Mapping) and bool(known.get("restarts"))

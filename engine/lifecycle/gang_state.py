@@ -216,7 +216,7 @@ class GangState:
     refused: frozenset[str] = frozenset()  # uids of pods that had their Event
     nodes: NodesNote | None = None  # of the request for nodes that was made for it
     restarts: RestartProposal | None = None  # with which it would fit, as far as was found
-    restarts_told: bool | None = None  # whether an Event has reported that since it waits; None: not known
+    restarts_reported: bool | None = None  # whether an Event has reported that since it waits; None: not known
     plain_status: Status | None = None  # reported last, without these
     nodes_reported: tuple[str, str] | None = None  # name and state of the request that had an Event last
     nodes_unwanted_since: float | None = None  # since when it waits for something else while it has a request

@@ -173,7 +173,7 @@ def _lost(records: Sequence[Record]) -> str:
     lines = [
         f"Of {number} comparisons of `{AT_ONCE}` ({count} settings, up to {len(COMPARED)} numbers each) it is better "
         f"in {len(by_verdict['better'])}, even with the best peer in {len(by_verdict['even'])}, worse in "
-        f"{len(by_verdict['worse'])}.\n"
+        f"{len(by_verdict['worse'])}:\n"
     ]
     lines += [_loss(one) for one in by_verdict["worse"]]
     if any(one.column is LOST and one.other == "kueue" for one in by_verdict["worse"]):

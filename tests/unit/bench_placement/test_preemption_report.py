@@ -76,7 +76,7 @@ def test_moves_are_beside_the_same_scheduler_without() -> None:
 def test_the_page_lists_what_we_lose() -> None:
     """With both numbers and the peer's name."""
     text = page.page(records({AT_ONCE: [2, 2.1], "kueue": [1, 1.1]}), scenarios().values(), command="make it")
-    assert "worse in 1." in text
+    assert "worse in 1:" in text
     assert "`protect.runningFor` bounds" in text
     assert "- L, load 0.95, 10% high: GPU time lost 205.00% vs 105.00% (kueue): +100.00 ± 0.00 points" in text
 
