@@ -99,8 +99,13 @@ class PodShapes:
         )
 
     def priority_of(self, workload: Workload) -> int:
-        """Return the priority that the pods will have; the highest, where those of the pod sets differ."""
-        return max(self._priority(pod_set.template) for pod_set in workload.pod_sets)
+        """Return the priority that the pods will have; the highest, where those of the pod sets differ.
+
+        The API server takes any number in a template, and refuses the pods unless it is that of their class: it counts
+        only where no class is known at all, as in a file. That of plain pods is theirs already.
+        """
+        numbers = workload.handling == "pods" or not len(self._stores.priority_classes)
+        return max(self._priority(pod_set.template, numbers=numbers) for pod_set in workload.pod_sets)
 
     def may_preempt(self, workload: Workload) -> bool:
         """Return True if the priority classes of all pod sets let their pods preempt others."""
@@ -153,8 +158,8 @@ class PodShapes:
             found = known.get(storage_class)
         return None if found is None else found.terms
 
-    def _priority(self, template: PodSpec) -> int:
-        if template.priority is not None:
+    def _priority(self, template: PodSpec, *, numbers: bool = True) -> int:
+        if numbers and template.priority is not None:
             return template.priority
         if not template.priority_class:
             return self._default_priority_class()[1]

@@ -157,18 +157,6 @@ def pod_spec(
     )
 
 
-def template_spec(
-    spec: wire.PodSpec, meta: wire.ObjectMeta, path: str, *, namespace: str, labels: frozenset[str] = frozenset()
-) -> PodSpec:
-    """Return `pod_spec` of a pod template, without the number of its priority.
-
-    The API server takes any number there, and refuses the pods unless it is that of their class: users would give
-    themselves a priority that no pod has.
-    """
-    found = pod_spec(spec, meta, path, namespace=namespace, labels=labels)
-    return found if found.priority is None else replace(found, priority=None)
-
-
 def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
     """Return the controller reference; None when there is none."""
     for reference in references or ():

@@ -16,7 +16,7 @@ from engine.api.reasons import Code
 from engine.api.workload import TO_ANNOTATIONS, Owned, PodSet, Workload
 from engine.decoding import pods, wire
 from engine.decoding.objects import _FAILURES, labels_of
-from engine.decoding.pods import KEPT_PREFIXES, annotations_of, controller_of, kept, pod_spec, template_spec
+from engine.decoding.pods import KEPT_PREFIXES, annotations_of, controller_of, kept, pod_spec
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.kinds import structure as kinds
 from engine.kinds.read import read
@@ -78,7 +78,7 @@ def job(source: Source) -> Workload:
         pod_sets=(
             PodSet(
                 name=MAIN,
-                template=template_spec(
+                template=pod_spec(
                     template.spec or wire.PodSpec(),
                     template.metadata or wire.ObjectMeta(),
                     "$.spec.template.spec",
@@ -295,7 +295,7 @@ def _template(found: kinds.ParsedPodSet, *, namespace: str) -> tuple[PodSpec, tu
     except ProjectionError as error:
         raise ProjectionError(f"{where}{str(error).removeprefix('$')}") from None
     meta = template.metadata or wire.ObjectMeta()
-    spec = template_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
+    spec = pod_spec(template.spec or wire.PodSpec(), meta, f"{where}.spec", namespace=namespace)
     return spec, missing_steps(template.metadata)
 
 

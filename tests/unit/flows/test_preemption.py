@@ -81,6 +81,8 @@ def test_no_gang_ends_for_one_of_the_same_or_a_lower_priority(priority: int) -> 
 def test_a_priority_that_a_user_writes_into_a_template_ends_nobody() -> None:
     """Only a PriorityClass gives one: the API server takes such a Job, and refuses its pods."""
     cluster = full()
+    of_system = PriorityClass("system-node-critical", 2_000_001_000, default=False)
+    cluster.leader.stores.priority_classes.apply("ADDED", of_system)
     resources = {"limits": {"nvidia.com/gpu": "8"}}
     template = {"spec": {"priority": 2_000_000_000, "containers": [{"name": "main", "resources": resources}]}}
     metadata = {
@@ -569,11 +571,12 @@ def test_a_victim_whose_priority_was_raised_is_spared() -> None:
     """Its PriorityClass is another one by the time that it was to end."""
     cluster = PreemptingCluster(racks=1)
     low = PriorityClass("low", 1, default=False)
-    cluster.leader.stores.priority_classes.apply("ADDED", low)
+    for one in (low, PriorityClass("high", 100, default=False)):
+        cluster.leader.stores.priority_classes.apply("ADDED", one)
     cluster.submit("low", 2, priority_class="low")
     cluster.go_on()
     assert cluster.runs("low")
-    cluster.submit("high", 2, priority=100)
+    cluster.submit("high", 2, priority_class="high")
     cluster.leader.hands.broken["suspend"] = unavailable
     cluster.go_on(11)
     assert cluster.intent("high").active
