@@ -11,10 +11,10 @@ from tests.support.pages import Block
 # What differs from run to run. Both sides are changed by the same rules, in this order; nothing else may differ.
 RULES: Final = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "TIME"),
-    (re.compile(r"\b\d+(?:d|h|m|s|ms)(?:\d+(?:h|m|s))*\b"), "AGE"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "HASH"),  # of a policy
     (re.compile(r"(?<=-)[0-9a-f]{8}\b"), "HASH"),  # of a Placement's name
     (re.compile(r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}\b"), "XXXXX"),  # of a pod's name
+    (re.compile(r"\b\d+(?:d|h|m|s|ms)(?:\d+(?:h|m|s))*\b"), "AGE"),  # after the names: job-4376699d is none
     (re.compile(r"(?<=:)\d{4,5}\b"), "PORT"),
     (re.compile(r" {2,}"), "  "),  # columns are as wide as the widest value
 )

@@ -123,3 +123,14 @@ def test_no_reason_is_left_over() -> None:
     marks = {block.mark for page in PAGES for block in shown_blocks(page)}
     assert {f"not run: {reason}" for reason in NOT_RUN} <= marks
     assert {scene for scene in SCENES} <= {re.sub(r"^run: ", "", mark) for mark in marks}
+
+
+@pytest.mark.parametrize("suffix", ["9f77c79a", "4376699d", "43766995"])
+def test_a_name_that_ends_like_an_age_is_a_name(suffix: str) -> None:
+    """The suffixes are random: 4376699d is one of them, and no duration."""
+    assert same("job-train-0f8a49d5   Running   12s", f"job-train-{suffix}   Running   2m1s")
+
+
+@pytest.mark.parametrize("suffix", ["x7k2p", "2456d"])
+def test_a_pod_s_name_that_ends_like_an_age_is_a_name(suffix: str) -> None:
+    assert same("train-0-bcdfg   Running   12s", f"train-0-{suffix}   Running   2m1s")
