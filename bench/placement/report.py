@@ -20,6 +20,12 @@ class Column:
     show: Callable[[float], str]
     better: int
 
+    def verdict(self, change: Change) -> str:
+        """better, worse, or even: the 95 % interval of the change holds zero."""
+        if not change.certain:
+            return "even"
+        return "better" if change.mean * self.better > 0 else "worse"
+
 
 def _seconds(value: float) -> str:
     return f"{value:,.0f} s"
@@ -66,10 +72,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """better, worse, or even: the 95 % interval of the change holds zero."""
-        if not self.change.certain:
-            return "even"
-        return "better" if self.change.mean * self.column.better > 0 else "worse"
+        """better, worse or even."""
+        return self.column.verdict(self.change)
 
     @property
     def told(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,15 @@ from bench.placement.rules import RULES, Rule
 from bench.placement.simulator import simulate
 from bench.placement.topologies import Scenario, regular
 from bench.placement.traces import fitted, part
+
+_T = TypeVar("_T")
+
+
+class _Numbers(Protocol):
+    """A dataclass whose fields are numbers."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 ORACLE = "capacity"
 """Not a rule: the cluster as one heap of GPUs. A job waits only while there are too few free anywhere."""
@@ -94,27 +104,40 @@ def _anywhere(cluster: Cluster, job: Job) -> Placement:
 
 def line(record: Record) -> str:
     """The record as a line of JSON; what is not a number is null."""
-    values = {key: None if math.isnan(value) else value for key, value in asdict(record.measured).items()}
+    values = with_nulls(record.measured)
     flat = {**asdict(record.setting), "seed": record.seed, "jobs": record.jobs, "rule": record.rule}
     return json.dumps({**flat, "measured": values}, sort_keys=True)
 
 
 def read(path: Path) -> list[Record]:
     """The records of a file of such lines. Raises ValueError, which names the line."""
-    records = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            records.append(_record(json.loads(text)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path}:{number}: not a record of this benchmark: {error!r}") from None
-    return records
+    return read_lines(path, _record)
 
 
 def _record(data: Mapping[str, object]) -> Record:
-    values = data["measured"]
-    if not isinstance(values, dict):
-        raise TypeError("measured: no object")
-    names = [field.name for field in fields(Measured)]
-    numbers = {name: math.nan if values[name] is None else float(values[name]) for name in names}
     setting = Setting(str(data["scenario"]), bool(data["strict"]), float(str(data["load"])), str(data["trace"]))
-    return Record(setting, int(str(data["seed"])), int(str(data["jobs"])), str(data["rule"]), Measured(**numbers))
+    measured = Measured(**numbers_of(data["measured"], Measured))
+    return Record(setting, int(str(data["seed"])), int(str(data["jobs"])), str(data["rule"]), measured)
+
+
+def with_nulls(numbers: _Numbers) -> dict[str, float | None]:
+    """The fields of a dataclass of numbers for JSON, which has no NaN: null instead."""
+    return {key: None if math.isnan(value) else value for key, value in asdict(numbers).items()}
+
+
+def numbers_of(values: object, form: type[_Numbers]) -> dict[str, float]:
+    """The fields of a dataclass of numbers, from what `with_nulls` made. Raises TypeError, KeyError or ValueError."""
+    if not isinstance(values, dict):
+        raise TypeError(f"{form.__name__}: no object")
+    return {field.name: math.nan if values[field.name] is None else float(values[field.name]) for field in fields(form)}
+
+
+def read_lines(path: Path, parse: Callable[[Mapping[str, object]], _T]) -> list[_T]:
+    """A record for each line of a file of JSON objects. Raises ValueError, which names the line."""
+    records = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            records.append(parse(json.loads(text)))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path}:{number}: not a record of this benchmark: {error!r}") from None
+    return records

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.placement.cluster import Cluster
@@ -15,6 +14,7 @@ from bench.placement.preemption.classes import with_classes
 from bench.placement.preemption.measured import Outcome, Usage, outcome
 from bench.placement.preemption.rules import MOVERS, SCHEDULERS, Scheduler
 from bench.placement.preemption.simulator import simulate
+from bench.placement.runs import numbers_of, read_lines, with_nulls
 from bench.placement.topologies import Scenario
 
 
@@ -67,29 +67,20 @@ def run(scenario: Scenario, setting: Setting, *, seed: int, jobs: int) -> Iterat
 
 def line(record: Record) -> str:
     """The record as a line of JSON; what is not a number is null."""
-    values = {key: None if math.isnan(value) else value for key, value in asdict(record.outcome).items()}
+    values = with_nulls(record.outcome)
     flat = {**asdict(record.setting), "seed": record.seed, "jobs": record.jobs, "scheduler": record.scheduler}
     return json.dumps({**flat, "outcome": values}, sort_keys=True)
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a file of such lines. Raises ValueError, which names the line."""
-    records = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            records.append(_record(json.loads(text)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path}:{number}: not a record of this benchmark: {error!r}") from None
+    """The records of a file of such lines. Raises ValueError, which names the line or says that there is none."""
+    records = read_lines(path, _record)
     if not records:
         raise ValueError(f"{path}: no records")
     return records
 
 
 def _record(data: Mapping[str, object]) -> Record:
-    values = data["outcome"]
-    if not isinstance(values, dict):
-        raise TypeError("outcome: no object")
-    names = [field.name for field in fields(Outcome)]
-    numbers = {name: math.nan if values[name] is None else float(values[name]) for name in names}
     setting = Setting(str(data["scenario"]), float(str(data["load"])), float(str(data["high"])))
-    return Record(setting, int(str(data["seed"])), int(str(data["jobs"])), str(data["scheduler"]), Outcome(**numbers))
+    found = Outcome(**numbers_of(data["outcome"], Outcome))
+    return Record(setting, int(str(data["seed"])), int(str(data["jobs"])), str(data["scheduler"]), found)

@@ -106,10 +106,8 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """better, worse, or even: the 95 % interval of the change holds zero."""
-        if not self.change.certain:
-            return "even"
-        return "better" if self.change.mean * self.column.better > 0 else "worse"
+        """better, worse or even."""
+        return self.column.verdict(self.change)
 
     @property
     def cell(self) -> str:
