@@ -51,6 +51,11 @@ class ConsumedRequest:
     class_name: str
 
 
+def hosts_in(plans: Iterable[PodSetPlan]) -> frozenset[str]:
+    """Return the hosts on which pod sets have slots."""
+    return frozenset(slot.host for plan in plans for slot in plan.slots)
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The slots of a gang; `revision` increases with every new plan.
@@ -66,6 +71,11 @@ class Assignment:
     def count(self) -> int:
         """The number of pods of all pod sets that have a slot."""
         return sum(plan.count for plan in self.pod_sets)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts on which pods have a slot."""
+        return hosts_in(self.pod_sets)
 
     def plan_of(self, name: str) -> PodSetPlan:
         """Return the slots of the pod set with that name; an empty plan when it has none."""

@@ -498,7 +498,7 @@ def _hosts(placement: Placement) -> frozenset[str]:
     """Return the hosts on which a Placement has slots; none once its gang has ended."""
     if placement.assignment is None or not _unfinished(placement):
         return frozenset()
-    return frozenset(slot.host for plan in placement.assignment.pod_sets for slot in plan.slots)
+    return placement.assignment.hosts
 
 
 def assigned_count(placement: Placement | None) -> int:

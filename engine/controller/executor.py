@@ -108,13 +108,7 @@ class ActionExecutor:
         `waited`: the seconds that the gang was queued, for the record.
         """
         placement = self._consuming(placement)
-        try:
-            written = self._writer.write(placement, gang)
-        except writes.WriteRefused:
-            raise
-        except ApiFault:
-            self._writer.read_back(placement)
-            raise
+        written = self._writer.write_slots(placement, gang)
         self.events.record_placed(gang, placement, waited)
         if gang.workload.suspended:
             self.resume(replace(gang, placement=written))
@@ -130,13 +124,7 @@ class ActionExecutor:
         written: list[Gang] = []
         for gang, plan in plans:
             placement = self._consuming(plan)
-            try:
-                written.append(replace(gang, placement=self._writer.write(placement, gang)))
-            except writes.WriteRefused:
-                raise
-            except ApiFault:
-                self._writer.read_back(placement)
-                raise
+            written.append(replace(gang, placement=self._writer.write_slots(placement, gang)))
             self.events.record_placed(gang, placement, (waited or {}).get(gang.key))
         faults: list[Exception] = []
         for gang in written:
@@ -203,13 +191,7 @@ class ActionExecutor:
 
     def extend(self, gang: Gang, placement: Placement, extension: ExtensionRequest, message: str) -> None:
         """Write the new slots of a part of the gang with the kept ones; then delete the pods to be replaced."""
-        try:
-            self._writer.write(placement, gang)
-        except writes.WriteRefused:
-            raise
-        except ApiFault:
-            self._writer.read_back(placement)
-            raise
+        self._writer.write_slots(placement, gang)
         known = gang.placement.assignment if gang.placement is not None else None
         left = extension.lost_hosts(known) if known is not None else frozenset[str]()
         happened: Literal["Grown", "Moved", "Repaired"] = "Grown" if extension.more else "Repaired"
@@ -232,13 +214,7 @@ class ActionExecutor:
 
     def move(self, gang: Gang, placement: Placement, record: ReplanRecord) -> None:
         """Write the new slots of a gang that was suspended for them, report that, and resume it."""
-        try:
-            written = self._writer.write(placement, gang)
-        except writes.WriteRefused:
-            raise
-        except ApiFault:
-            self._writer.read_back(placement)
-            raise
+        written = self._writer.write_slots(placement, gang)
         moved = self._write_replan(replace(gang, placement=written), record)
         details = {"pods": assigned_count(placement), **self.events.place_of(placement)}
         self.events.publish(moved, "Moved", "Moved", record.message, **details)

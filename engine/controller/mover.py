@@ -24,7 +24,7 @@ from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.preemptor import Preemptor
 from engine.controller.reporter import StatusReporter
-from engine.controller.term import LeaderTerm
+from engine.controller.term import LeaderTerm, SearchPace
 from engine.gang.gang import Gang
 from engine.lifecycle.actions import RestartProposal
 from engine.lifecycle.preemption import recently_moved
@@ -33,7 +33,7 @@ from engine.preemption.movable import MovableGang, cannot_move, movable, room_in
 from engine.preemption.moves import Defragmentation, MoveLimits, Restart, moves_for_waiting, replan
 from engine.preemption.preempt import Preemption, in_group
 from engine.scheduler.nomination import where_text
-from engine.scheduler.outcome import Outcome, Placed, Waits
+from engine.scheduler.outcome import Outcome, Waits
 from engine.scheduler.schedule import kept_assignment, schedule_gang
 from engine.scheduler.starvation import Nomination
 
@@ -87,11 +87,10 @@ class Mover:
         self._term = term
         self._reporter = reporter
         self._preemptor = preemptor
-        self._monotonic = monotonic
         self._wall = wall
         self._waiting: dict[GangKey, _Waiting] = {}
         self._moving: dict[GangKey, _Moving] = {}
-        self._search_at = -inf
+        self._pace = SearchPace(monotonic, rest=SEARCH_REST, least=SEARCH_EVERY)
         self._changes = 0  # of the cluster, in passes
 
     def refresh(self, changes: Changes, now: float) -> None:
@@ -130,7 +129,7 @@ class Mover:
         """Return when `plan` should be called next; None if nothing is due before the cluster changes."""
         busy = self._term.busy
         due = [self._due(one) for key, one in self._waiting.items() if key not in busy]
-        first = min((*(one.until for one in self._moving.values()), max(self._search_at, min(due, default=inf))))
+        first = min((*(one.until for one in self._moving.values()), max(self._pace.opens, min(due, default=inf))))
         return first if first < inf else None
 
     def _due(self, one: _Waiting) -> float:
@@ -146,16 +145,11 @@ class Mover:
             del self._waiting[key]
             if (gang_state := term.gang_state.get(key)) is not None:
                 gang_state.restarts, gang_state.restarts_reported = None, False
-        if now < self._search_at:
+        if now < self._pace.opens:
             return
-        due = [key for key, one in self._waiting.items() if self._due(one) <= now and key not in term.busy]
-        first = min(due, key=lambda key: term.queue.turn(key) or (), default=None)
-        if first is None:
-            return
-        began = self._monotonic()
-        term.guarded(first, now, partial(self._search, first, now))
-        ended = self._monotonic()
-        self._search_at = ended + max(SEARCH_EVERY, SEARCH_REST * (ended - began))
+        due = (key for key, one in self._waiting.items() if self._due(one) <= now and key not in term.busy)
+        if (first := term.first_in_queue(due)) is not None:
+            self._pace.run(partial(term.guarded, first, now, partial(self._search, first, now)))
 
     def _search(self, key: GangKey, now: float) -> None:
         view, waiting = self._view, self._waiting[key]
@@ -181,9 +175,9 @@ class Mover:
         log.info("%s/%s: %s", gang.workload.namespace, gang.workload.name, _named(found))
         victims = tuple(one.victim for one in found.restarts)
         self._preemptor.decide(key, gang, Preemption(found.placed, victims, found.proven), now, moves=True)
-        used = [_hosts(found.placed), *(_hosts(one.placed) for one in found.restarts)]
+        used = [found.placed.hosts, *(one.placed.hosts for one in found.restarts)]
         for one in found.restarts:
-            own = _hosts(one.placed)
+            own = one.placed.hosts
             # A host that several of them use is kept for none, as each would wait for the other.
             alone = frozenset(host for host in own if sum(host in hosts for hosts in used) == 1)
             self._moving[one.key] = _Moving(key, one.before.revision, now + KEEP_PLACES)
@@ -262,10 +256,6 @@ def _was_reported(status: Mapping[str, object]) -> bool:
     """Return True if an earlier leader has written a proposal."""
     known = status.get("proposal")
     return isinstance(known, Mapping) and bool(known.get("restarts"))
-
-
-def _hosts(placed: Placed) -> frozenset[str]:
-    return frozenset(slot.host for plan in placed.pod_sets for slot in plan.slots)
 
 
 def _named(found: Defragmentation) -> str:

@@ -23,7 +23,7 @@ from engine.api.workload import GangKey
 from engine.cache.state import Changes, ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.reporter import StatusReporter
-from engine.controller.term import LeaderTerm
+from engine.controller.term import LeaderTerm, SearchPace
 from engine.gang.gang import Gang, fingerprint, host_of, over
 from engine.gang.key import is_gang_key, placed_key
 from engine.lifecycle.actions import Status
@@ -112,7 +112,7 @@ class Preemptor:
         self._over: dict[GangKey, PreemptionIntent] = {}  # what is left of intents that are over, to be written
         self._ended_at: dict[GangKey, float] = {}  # since when no pod of the victims is left
         self._evicted: dict[str, float] = {}  # uid of a pod that is not managed -> when it was evicted last
-        self._search_at = -inf
+        self._pace = SearchPace(monotonic, rest=SEARCH_REST)
         self._changes = 0  # of the cluster, in passes
         self._rules: PreemptionRules | None = None  # of the policy in force
         self._on_since: float | None = None  # since when the policy preempts by them
@@ -280,7 +280,7 @@ class Preemptor:
 
     def next(self) -> float | None:
         """Return when `plan` or `refresh` should be called next; None if nothing is due at any time."""
-        earliest = max(self._search_at, (self._on_since or 0.0) + BUDGETS_KNOWN)
+        earliest = max(self._pace.opens, (self._on_since or 0.0) + BUDGETS_KNOWN)
         times = [max(one.due, earliest) for key, one in self._candidates.items() if key not in self._term.busy]
         clock = self._monotonic() - self._wall()
         for key, found in self._valid.items():
@@ -301,16 +301,11 @@ class Preemptor:
         term = self._term
         for key in [key for key in self._candidates if key not in term.queue or key in term.preempting]:
             del self._candidates[key]
-        if self._on_since is None or now < max(self._search_at, self._on_since + BUDGETS_KNOWN):
+        if self._on_since is None or now < max(self._pace.opens, self._on_since + BUDGETS_KNOWN):
             return
-        due = [key for key, one in self._candidates.items() if one.due <= now and key not in term.busy]
-        first = min(due, key=lambda key: term.queue.turn(key) or (), default=None)
-        if first is None:
-            return
-        began = self._monotonic()
-        term.guarded(first, now, partial(self._search, first, now))
-        ended = self._monotonic()
-        self._search_at = ended + SEARCH_REST * (ended - began)
+        due = (key for key, one in self._candidates.items() if one.due <= now and key not in term.busy)
+        if (first := term.first_in_queue(due)) is not None:
+            self._pace.run(partial(term.guarded, first, now, partial(self._search, first, now)))
 
     def _search(self, key: GangKey, now: float) -> None:
         view, candidate, rules = self._view, self._candidates[key], self._view.policy.preemption
@@ -408,8 +403,7 @@ class Preemptor:
                     pods += [IntendedPod(pod.uid, host_of(pod) or "") for pod in one.pods if not pod.finished]
                 elif (plan := view.gangs.plan_of(GangKey(one.keys[0]))) is not None and plan.assignment is not None:
                     victims.append(IntendedVictim(plan.uid, plan.assignment.revision, one.count, one.priority))
-            slots = [slot.host for plan_of_set in found.placed.pod_sets for slot in plan_of_set.slots]
-            hosts = exclusive_hosts(frozenset(slots), gang.request.separation, topology)
+            hosts = exclusive_hosts(found.placed.hosts, gang.request.separation, topology)
             where = where_text(found.placed, topology)
         attempts = preemption_intent(gang.status).attempts
         intent = PreemptionIntent(wall, tuple(victims), tuple(pods), fingerprint(gang), attempts, moves=moves)

@@ -7,7 +7,7 @@ Costs nothing while the policy names no class and no request is left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Final
 
@@ -74,6 +74,33 @@ _REPORTS: Final[dict[State, tuple[EventReason, GangEvent, str]]] = {
 _NOT_SERVED: Final = NodesNote("no nodes are requested: the cluster serves no ProvisioningRequests")
 
 
+class _Pauses:
+    """The pauses of gangs after a failure: each twice as long as the one before."""
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first, self._most = first, most
+        self._known: dict[GangKey, tuple[float, float]] = {}  # until when, and the last pause
+
+    def over(self, key: GangKey, now: float) -> bool:
+        """Return True unless a gang pauses."""
+        return now >= self._known.get(key, (0.0, 0.0))[0]
+
+    def begin(self, key: GangKey, now: float) -> float:
+        """Begin the next pause of a gang, and return its length in seconds."""
+        pause = min(max(self._first, self._known.get(key, (0.0, 0.0))[1] * 2), self._most)
+        self._known[key] = (now + pause, pause)
+        return pause
+
+    def forget(self, key: GangKey) -> None:
+        """Begin again with the shortest pause."""
+        self._known.pop(key, None)
+
+    def keep(self, keys: Container[GangKey]) -> None:
+        """Forget all gangs but these."""
+        for key in [one for one in list(self._known) if one not in keys]:
+            self._known.pop(key, None)
+
+
 class Provisioner:
     """Keeps the ProvisioningRequests of one term."""
 
@@ -94,8 +121,8 @@ class Provisioner:
         self._looked_at = float("-inf")
         self._free = 0  # requests that may be made in this pass
         self._noted: set[GangKey] = set()  # gangs whose message says something about nodes
-        self._refused: dict[GangKey, tuple[float, float]] = {}  # until when, and the last pause
-        self._failed: dict[GangKey, tuple[float, float]] = {}  # the same of writes that failed
+        self._refused = _Pauses(REFUSED_FIRST, REFUSED_MOST)
+        self._failed = _Pauses(FAILED_FIRST, FAILED_MOST)
         self._orphans: dict[tuple[str, str], float] = {}  # requests without a Placement, and since when
 
     @property
@@ -113,9 +140,8 @@ class Provisioner:
             return
         self._looked_at = now
         self._noted &= self._term.gang_state.keys()
-        for pauses in (self._refused, self._failed):
-            for key in [one for one in list(pauses) if one not in self._term.gang_state]:
-                pauses.pop(key, None)
+        self._refused.keep(self._term.gang_state)
+        self._failed.keep(self._term.gang_state)
         by_gang = self._by_gang(now)
         found = [key for key, state in self._term.gang_state.items() if key in by_gang or self._concerns(key, state)]
         wall = self._wall()
@@ -209,10 +235,9 @@ class Provisioner:
             case Withdraw(requests=outdated):
                 self._withdraw(key, gang, list(outdated), "another one is about its current pods")
             case AskForNodes() as step:
-                until, _ = self._refused.get(key, (0.0, 0.0))
                 if not version:
                     self._note(key, gang, gang_state, _NOT_SERVED, now)
-                elif self._free > 0 and now >= until:
+                elif self._free > 0 and self._refused.over(key, now):
                     self._free -= 1
                     elsewhere = self._free_hosts(gang, demand)
                     self._send(key, partial(self._make, gang, demand, step, version, elsewhere))
@@ -242,12 +267,10 @@ class Provisioner:
         key, gang_state = gang.key, self._term.of(gang.key)
         problem = self._executor.node_requests.ask(gang, demand, step, version=version, elsewhere=elsewhere)
         if not problem:
-            self._refused.pop(key, None)
+            self._refused.forget(key)
             gang_state.nodes_reported = (step.name, "Pending")
             return
-        _, before = self._refused.get(key, (0.0, 0.0))
-        pause = min(max(REFUSED_FIRST, before * 2), REFUSED_MOST)
-        self._refused[key] = (self._looked_at + pause, pause)
+        self._refused.begin(key, self._looked_at)
         gang_state.nodes = NodesNote(problem)
         self._noted.add(key)
 
@@ -255,7 +278,7 @@ class Provisioner:
         self._send(key, partial(self._executor.node_requests.withdraw, tuple(requests), gang, why))
 
     def _send(self, key: GangKey, write: Callable[[], None]) -> None:
-        if self._looked_at >= self._failed.get(key, (0.0, 0.0))[0]:
+        if self._failed.over(key, self._looked_at):
             self._term.send(key, partial(self._try, key, write))
 
     def _try(self, key: GangKey, write: Callable[[], None]) -> None:
@@ -263,12 +286,10 @@ class Provisioner:
         try:
             write()
         except (ApiFault, ProjectionError, StaleObject) as error:
-            _, before = self._failed.get(key, (0.0, 0.0))
-            pause = min(max(FAILED_FIRST, before * 2), FAILED_MOST)
-            self._failed[key] = (self._looked_at + pause, pause)
+            pause = self._failed.begin(key, self._looked_at)
             log.warning("a write about the request for nodes of %s failed, again in %g s: %s", key, pause, error)
         else:
-            self._failed.pop(key, None)
+            self._failed.forget(key)
 
     def _node_selector(self, gang: Gang) -> dict[str, str]:
         specs = (spec for spec in self._view.policy.topologies if spec.name == gang.request.topology)

@@ -15,7 +15,7 @@ from engine.controller.executor import ActionExecutor
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.gang.slots import slots_of
-from engine.gang.summary import domains_by_level, domains_of, hosts_of, place_text
+from engine.gang.summary import domains_by_level
 from engine.lifecycle.host_health import HostHealth, named
 from engine.lifecycle.moves import kept_record
 from engine.preemption.movable import not_creatable
@@ -63,9 +63,7 @@ class ReplanScheduler:
         """Return the answer that a gang moves, and its Placement with the new slots."""
         view = self._view
         placement = new_placement(gang, placed, priority=view.pod_shapes.priority_of(gang.workload), now=wall)
-        topology = view.topologies.get(placement.topology)
-        above = tuple(level.name for level in topology.levels[:-1]) if topology is not None else ()
-        where = place_text(domains_of(placement.assignment), hosts_of(placement.assignment), above)
+        where = self._executor.events.place_of(placement)["domain"]
         moves = "moved to" if gang.workload.suspended else "restarts in"
         answer = kept_record(gang, "", wall=wall)
         outcome = replace(answer, outcome="Moved" if gang.workload.suspended else "Restarting")
@@ -82,7 +80,7 @@ class ReplanScheduler:
         topology = view.topologies.get(gang.request.topology or "")
         if topology is None or topology.waits:
             return "its topology is not there now"
-        ahead = self._term.nominator.before(gang.key, view.pod_shapes.priority_of(gang.workload))
+        ahead = self._term.nominations_before(gang.key, view.pod_shapes.priority_of(gang.workload))
         out = self._term.of(gang.key).timers.hosts_out(now)
         out |= frozenset[str]().union(*(nomination.hosts for nomination in ahead))
         with metrics.plan_seconds.time(), view.without((gang.key,), view.gangs.pods_of(gang.key)):

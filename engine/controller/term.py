@@ -98,6 +98,26 @@ class RateLimiter:
         return 0.0
 
 
+class SearchPace:
+    """Spaces searches, of which each makes many plans while nothing else is decided.
+
+    After one, `rest` times its duration belong to everything else, and at least `least` seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], *, rest: float, least: float = 0.0) -> None:
+        self.opens = float("-inf")
+        self._monotonic = monotonic
+        self._rest = rest
+        self._least = least
+
+    def run(self, search: Callable[[], None]) -> None:
+        """Run one search, and note when the next one may begin."""
+        began = self._monotonic()
+        search()
+        ended = self._monotonic()
+        self.opens = ended + max(self._least, self._rest * (ended - began))
+
+
 log = logging.getLogger("topogate.controller")
 
 # Concurrent actions; each waits for the API server most of the time.
@@ -143,6 +163,10 @@ class LeaderTerm:
         if found is None:
             found = self.gang_state[key] = GangState()
         return found
+
+    def first_in_queue(self, keys: Iterable[GangKey]) -> GangKey | None:
+        """Return the gang that goes first of these; None if there is none."""
+        return min(keys, key=lambda key: self.queue.turn(key) or (), default=None)
 
     def nominations_before(self, key: GangKey, priority: int) -> list[Nomination]:
         """Return the nominations that a gang must respect: those of others with no lower priority."""

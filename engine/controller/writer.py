@@ -54,6 +54,16 @@ class Writer:
             result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
         return self.took_placement(result)
 
+    def write_slots(self, placement: Placement, gang: Gang) -> Placement:
+        """Write a Placement with new slots, and return the current one; without a response it is read back first."""
+        try:
+            return self.write(placement, gang)
+        except writes.WriteRefused:
+            raise
+        except ApiFault:
+            self.read_back(placement)
+            raise
+
     def took_placement(self, result: Result) -> Placement:
         """Store the response to a write of a Placement, and return the current Placement."""
         match result:

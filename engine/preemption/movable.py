@@ -18,7 +18,6 @@ from engine.planner.tree import Ints64
 from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
 from engine.preemption.victims import Victim, is_protected, managed
-from engine.scheduler.limits import on_hold
 from engine.scheduler.nomination import level_to_compare
 from engine.topology.topology import Topology
 
@@ -57,9 +56,10 @@ def movable(
         assignment = gang.placement.assignment
         if assignment is None:
             continue
-        hosts = {slot.host for plan in assignment.pod_sets for slot in plan.slots}
-        hosts |= {host for pod in gang.pods if not pod.finished and (host := host_of(pod)) is not None}
-        yield MovableGang(key, one, sum(plan.count for plan in assignment.pod_sets), one.started, frozenset(hosts))
+        hosts = assignment.hosts | {
+            host for pod in gang.pods if not pod.finished and (host := host_of(pod)) is not None
+        }
+        yield MovableGang(key, one, assignment.count, one.started, hosts)
 
 
 def restarts_alone(gang: Gang) -> bool:
@@ -75,8 +75,6 @@ def cannot_move(view: ClusterState, gang: Gang) -> str:
     """
     if not restarts_alone(gang):
         return "it cannot be suspended alone"
-    if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
-        return held.message
     return not_creatable(view, gang)
 
 

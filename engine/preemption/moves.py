@@ -235,7 +235,7 @@ class _Moves:
         if now is None:
             return outcome
         level, domains = preferred_level(gang, topology), domains_by_level(now, topology)
-        few = sum(one.count for one in outcome.pod_sets) < sum(one.count for one in now.pod_sets)
+        few = outcome.count < now.count
         if few or (level is not None and not as_close(outcome.domains_used, domains, down_to=level)):
             return None
         if better and (level is None or as_close(domains, outcome.domains_used, down_to=level)):
@@ -255,11 +255,11 @@ class _Moves:
 
     def _domains(self, placed: Placed) -> frozenset[str]:
         """Return the hosts of the domain that takes a plan; its own hosts if no domain has to."""
-        hosts = {slot.host for plan in placed.pod_sets for slot in plan.slots}
+        hosts = placed.hosts
         topology = self._topology(self._gang)
         level = required_level(self._view, self._gang, topology) if topology is not None else -1
         if topology is None or level < 0:
-            return frozenset(hosts)
+            return hosts
         tree = topology.tree
         ranges = {tree.range(level, tree.domain_of(level, tree.index[host])) for host in hosts}
         return frozenset(host for first, end in ranges for host in tree.hosts[first:end])

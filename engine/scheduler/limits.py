@@ -70,7 +70,7 @@ def within_host_limit(
         return found
 
     if assigned is not None:
-        known.update(with_domains({slot.host for pods in assigned.pod_sets for slot in pods.slots}))
+        known.update(with_domains(assigned.hosts))
 
     def new_hosts(placed: Placed) -> list[str]:
         return [host for host in with_domains(_hosts_of(placed)) if host not in known]

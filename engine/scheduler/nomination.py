@@ -64,7 +64,7 @@ def nominate_hosts(
             and _missing_slots(stays, shapes, capacity, topology) <= _missing_slots(found, shapes, capacity, topology)
         ):
             return kept
-    hosts = frozenset(slot.host for pods_of in found.pod_sets for slot in pods_of.slots)
+    hosts = found.hosts
     hosts = exclusive_hosts(hosts, request.separation, topology)
     return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, where_text(found, topology))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.api.placement import PodSetPlan
+from engine.api.placement import PodSetPlan, hosts_in
 from engine.api.reasons import REASONS, Code
 
 
@@ -24,6 +24,16 @@ class Placed:
     require: str | None  # the level in force for all pods together, with `auto` resolved
     prefer: str | None
     levels: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of its slots."""
+        return hosts_in(self.pod_sets)
+
+    @property
+    def count(self) -> int:
+        """The number of pods that get a slot."""
+        return sum(plan.count for plan in self.pod_sets)
 
     def levels_of(self, name: str) -> tuple[str | None, str | None]:
         """Return the effective levels of one pod set."""

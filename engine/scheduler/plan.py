@@ -133,11 +133,8 @@ def _near_already(
 
 
 def _as_good(other: Placed, found: Placed) -> bool:
-    def pods(placed: Placed) -> int:
-        return sum(one.count for one in placed.pod_sets)
-
     return (
-        pods(other) >= pods(found)
+        other.count >= found.count
         and (other.require, other.prefer, other.levels) == (found.require, found.prefer, found.levels)
         and all(number <= found.domains_used.get(level, 0) for level, number in other.domains_used.items())
     )

@@ -96,7 +96,7 @@ def in_turn(plan: Callable[[frozenset[str]], Outcome], nominations: Sequence[Nom
     without = plan(frozenset())
     if not isinstance(without, Placed):
         return outcome, ""
-    hosts = {slot.host for pods in without.pod_sets for slot in pods.slots}
+    hosts = without.hosts
     return outcome, next(
         (nomination for nomination in nominations if not hosts.isdisjoint(nomination.hosts)), nominations[0]
     ).name

@@ -149,7 +149,7 @@ def schedule_extension(
     )
     if not isinstance(outcome, Placed):
         return outcome
-    if sum(plan.count for plan in outcome.pod_sets) <= sum(map(len, kept.values())):
+    if outcome.count <= sum(map(len, kept.values())):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 
@@ -218,7 +218,7 @@ def _within_object_size(outcome: Outcome) -> Outcome:
     """Return the outcome, or Never if its slots are too many for one object: the write would be refused every time."""
     if not isinstance(outcome, Placed):
         return outcome
-    pods = sum(plan.count for plan in outcome.pod_sets)
+    pods = outcome.count
     if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, outcome.pod_sets)))) <= _LARGEST:
         return outcome
     hosts = sum(len(plan.slots) for plan in outcome.pod_sets)

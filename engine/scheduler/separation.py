@@ -306,9 +306,7 @@ def _index_of(topology: Topology, level: str | None) -> int:
 
 
 def _hosts(placement: Placement) -> frozenset[str]:
-    if placement.assignment is None:
-        return frozenset()
-    return frozenset(slot.host for plan in placement.assignment.pod_sets for slot in plan.slots)
+    return frozenset() if placement.assignment is None else placement.assignment.hosts
 
 
 def _level(gang: Gang) -> str:

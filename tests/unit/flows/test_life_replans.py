@@ -10,8 +10,9 @@ import pytest
 from engine.api import names
 from engine.api.placement import replan_record
 from engine.api.pod import Pod
-from engine.api.workload import Workload
+from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.lifecycle.moves import PODS_END_WITHIN
+from engine.scheduler.starvation import Nomination
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
@@ -119,6 +120,19 @@ def test_a_split_gang_restarts_in_one_rack() -> None:
     leader.later(3600.0)
     assert leader.hands.of("suspend") == ["train"]
     assert leader.status() == ("Running", "")
+
+
+def test_hosts_that_are_kept_for_another_gang_are_no_better_place() -> None:
+    """Those for which others end or move, as those for a gang that has waited long; of a lower priority they count."""
+    leader, _ = split()
+    free = frozenset(f"b0-r{rack}-h{host}" for rack in (0, 1) for host in (2, 3))
+    kept = Nomination(GangKey(ReservationKey("uid-other")), "default/other", 1, "default", free, "hosts")
+    leader.controller._term.moving[kept.key] = kept
+    ask(leader, replan="first")
+    assert answer(leader) == ("first", "Kept")
+    leader.controller._term.moving[kept.key] = replace(kept, priority=-1)
+    ask(leader, replan="second")
+    assert answer(leader) == ("second", "Restarting")
 
 
 def test_its_old_slots_are_nobody_elses_meanwhile() -> None:
