@@ -30,6 +30,7 @@ _WORDS: Final = {
     "webhook.handlers": "what /mutate and /validate do",
     "webhook.rules": "marks, defaults, findings",
     "webhook.server": "HTTPS, health, metrics",
+    "webhook.connections": "TLS, places, queues",
     "webhook.admission": "reviews, patches, reads",
     "webhook.configuration": "webhooks, CEL, RBAC",
     "webhook.snapshot": "the cluster at one moment",

@@ -15,8 +15,8 @@ import pytest
 from tests.support.eventually import PROMPT
 from tests.support.replica import PATIENCE, Replica, read_answer, request_bytes, review_body, write_authority
 from webhook.admission.concurrency import PLACES
-from webhook.server.connection import LARGE
-from webhook.server.thread_pool import MAX_WAITING
+from webhook.connections.connection import LARGE
+from webhook.connections.thread_pool import MAX_WAITING
 
 THREADS = 2
 NEARLY_ALL = 6 * 1024 * 1024  # bytes of a body that is below the limit of all bodies

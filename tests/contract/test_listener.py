@@ -6,7 +6,7 @@ import contextlib
 import selectors
 import socket
 
-from webhook.server.listener import leave, listen
+from webhook.connections.listener import leave, listen
 
 PATIENCE = 20.0
 CLIENTS = 32  # the kernel gives each to either listener: all to one once in two billion runs

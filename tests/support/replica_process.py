@@ -20,8 +20,8 @@ from certs.authority import read_authority
 from certs.serving import ServingCertificate
 from webhook.admission.concurrency import ReviewSlots
 from webhook.admission.review import Response, Review, Unavailable, allowed, patched
+from webhook.connections.connection import Connection
 from webhook.server.app import create_app
-from webhook.server.connection import Connection
 from webhook.server.metrics import Metrics
 from webhook.server.wsgi import Server, Service, serve
 

@@ -1,1 +1,1 @@
-"""HTTPS with parked connections under gunicorn, and the plain port for health and metrics."""
+"""Reviews over HTTPS under gunicorn, and the plain port for health and metrics."""

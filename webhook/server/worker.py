@@ -29,13 +29,13 @@ from gunicorn.http import RequestParser, wsgi
 from gunicorn.util import write_error
 from gunicorn.workers.gthread import ThreadWorker
 
+from webhook.connections.connection import LINGER_SECONDS, Connection, Progress
+from webhook.connections.listener import leave, listen
+from webhook.connections.parked import ParkedConnections, Stage
+from webhook.connections.thread_pool import ThreadPool
 from webhook.server.app import BUSY, RECEIVED
-from webhook.server.connection import LINGER_SECONDS, Connection, Progress
-from webhook.server.connections import ParkedConnections, Stage
 from webhook.server.fault_log import FaultLog
-from webhook.server.listener import leave, listen
 from webhook.server.metrics import Ended
-from webhook.server.thread_pool import ThreadPool
 
 log = logging.getLogger(__name__)
 

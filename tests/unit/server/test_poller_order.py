@@ -8,7 +8,7 @@ import ssl
 import time
 from typing import Any
 
-from webhook.server.connection import Connection
+from webhook.connections.connection import Connection
 from webhook.server.worker import ParkingWorker
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from webhook.server.connection import Connection
-from webhook.server.connections import ParkedConnections, Stage
+from webhook.connections.connection import Connection
+from webhook.connections.parked import ParkedConnections, Stage
 
 PLACES = 8
 ARRIVING, IDLE, LEAVING = Stage.ARRIVING, Stage.IDLE, Stage.LEAVING

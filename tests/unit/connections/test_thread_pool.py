@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from webhook.admission.concurrency import ReviewSlots
-from webhook.server.connection import Progress
-from webhook.server.thread_pool import ThreadPool
+from webhook.connections.connection import Progress
+from webhook.connections.thread_pool import ThreadPool
 
 LONG = 10.0  # seconds until a test gives up
 

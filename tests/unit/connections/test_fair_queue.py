@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.server.fair_queue import FairQueue
+from webhook.connections.fair_queue import FairQueue
 
 
 def test_of_one_address_the_first_is_the_first() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.server.processor_share import MAX_REST, ProcessorShare
+from webhook.connections.processor_share import MAX_REST, ProcessorShare
 
 
 class Time:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.server.framing import MAX_HEAD, Frame, frame
+from webhook.connections.framing import MAX_HEAD, Frame, frame
 
 LIMIT = 1000
 

@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 from webhook.admission.concurrency import ReviewSlots
-from webhook.server.connection import Connection, Progress
-from webhook.server.fair_queue import FairQueue
-from webhook.server.processor_share import ProcessorShare
+from webhook.connections.connection import Connection, Progress
+from webhook.connections.fair_queue import FairQueue
+from webhook.connections.processor_share import ProcessorShare
 
 MAX_WAITING: Final = 16 * 1024 * 1024  # bytes of large requests that have arrived and wait for their answer
 

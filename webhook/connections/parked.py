@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from webhook.server.connection import Connection
+from webhook.connections.connection import Connection
 
 # Of all places. Above it proven connections are closed too: else a client that proves enough of them keeps others out.
 PROVEN_SHARE: Final = 0.75

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from webhook.server.framing import Frame, frame
+from webhook.connections.framing import Frame, frame
 
 ARRIVAL_SECONDS: Final = 3.0  # from connect to the end of the handshake, and from a request's first byte to its last
 WRITE_SECONDS: Final = 2.0  # to take the whole answer; answers are small and fit into the socket's buffer
