@@ -11,10 +11,10 @@ from typing import Any
 from local.client import ClientError
 from local.kubelets import READY_AFTER, complete_pod, fail_pod
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
+from tests.support.invariants import GANG_LABEL
 from tests.support.raw_pods import ended
 from tests.support.sights import replicated
 
-GANG_LABEL = "example.com/gang"
 PER_HOST = 8
 SLOW = 0.2  # of the gangs need seconds to start
 URGENT = 0.3

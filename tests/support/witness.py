@@ -1,9 +1,8 @@
 """Watches a namespace during a chaos test and writes down every breach of what the service guarantees.
 
-Each look reads Placements, workloads, pods and nodes as they stood at one revision of the store, so that nothing is
-counted twice or missed between two lists. What is held against them: no host is promised twice, no gang starts in part,
-no pod leaves the domain that its gang (or slice) requires, pod groups start together, exclusive and spread gangs keep
-to themselves, volumes are in reach, no device is given twice, and nobody touches a pod that is not ours.
+Each look holds what holds for all gangs (invariants.py) against one revision, and what this test knows of its own: no
+pod leaves the domain that its gang (or slice) requires, pod groups start together, exclusive and spread gangs keep to
+themselves, volumes are in reach, no device is given twice, and nobody touches a pod that is not ours.
 """
 
 from __future__ import annotations
@@ -11,35 +10,22 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from local.client import Client
-from local.nodes import BLOCK, NODES, RACK
-from tests.support.crowd import GANG_LABEL, PER_HOST, SCOPES, Member
+from local.nodes import BLOCK, RACK
+from tests.support.crowd import SCOPES, Member
 from tests.support.gangs import Json
-from tests.support.raw_placements import placements_path
-from tests.support.raw_pods import ended, gpus, held, host
+from tests.support.invariants import Invariants, Scene, read_scene
+from tests.support.raw_pods import ended, host
 from tests.support.sights import Sight
 from tests.support.turns import Turns
 
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
-LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
-JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """One namespace at one revision."""
-
-    revision: str
-    gangs: Mapping[str, Sight]  # by name
-    others: tuple[Json, ...]  # pods that are not ours
-    pods: tuple[Json, ...]
-    hosts: frozenset[str]
 
 
 @dataclass
@@ -60,6 +46,7 @@ class Witness(Turns):
     strangers: Mapping[str, Json]
     places: Mapping[str, Mapping[str, str]]
     workloads: Sequence[str] = ()  # paths of the collections in which gangs are
+    invariants: Invariants = field(default_factory=Invariants)
     looks: int = 0
     breaches: list[str] = field(default_factory=list)
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
@@ -74,35 +61,7 @@ class Witness(Turns):
 
     def scene(self) -> Scene:
         """The namespace as it stands."""
-        listed: Json = self.client.get(placements_path(self.namespace))
-        revision = listed["metadata"]["resourceVersion"]
-        at = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
-        workloads = [one for path in self.workloads for one in self.client.get(path, query=at)["items"]]
-        pods = self.client.get(f"/api/v1/namespaces/{self.namespace}/pods", query=at)["items"]
-        nodes = self.client.get(NODES, query=at)["items"]
-        placements = {one["spec"]["workload"]["uid"]: one for one in listed["items"]}
-        of: dict[str, list[Json]] = defaultdict(list)
-        groups = {
-            one["metadata"]["name"]: one["metadata"]["uid"]
-            for one in workloads
-            if "leaderWorkerTemplate" in one["spec"]
-        }
-        for pod in pods:
-            labels = pod["metadata"].get("labels", {})
-            of[labels.get(JOBSET_UID) or groups.get(labels.get(LWS_NAME)) or _owner(pod)].append(pod)
-        gangs = {
-            one["metadata"]["name"]: Sight(one, placements.get(uid), tuple(of[uid]))
-            for one in workloads
-            if not _owner(one)
-            for uid in (one["metadata"]["uid"],)
-        }
-        return Scene(
-            revision,
-            gangs,
-            tuple(pod for pod in pods if GANG_LABEL not in pod["metadata"].get("labels", {})),
-            tuple(pods),
-            frozenset(node["metadata"]["name"] for node in nodes),
-        )
+        return read_scene(self.client, self.namespace, self.workloads)
 
     def look(self, scene: Scene) -> None:
         """Hold one scene against the guarantees."""
@@ -115,9 +74,9 @@ class Witness(Turns):
         for name in self._known.keys() - scene.gangs.keys():
             del self._known[name]
             self.diary.append((now, f"{name}: gone"))
-        self._booked(scene)
+        for line in self.invariants.moment(scene):
+            self._breach(scene, line)
         for name, sight in scene.gangs.items():
-            self._whole(scene, name, sight)
             if (member := self.members.get(name)) is not None:
                 self._together(scene, member, sight)
                 self._in_reach(scene, member, sight)
@@ -131,54 +90,6 @@ class Witness(Turns):
         if len(self.breaches) < MOST_BREACHES:
             self.breaches.append(f"revision {scene.revision}: {text}")
             self.diary.append((time.monotonic(), f"BREACH {text}"))
-
-    def _booked(self, scene: Scene) -> None:
-        """Our pods and our slots together never ask more of a host than it has.
-
-        A pod on its way shares the room of one of its gang that is going: it is bound when that one is gone.
-        """
-        used: Counter[str] = Counter()
-        going: Counter[tuple[str, str]] = Counter()
-        ours = [pod for pod in scene.pods if GANG_LABEL in pod["metadata"].get("labels", {}) and not ended(pod)]
-        for pod in sorted(ours, key=lambda pod: not pod["spec"].get("nodeName")):
-            if (where := host(pod)) is None:
-                continue
-            place = (pod["metadata"]["labels"][GANG_LABEL], where)
-            if not pod["spec"].get("nodeName") and going[place]:
-                going[place] -= 1
-                continue
-            used[where] += gpus(pod)
-            going[place] += "deletionTimestamp" in pod["metadata"] and bool(pod["spec"].get("nodeName"))
-        reserved: Counter[str] = Counter()
-        for sight in scene.gangs.values():
-            each = gpus(sight.template)
-            for where, count in sight.reserved().items():
-                reserved[where] += each * count
-        for where in scene.hosts & (used.keys() | reserved.keys()):
-            if used[where] + reserved[where] > PER_HOST:
-                there = [name for name, sight in scene.gangs.items() if where[-8:] in sight.summary()]
-                self._breach(
-                    scene,
-                    f"{where}: {used[where]} GPUs used, {reserved[where]} reserved, by {there or 'deleted gangs'}",
-                )
-
-    def _whole(self, scene: Scene, name: str, sight: Sight) -> None:
-        """At its first release all of a gang has slots; whatever is released has a pin."""
-        released = sight.released
-        if not released:
-            if sight.suspended or not sight.live:
-                self._started.discard(sight.uid)
-            return
-        if loose := [pod["metadata"]["name"] for pod in released if host(pod) is None]:
-            self._breach(scene, f"{name}: released without a pin: {loose}")
-        if sight.uid in self._started or sight.suspended or sight.over:
-            return
-        self._started.add(sight.uid)
-        slots = sight.planned
-        if slots is None:
-            self._breach(scene, f"{name}: starts without slots: {sight.summary()}")
-        elif sum(slot["count"] for slot in slots) < min(sight.requested, sight.wanted):
-            self._breach(scene, f"{name}: starts with slots for a part of it: {sight.summary()}")
 
     def _together(self, scene: Scene, member: Member, sight: Sight) -> None:
         """Live pods that are bound or let go stand in one domain of the required level; those of a slice likewise."""
@@ -259,17 +170,13 @@ class Witness(Turns):
         return {self.places[where][RACK] for where in hosts if where is not None and where in self.places}
 
     def _untouched(self, scene: Scene) -> None:
-        """Pods of others are as they were made, but for their host."""
+        """Pods that others made are as they were made, but for their host."""
         for pod in scene.others:
-            made = self.strangers.get(pod["metadata"]["name"])
-            marks = [key for key in pod["metadata"].get("annotations", {}) if key.startswith("topogate.dev/")]
-            if made is None:
-                if held(pod) or marks:  # the pod of a DaemonSet
-                    self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
-                continue
+            if (made := self.strangers.get(pod["metadata"]["name"])) is None:
+                continue  # the pod of a DaemonSet
             spec, before = pod["spec"], made["spec"]
-            same = all(spec.get(key) == before.get(key) for key in ("affinity", "nodeSelector", "schedulingGates"))
-            if held(pod) or marks or not same or pod["metadata"].get("labels") != made["metadata"].get("labels"):
+            same = all(spec.get(key) == before.get(key) for key in ("affinity", "nodeSelector"))
+            if not same or pod["metadata"].get("labels") != made["metadata"].get("labels"):
                 self._breach(scene, f"{pod['metadata']['name']} is not ours and was changed")
 
 
@@ -277,8 +184,3 @@ def minors(pod: Json) -> list[int]:
     """The GPUs that a pod is told; none where its host reports no devices."""
     told = pod["metadata"].get("annotations", {}).get("scheduling.koordinator.sh/device-allocated")
     return [] if told is None else [int(one["minor"]) for one in json.loads(told).get("gpu", [])]
-
-
-def _owner(one: Json) -> str:
-    """The uid of the controller of an object; "" without one."""
-    return next((str(ref["uid"]) for ref in one["metadata"].get("ownerReferences", []) if ref.get("controller")), "")

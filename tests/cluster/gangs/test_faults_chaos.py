@@ -218,7 +218,9 @@ def _quiet(upheaval: Upheaval, service: Service, client: Client) -> None:
 
 def _settled(witness: Witness, crowd: Crowd) -> bool:
     """Every gang has ended, is whole, waits with no part started and says why, or lost room to others and says so."""
-    for name, sight in witness.scene().gangs.items():
+    scene = witness.scene()
+    assert witness.invariants.rest(scene, crowd.members) == []
+    for name, sight in scene.gangs.items():
         if name in crowd.members:
             assert _at_rest(sight, crowd.members[name]), f"{name}: {sight.summary()}\n{crowd.describe(name)}"
     return True
