@@ -90,6 +90,12 @@ ROLES: Final = (
     InstalledObject(_RBAC, "clusterroles", "ClusterRole", EXTRA_ROLE, labelled=False),
     InstalledObject(_RBAC, "clusterroles", "ClusterRole", "topogate-view"),
 )
+# What the service makes for itself, and no manifest.
+MADE_BY_SERVICE: Final = (
+    InstalledObject("v1", "secrets", "Secret", names.CA_SECRET_NAME, namespaced=True, labelled=False),
+    InstalledObject("coordination.k8s.io/v1", "leases", "Lease", names.LEASE_NAME, namespaced=True, labelled=False),
+    InstalledObject("v1", "configmaps", "ConfigMap", names.LAST_GOOD_POLICY_NAME, namespaced=True, labelled=False),
+)
 IN_NAMESPACE: Final = (
     InstalledObject("v1", "services", "Service", names.SERVICE_NAME, namespaced=True),
     InstalledObject("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "topogate", namespaced=True),
@@ -98,9 +104,7 @@ IN_NAMESPACE: Final = (
     InstalledObject(_RBAC, "rolebindings", "RoleBinding", "topogate", namespaced=True),
     InstalledObject(_RBAC, "roles", "Role", "topogate", namespaced=True),
     InstalledObject("v1", "serviceaccounts", "ServiceAccount", names.SERVICE_ACCOUNT, namespaced=True),
-    InstalledObject("v1", "secrets", "Secret", names.CA_SECRET_NAME, namespaced=True, labelled=False),
-    InstalledObject("coordination.k8s.io/v1", "leases", "Lease", names.LEASE_NAME, namespaced=True, labelled=False),
-    InstalledObject("v1", "configmaps", "ConfigMap", names.LAST_GOOD_POLICY_NAME, namespaced=True, labelled=False),
+    *MADE_BY_SERVICE,
     InstalledObject("v1", "configmaps", "ConfigMap", names.POLICY_NAME, namespaced=True, labelled=False),
 )
 

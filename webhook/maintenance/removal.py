@@ -15,6 +15,7 @@ from webhook.maintenance.installation import (
     DEFINITION,
     IN_NAMESPACE,
     LABEL,
+    MADE_BY_SERVICE,
     PART_OF,
     ROLES,
     SERVICE,
@@ -33,7 +34,8 @@ class RemovalPlan:
     """What an uninstall removes from a cluster.
 
     `objects` exist; `release`: what is held; `placements`: Placements, `placed` those with slots; `others`: what is in
-    the namespace of the service and not its own, for which the namespace stays.
+    the namespace of the service and not its own, for which the namespace stays. `leaves_manifests`: what was applied
+    stays for the tool that did it, but for the webhook configurations and the Deployment, which would hold again.
     """
 
     namespace: str
@@ -42,15 +44,21 @@ class RemovalPlan:
     placements: int
     placed: int
     others: tuple[str, ...]
+    leaves_manifests: bool = False
 
     @property
     def empty(self) -> bool:
         """True if there is nothing to remove and nothing to release."""
-        return not (self.removed(everything(self.namespace)) or self.release.held or self.release.changeable)
+        return not (self.removed(self.everything) or self.release.held or self.release.changeable)
+
+    @property
+    def everything(self) -> tuple[InstalledObject, ...]:
+        """All objects that the plan is about, in the order in which they are deleted."""
+        return everything(self.namespace, leave_manifests=self.leaves_manifests)
 
     def removed(self, objects: Iterable[InstalledObject]) -> tuple[FoundObject, ...]:
         """Return those of the objects that exist and are Topogate's own."""
-        wanted = set(objects)
+        wanted = set(objects) & set(self.everything)
         return tuple(
             one for one in self.objects if one.object in wanted and not (one.foreign or one.deleting or self._kept(one))
         )
@@ -88,24 +96,26 @@ class RemovalPlan:
         return one.object.kind == "Namespace" and bool(self.others)
 
 
-def everything(namespace: str) -> tuple[InstalledObject, ...]:
-    """Return all objects of an installation, in the order in which they are deleted."""
+def everything(namespace: str, *, leave_manifests: bool = False) -> tuple[InstalledObject, ...]:
+    """Return all objects of an installation, in the order in which they are deleted; or without those that stay."""
+    if leave_manifests:
+        return (*WEBHOOKS, *SERVICE, *MADE_BY_SERVICE)
     steps = (WEBHOOKS, SERVICE, ADMISSION_POLICIES, DEFINITION, ROLES, IN_NAMESPACE)
     return (*(one for step in steps for one in step), service_namespace_object(namespace))
 
 
-def reading_rights(namespace: str) -> Iterator[Right]:
+def reading_rights(namespace: str, *, leave_manifests: bool = False) -> Iterator[Right]:
     """Yield the rights without which the plan of an uninstall cannot be made."""
-    for one in everything(namespace):
+    for one in everything(namespace, leave_manifests=leave_manifests):
         where = namespace if one.namespaced else ""
         yield Right("get", one.group, one.resource, one.name, where)
-    for group, resource in IN_USE:
+    for group, resource in () if leave_manifests else IN_USE:
         yield Right("list", group, resource, namespace=namespace)
 
 
 def rights(plan: RemovalPlan) -> Iterator[Right]:
     """Yield the rights that an uninstall needs."""
-    for one in plan.removed(everything(plan.namespace)):
+    for one in plan.removed(plan.everything):
         where = plan.namespace if one.object.namespaced else ""
         yield Right("delete", one.object.group, one.object.resource, one.object.name, where)
     yield Right("patch", "", "pods")
@@ -124,10 +134,15 @@ def steps_text(plan: RemovalPlan) -> list[str]:
         f"webhooks     {_deleted(plan, WEBHOOKS)}: nothing new is held or refused",
         f"service      {_deleted(plan, SERVICE)}; wait until no replica runs",
         f"release      {held}{f' ({by_namespace})' if by_namespace else ''}; {_running(plan.placed)}",
-        f"definitions  {_deleted(plan, (*ADMISSION_POLICIES, *DEFINITION))}, with {placements}",
-        f"roles        {_deleted(plan, ROLES)}",
-        f"namespace    {_deleted(plan, (*IN_NAMESPACE, namespace))}",
     ]
+    if plan.leaves_manifests:
+        lines.append(f"namespace    {_deleted(plan, MADE_BY_SERVICE)}; all else stays for the tool that applied it")
+    else:
+        lines += [
+            f"definitions  {_deleted(plan, (*ADMISSION_POLICIES, *DEFINITION))}, with {placements}",
+            f"roles        {_deleted(plan, ROLES)}",
+            f"namespace    {_deleted(plan, (*IN_NAMESPACE, namespace))}",
+        ]
     return [f"{number}. {line}" for number, line in enumerate(lines, 1)]
 
 

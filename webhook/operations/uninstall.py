@@ -28,8 +28,14 @@ _AGAIN: Final = "nothing more was changed; run topogate uninstall again when tha
 @click.command(short_help="Remove Topogate from the cluster; nothing stays held.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--leave-manifests",
+    is_flag=True,
+    help="Leave what was applied to the tool that did it (Helm, Argo CD, Flux): release, and delete only the webhook "
+    "configurations, the Deployment and what the service itself has made.",
+)
 @cluster_options
-def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
+def uninstall(*, dry_run: bool, yes: bool, leave_manifests: bool, cluster: ClusterOptions) -> None:
     """Remove Topogate from the cluster, in an order in which nothing stays held and no pod is deleted.
 
     Shows the plan and asks. First the webhook configurations are deleted and the service ends; then all that is held is
@@ -52,10 +58,10 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
 
     caller = caller_of(cluster)
     try:
-        if lacks := _unreadable(cluster, caller):
+        if lacks := _unreadable(cluster, caller, leave_manifests=leave_manifests):
             print_remarks([*lacks, "the plan cannot be made; nothing was changed"])
             sys.exit(1)
-        snapshot, plan = _planned(cluster, caller)
+        snapshot, plan = _planned(cluster, caller, leave_manifests=leave_manifests)
         if plan.empty:
             print_line("Topogate is not installed, and nothing is held")
             for line in warnings_text(plan):
@@ -72,13 +78,13 @@ def uninstall(*, dry_run: bool, yes: bool, cluster: ClusterOptions) -> None:
             if not sys.stdin.isatty():
                 fail("add --yes to go on without a terminal")
             click.confirm("Remove Topogate?", abort=True, err=True)
-        sys.exit(0 if _Uninstaller(cluster, caller).run(snapshot, plan) else 1)
+        sys.exit(0 if _Uninstaller(cluster, caller).run(plan) else 1)
     except (ConnectionProblem, ApiFault) as problem:
         print_remarks([reason_text(str(problem)), _AGAIN])
         sys.exit(1)
 
 
-def _planned(cluster: ClusterOptions, caller: Caller) -> tuple[Snapshot, RemovalPlan]:
+def _planned(cluster: ClusterOptions, caller: Caller, *, leave_manifests: bool) -> tuple[Snapshot, RemovalPlan]:
     """Return the state of the cluster and what is to be done. Raises ConnectionProblem and ApiFault."""
     from webhook.maintenance.installation import find_objects
     from webhook.maintenance.others import others_in
@@ -90,20 +96,23 @@ def _planned(cluster: ClusterOptions, caller: Caller) -> tuple[Snapshot, Removal
     placements = list(snapshot.view.stores.placements.values())
     return snapshot, RemovalPlan(
         namespace=namespace,
-        objects=find_objects(caller.api, everything(namespace), namespace=namespace),
+        objects=find_objects(caller.api, everything(namespace, leave_manifests=leave_manifests), namespace=namespace),
         release=release_plan(snapshot.view),
         placements=len(placements),
         placed=sum(one.assignment is not None for one in placements),
-        others=others_in(caller.api, namespace),
+        others=() if leave_manifests else others_in(caller.api, namespace),
+        leaves_manifests=leave_manifests,
     )
 
 
-def _unreadable(cluster: ClusterOptions, caller: Caller) -> list[str]:
+def _unreadable(cluster: ClusterOptions, caller: Caller, *, leave_manifests: bool) -> list[str]:
     """Return the rights that the caller lacks to see what is installed. Raises ApiFault."""
     from webhook.maintenance.removal import reading_rights
     from webhook.maintenance.rights import lacking_text, missing_rights
 
-    return lacking_text(missing_rights(caller.api, reading_rights(cluster.service_namespace)))
+    return lacking_text(
+        missing_rights(caller.api, reading_rights(cluster.service_namespace, leave_manifests=leave_manifests))
+    )
 
 
 def _lacking(caller: Caller, snapshot: Snapshot, plan: RemovalPlan) -> list[str]:
@@ -122,7 +131,7 @@ class _Uninstaller:
     cluster: ClusterOptions
     caller: Caller
 
-    def run(self, snapshot: Snapshot, plan: RemovalPlan) -> bool:
+    def run(self, plan: RemovalPlan) -> bool:
         """Do all steps and print the verdict; return True if Topogate is removed and nothing is held."""
         from webhook.maintenance import installation as parts
         from webhook.maintenance.others import others_in
@@ -130,10 +139,12 @@ class _Uninstaller:
         namespace = parts.service_namespace_object(plan.namespace)
         if not (self._delete(parts.WEBHOOKS) and self._end_service() and self._delete(parts.WEBHOOKS)):
             return self._stopped()
-        snapshot, held = self._release(snapshot)
+        snapshot, held = self._release()
         if held.held or snapshot.unread:
             print_remarks([f"{held.held:,} still held", *remarks(snapshot, None)])
             return self._stopped()
+        if plan.leaves_manifests:
+            return self._ended(plan) if self._delete(parts.MADE_BY_SERVICE) else self._stopped()
         good = self._delete((*parts.ADMISSION_POLICIES, *parts.DEFINITION)) and self._await_gone(parts.DEFINITION)
         good = good and self._delete(parts.ROLES) and self._delete(parts.IN_NAMESPACE)
         if good:
@@ -142,15 +153,22 @@ class _Uninstaller:
             good = bool(plan.others) or self._delete((namespace,))
         if not good:
             return self._stopped()
-        snapshot, held = self._release(snapshot)  # pods that were made from templates meanwhile
+        return self._ended(plan)
+
+    def _ended(self, plan: RemovalPlan) -> bool:
+        """Print the last lines; return True if nothing is held."""
+        snapshot, held = self._release()  # pods that were made from templates meanwhile
         for line in verdict(held, policy=snapshot.view.policy, webhooks=False):
             print_line(line)
         for line in plan.left:
             print_line(f"stays: {line}")
+        if plan.leaves_manifests:
+            print_line("Topogate has ended; delete what was applied with the tool that applied it")
+            return not held.held
         print_line("Topogate is removed; labels and annotations of it stay on workloads and pods, without effect")
         return not held.held
 
-    def _release(self, snapshot: Snapshot) -> tuple[Snapshot, ReleasePlan]:
+    def _release(self) -> tuple[Snapshot, ReleasePlan]:
         from webhook.maintenance.release import ReleaseScope
 
         snapshot = read_held(self.cluster, self.caller, namespace=None, quiet=True)

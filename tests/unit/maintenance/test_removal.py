@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from webhook.maintenance.installation import (
 )
 from webhook.maintenance.release import release_plan
 from webhook.maintenance.releaser import Releaser
-from webhook.maintenance.removal import RemovalPlan, everything, rights, steps_text, warnings_text
+from webhook.maintenance.removal import RemovalPlan, everything, reading_rights, rights, steps_text, warnings_text
 from webhook.maintenance.rights import Right, lacking_text
 
 BASE = Path(__file__).parents[3] / "manifests" / "base"
@@ -85,6 +86,27 @@ def test_what_is_not_certainly_topogates_stays() -> None:
     wanted = {(right.verb, right.resource, right.name) for right in rights(found)}
     assert ("delete", "clusterroles", "topogate") in wanted
     assert not {("delete", "clusterroles", "topogate-view"), ("delete", "namespaces", NAMESPACE)} & wanted
+
+
+def test_the_manifests_can_be_left_to_another_tool() -> None:
+    """Only what would hold again goes, and what the service itself has made; no other right is asked for."""
+    found = replace(plan(held_job()), leaves_manifests=True)
+    lines = steps_text(found)
+    assert [line.split()[1] for line in lines] == ["webhooks", "service", "release", "namespace"]
+    assert lines[3].endswith(
+        "delete Secret topogate-ca, Lease topogate, ConfigMap topogate-policy-last-good; "
+        "all else stays for the tool that applied it"
+    )
+    deleted = {(one.resource, one.name) for one in rights(found) if one.verb == "delete"}
+    kept = {names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION}
+    assert deleted == {
+        *((f"{kind}webhookconfigurations", name) for kind in ("mutating", "validating") for name in kept),
+        ("deployments", "topogate"),
+        ("secrets", names.CA_SECRET_NAME),
+        ("leases", names.LEASE_NAME),
+        ("configmaps", names.LAST_GOOD_POLICY_NAME),
+    }
+    assert {one.verb for one in reading_rights(NAMESPACE, leave_manifests=True)} == {"get"}
 
 
 def test_rights_are_those_of_what_exists() -> None:
