@@ -28,6 +28,7 @@ from local.nodes import Grid
 from webhook.admission.review import decode_review, encode
 from webhook.handlers.mutate import mutate
 from webhook.server.app import create_app
+from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
 
 
@@ -64,11 +65,12 @@ def _subjects(gang: PlacedGang) -> tuple[list[Subject], list[bytes]]:
     gang.view.refresh()
     ranks = cycle(range(half, gang.pods))
     bodies = [review_body(gang.pod(next(ranks)), group="", user=CONTROLLER) for _ in range(20)]
-    app = create_app(
+    endpoint = Endpoint(
         mutate=lambda review, deadline: mutate(review, gang.live, deadline),
         validate=lambda review, deadline: mutate(review, gang.live, deadline),
         metrics=Metrics(),
     )
+    app = create_app(endpoint)
 
     def handlers(body: bytes) -> bytes:
         review = decode_review(body)

@@ -32,6 +32,7 @@ from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overla
 from tests.support.leader import merged
 from tests.support.provisioning import DIGEST, START, answered, asked, rules
 from tests.support.recorder import Recorder
+from webhook.connections.review_head import review_head
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "team"
@@ -845,6 +846,15 @@ def test_a_placed_pod_is_reviewed_once(admin: Client, recorder: Recorder) -> Non
         assert recorder.during(lambda: create(admin, body, path=PODS)) == [M]
     finally:
         recorder.answer = lambda path, request: []
+
+
+def test_reviews_come_in_the_form_that_is_answered_directly(admin: Client, recorder: Recorder) -> None:
+    """Both paths, with the time limit of the entry: no review of this API server needs the general parser."""
+    before = len(recorder.heads)
+    create(admin, job(annotations={names.REQUIRE: "rack"}))
+    found = {(head.path, head.timeout) for one in recorder.heads[before:] if (head := review_head(one)) is not None}
+    assert found == {("mutate", "3s"), ("validate", "3s")}
+    assert None not in map(review_head, recorder.heads)
 
 
 def test_updates_and_deletions_of_pods_are_not_sent(admin: Client, recorder: Recorder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -11,13 +12,22 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from local.ports import free_ports
 from tests.support.eventually import eventually
-from tests.support.replica import PATIENCE, Replica, post, read_answer, request_bytes, review_body
+from tests.support.replica import (
+    PATIENCE,
+    Replica,
+    api_server_request,
+    post,
+    read_answer,
+    request_bytes,
+    review_body,
+)
 
 THREADS = 2
 # Seconds. A healthy answer takes milliseconds, more on a busy machine; a thread that waits for a client at least the
@@ -127,6 +137,20 @@ def test_a_kept_alive_connection_serves_many_reviews(replica: Replica) -> None:
             status, response = post(connection, uid=f"u{index}", path="/validate?timeout=2s")
             assert (status, response["uid"]) == (200, f"u{index}")
         assert connection.sock is sock
+
+
+def test_reviews_in_the_api_servers_form_are_answered_like_all_others(replica: Replica) -> None:
+    """On one connection by turns: also a fault, and one that is refused."""
+    found = {}
+    with replica.tls() as sock:
+        for extra, name in product(("", "X-Other: 1\r\n"), ("t1", "boom", "not-synced")):
+            sock.sendall(api_server_request(review_body(name=name), extra=extra))
+            response = http.client.HTTPResponse(sock)
+            response.begin()
+            body = response.read()
+            found[extra, name] = (response.status, dict(response.headers) | {"Date": ""}, body)
+    assert [found["", name][0] for name in ("t1", "boom", "not-synced")] == [200, 500, 503]
+    assert all(found["", name] == found["X-Other: 1\r\n", name] for name in ("t1", "boom", "not-synced"))
 
 
 def test_pipelined_requests_are_answered_in_order(replica: Replica) -> None:
@@ -242,11 +266,12 @@ def test_a_body_of_almost_seven_mebibytes_is_read(replica: Replica) -> None:
 
 def test_a_broken_handler_is_500_and_never_a_denial(replica: Replica) -> None:
     """An exception in a handler is an HTTP error without any detail; the log names the review."""
+    before = replica.log.read_text().count("RuntimeError: the handler is broken")
     status, answer = replica.ask(name="boom", uid="boom-7")
     assert (status, answer["text"]) == (500, "internal error\n")
     log = replica.log.read_text()
     assert "review boom-7 on mutate failed" in log
-    assert log.count("RuntimeError: the handler is broken") == 1
+    assert log.count("RuntimeError: the handler is broken") == before + 1
 
 
 def test_a_handler_that_is_not_ready_is_503_with_retry_after(replica: Replica) -> None:

@@ -22,7 +22,8 @@ Patch = list[dict[str, Any]]
 
 
 class Recorder:
-    """Allows everything. `seen` holds (path, operation, kind, name) in order of arrival; `down` drops every connection.
+    """Allows everything. `seen` holds (path, operation, kind, name) in order of arrival, `heads` the requests' heads as
+    they came; `down` drops every connection.
 
     `answer` may give a JSON Patch for a review's request, `review` the whole AdmissionReview for the body that came;
     `ca_bundle` is what clientConfig.caBundle takes.
@@ -30,6 +31,7 @@ class Recorder:
 
     def __init__(self, directory: Path) -> None:
         self.seen: list[tuple[str, str, str, str]] = []
+        self.heads: list[bytes] = []
         self.down = False
         self.answer: Callable[[str, dict[str, Any]], Patch] = lambda path, request: []
         self.review: Callable[[str, bytes], bytes] | None = None
@@ -71,6 +73,8 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
                 return
             request = json.loads(body)["request"]
             path = self.path.partition("?")[0]
+            lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+            recorder.heads.append(self.raw_requestline + f"{lines}\r\n".encode("latin-1"))
             recorder.seen.append((path, request["operation"], request["kind"]["kind"], request.get("name", "")))
             if recorder.review is not None:
                 answer = recorder.review(path, body)

@@ -14,14 +14,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from certs.authority import read_authority
 from certs.serving import ServingCertificate
 from webhook.admission.concurrency import ReviewSlots
 from webhook.admission.review import Response, Review, Unavailable, allowed, patched
 from webhook.connections.connection import Connection
-from webhook.server.app import create_app
+from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
 from webhook.server.wsgi import Server, Service, serve
 
@@ -52,7 +51,7 @@ class Replica:
         self.certificate: ServingCertificate
         self.metrics = Metrics()
 
-    def start(self) -> Any:
+    def start(self) -> Endpoint:
         authority = read_authority(
             (self.folder / "ca.crt").read_bytes(), (self.folder / "ca.key").read_bytes(), now=time.time()
         )
@@ -61,7 +60,7 @@ class Replica:
         )
         threading.Thread(target=self.obey, daemon=True).start()
         tell(f"started {os.getpid()}")
-        return create_app(mutate=self.review, validate=self.review, metrics=self.metrics)
+        return Endpoint(mutate=self.review, validate=self.review, metrics=self.metrics)
 
     def obey(self) -> None:
         for line in sys.stdin:

@@ -1,6 +1,7 @@
 """Determines how much of an HTTP/1.1 request has arrived, from a scan of its head without parsing. Pure.
 
-gunicorn parses the request. This only answers "is all of it here?", so that no thread ever waits for a slow client.
+This only answers "is all of it here?", so that no thread ever waits for a slow client. gunicorn parses the request,
+except where it has the form of the API server's own (`webhook.connections.review_head`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+
+from webhook.connections.review_head import ReviewHead, review_head
 
 MAX_HEAD: Final = 65_536  # bytes; the API server's heads have about 500
 
@@ -23,16 +26,21 @@ class Frame:
 
     `size` is how many bytes must have arrived before it can be answered. `whole` is True if these are all of it; when
     it is False (chunked, too long, no readable length) the answer is a refusal, the rest of the body is never read and
-    the connection cannot be used again. `refusal` is an answer that needs no parser.
+    the connection cannot be used again. `refusal` is an answer that needs no parser. `review` is the head of a request
+    in the API server's own form, which needs no parser either.
     """
 
     size: int
     whole: bool
     refusal: tuple[int, str] | None = None
+    review: ReviewHead | None = None
 
 
 def frame(buffer: bytes | bytearray, *, max_body: int) -> Frame | None:
     """Return the frame of the request at the start of `buffer`, or None while its head is incomplete."""
+    review = review_head(buffer)
+    if review is not None and review.length <= max_body:
+        return Frame(size=review.size + review.length, whole=True, review=review)
     end = buffer.find(_HEAD_END, 0, MAX_HEAD)
     if end < 0:
         if len(buffer) < MAX_HEAD:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import logging
 import os
 import selectors
@@ -20,20 +19,17 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
-from http import HTTPStatus
 from typing import Any, Final
 
-from gunicorn.http import RequestParser, wsgi
-from gunicorn.util import write_error
 from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.connections.connection import LINGER_SECONDS, Connection, Progress
 from webhook.connections.listener import leave, listen
 from webhook.connections.parked import ParkedConnections, Stage
 from webhook.connections.thread_pool import ThreadPool
-from webhook.server.app import BUSY, RECEIVED
+from webhook.server.exchange import Exchange
 from webhook.server.fault_log import FaultLog
 from webhook.server.metrics import Ended
 
@@ -44,28 +40,6 @@ OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes later than this was prevente
 SPARE_FILES: Final = 8  # freed when no descriptor is left: the application opens files too
 STOP_LINGER: Final = 2.0  # how long a stopping worker keeps silent connections: a request may be on its way
 COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
-
-
-class _Outbox:
-    """Collects gunicorn's response, which is sent afterwards, so that no slow reader blocks the application."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def sendall(self, data: bytes) -> None:
-        self.parts.append(bytes(data))
-
-    send = sendall
-
-    def gettimeout(self) -> float:
-        """Return 0.0 (non-blocking); gunicorn's error page calls this."""
-        return 0.0
-
-
-def _split(request: bytes) -> tuple[bytes, bytes]:
-    """Return the head and the complete body; the parser would copy the body several times (26 ms for 6 MiB)."""
-    head, end, body = request.partition(b"\r\n\r\n")
-    return head + end, body
 
 
 def _is_unproven(event: tuple[selectors.SelectorKey, int]) -> bool:
@@ -100,7 +74,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         # The arbiter kills at its own limit: end before that, so that `stop` still runs.
         self.cfg.set("graceful_timeout", max(1, self.cfg.graceful_timeout - 3))
         service = self.app.service
-        self.wsgi = service.start()
+        self.exchange = Exchange(self.cfg, service.start(), on_error=self.handle_error)
+        self.wsgi = self.exchange.app
         while not service.ready(0.5):
             self.notify()
             if not self.alive or not self.is_parent_alive():
@@ -328,47 +303,14 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _answer(self, connection: Connection, *, busy: bool) -> Progress:
         request, framed = connection.take()
-        outbox = _Outbox()
-        reusable = False
-        if framed.refusal:
-            write_error(outbox, *framed.refusal, "")
-        else:
-            reusable = self._respond(connection, request, outbox, whole=framed.whole, busy=busy)
-        connection.send(b"".join(outbox.parts))
-        if not reusable:
+        sent = self.exchange.answer(connection, request, framed, busy=busy, last=not self.alive)
+        connection.proven |= sent.reviewed
+        connection.send(sent.data)
+        if not sent.reusable:
             connection.finish()
             # The unread rest of a request would turn close() into a reset that can overtake the answer.
             return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
         return Progress.ANSWER if connection.ahead else Progress.BYTES
-
-    def _respond(self, connection: Connection, request: bytes, outbox: _Outbox, *, whole: bool, busy: bool) -> bool:
-        """Run the application on `request`; return True if the connection can be used again."""
-        message = None
-        head, body = _split(request) if whole else (request, None)
-        try:
-            message = next(RequestParser(self.cfg, iter([head]), connection.client))
-            response, environ = wsgi.create(message, outbox, connection.client, connection.server, self.cfg)
-            if body is not None:
-                environ["wsgi.input"] = io.BytesIO(body)
-            environ["wsgi.multithread"] = True
-            environ[RECEIVED] = connection.received
-            environ[BUSY] = busy
-            if not (whole and self.alive):
-                response.force_close()
-            chunks: Iterable[bytes] = self.wsgi(environ, response.start_response)
-            try:
-                for chunk in chunks:
-                    response.write(chunk)
-                response.close()
-            finally:
-                if hasattr(chunks, "close"):
-                    chunks.close()
-            connection.proven |= response.status_code == HTTPStatus.OK
-            return not response.should_close()
-        except Exception as error:  # a request that the parser refuses, or a fault outside the application's own guard
-            outbox.parts.clear()
-            self.handle_error(message, outbox, connection.client, error)
-            return False
 
     def _explain(self, connection: Connection, error: ssl.SSLError) -> None:
         if error.reason == "HTTP_REQUEST":

@@ -11,7 +11,7 @@ import os
 import resource
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,11 +20,9 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from webhook.admission.concurrency import ReviewSlots
-from webhook.server.app import MAX_BODY
+from webhook.server.endpoint import MAX_BODY, Endpoint
 from webhook.server.metrics import Metrics
 from webhook.server.worker import ParkingWorker
-
-WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 KEEPALIVE_SECONDS: Final = (
     120  # longer than the 90 s after which Go gives up an idle connection, so that we never race it
@@ -40,14 +38,14 @@ MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory,
 class Service:
     """The callbacks of the service that the server runs, all of them in the worker process.
 
-    In order: `start` builds the application (and may start threads); `ready(seconds)` waits at most so long and returns
+    In order: `start` builds the endpoint (and may start threads); `ready(seconds)` waits at most so long and returns
     whether the port may open; `context` returns the TLS context of the current certificate and is called for each
     handshake; `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker
     stops (release the Lease here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or
     never was ready. `turns` limits how many reviews compute at a time.
     """
 
-    start: Callable[[], WSGIApplication]
+    start: Callable[[], Endpoint]
     ready: Callable[[float], bool]
     context: Callable[[], ssl.SSLContext]
     listening: Callable[[int], None] = lambda port: None
@@ -103,7 +101,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         for name, value in settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> WSGIApplication:
+    def load(self) -> Any:
         """Not used: the worker builds the application through `service.start`."""
         raise NotImplementedError
 

@@ -39,12 +39,12 @@ from webhook.admission.live_reader import LiveReader
 from webhook.admission.review import Review
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
-from webhook.server.app import create_app
+from webhook.server.endpoint import Endpoint
 from webhook.server.fault_log import FaultLog
 from webhook.server.metrics import CONTENT_TYPE, Metrics
 from webhook.server.ops import Check, pages, policy_check
 from webhook.server.plain_http import PlainServer
-from webhook.server.wsgi import Service, WSGIApplication
+from webhook.server.wsgi import Service
 from webhook.service.ca_rotation import CurrentAuthority, mark
 from webhook.service.capacity_report import CapacityReport
 from webhook.service.entry_faults import EntryFaults
@@ -97,7 +97,7 @@ class Runtime:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def _start(self) -> WSGIApplication:
+    def _start(self) -> Endpoint:
         settings = self._settings
         sys.setswitchinterval(SWITCH_INTERVAL)
         engine_metrics.build_info.labels(version("topogate")).set(1)
@@ -168,7 +168,7 @@ class Runtime:
         self._certificate_thread = threading.Thread(target=self._obtain_certificate, name="certificate", daemon=True)
         self._certificate_thread.start()
         self._started = True
-        return create_app(
+        return Endpoint(
             mutate=lambda review, deadline: mutate(self._watch_kind(review), live, deadline),
             validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
             metrics=self._metrics,

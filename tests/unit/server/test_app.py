@@ -14,7 +14,8 @@ from werkzeug.test import Client, TestResponse
 from engine.api.field import FieldError
 from tests.support.replica import review_body
 from webhook.admission.review import BadReview, Response, Review, Unavailable, allowed, denied, patched
-from webhook.server.app import MAX_BODY, RECEIVED, Handler, create_app
+from webhook.server.app import RECEIVED, create_app
+from webhook.server.endpoint import MAX_BODY, Endpoint, Handler
 from webhook.server.metrics import Metrics
 
 NOW = 1000.0
@@ -30,7 +31,7 @@ class Asked:
     def __init__(self, mutate: Handler = answer_allowed, validate: Handler = answer_allowed, **options: Any) -> None:
         self.metrics = Metrics()
         self.client = Client(
-            create_app(mutate=mutate, validate=validate, metrics=self.metrics, clock=lambda: NOW, **options)
+            create_app(Endpoint(mutate=mutate, validate=validate, metrics=self.metrics, clock=lambda: NOW, **options))
         )
 
     def post(self, path: str = "/mutate", body: bytes | None = None, **options: Any) -> TestResponse:

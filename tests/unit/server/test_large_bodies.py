@@ -6,28 +6,23 @@ import time
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from gunicorn.config import Config
 
-from tests.support.replica import request_bytes, review_body
+from tests.support.replica import api_server_request, review_body
 from webhook.admission.review import Response, Review, allowed
-from webhook.server.app import create_app
+from webhook.connections.framing import frame
+from webhook.server.endpoint import Endpoint
+from webhook.server.exchange import Exchange
 from webhook.server.metrics import Metrics
-from webhook.server.worker import ParkingWorker, _Outbox
 
 SIZE = 4 * 1024 * 1024
 
 
-class Answering(ParkingWorker):
-    """A worker that only answers: no process, no poller."""
-
-    def __init__(self, wsgi: Any) -> None:
-        self.cfg = Config()
-        self.alive = True
-        self.wsgi = wsgi
-
-
-def test_a_body_is_copied_once_on_its_way_to_its_handler() -> None:
+@pytest.mark.parametrize("extra", ["", "X-Other: 1\r\n"], ids=["directly", "through WSGI"])
+def test_a_body_is_copied_once_on_its_way_to_its_handler(extra: str) -> None:
     """Once, to split it from its head; each copy is made while all other threads wait for the interpreter."""
     peaks: list[int] = []
 
@@ -36,14 +31,17 @@ def test_a_body_is_copied_once_on_its_way_to_its_handler() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         return allowed()
 
-    worker = Answering(create_app(mutate=review, validate=review, metrics=Metrics()))
-    request = request_bytes(review_body(size=SIZE))
+    exchange = Exchange(Config(), Endpoint(mutate=review, validate=review, metrics=Metrics()), on_error=Mock())
+    request = api_server_request(review_body(size=SIZE), extra=extra)
+    framed = frame(request, max_body=2 * SIZE)
+    assert framed is not None
+    assert (framed.review is None) is bool(extra)
     connection: Any = SimpleNamespace(
         client=("127.0.0.1", 1), server=("127.0.0.1", 2), received=time.monotonic(), proven=False
     )
     tracemalloc.start()
     try:
-        assert worker._respond(connection, request, _Outbox(), whole=True, busy=False)
+        assert exchange.answer(connection, request, framed, busy=False, last=False).reviewed
     finally:
         tracemalloc.stop()
     assert [round(peak / SIZE) for peak in peaks] == [1]
