@@ -48,7 +48,12 @@ SMALL: Final = Size(2, 4, 16, placed=5, waiting=3)
 
 
 def objects(size: Size) -> list[FileObject]:
-    """The objects of the cluster, the same in every run.
+    """The objects of the cluster as files hold them."""
+    return [_listed(one) for one in bodies(size)]
+
+
+def bodies(size: Size) -> Iterator[Json]:
+    """The objects of the cluster one by one, the same in every run: nodes first, then gangs, then other pods.
 
     Half of the gangs have a pod for each host, half one for each GPU. A quarter of all hosts serve: eight pods of no
     gang. The others are free, some cordoned. Each host has pods of DaemonSets.
@@ -67,19 +72,19 @@ def objects(size: Size) -> list[FileObject]:
     draw.shuffle(left)
     serving = left[: size.all_hosts // 4 - size.all_hosts // 200]
     cordoned = {name for _, _, name in left[-size.all_hosts // 100 :]}
-    found = [_node(path, cordoned=path[2] in cordoned) for path in hosts]
+    yield from (_node(path, cordoned=path[2] in cordoned) for path in hosts)
     for number, members in gangs:
-        found += _placed(f"train-{number:03}", members, each=GPUS if number % 2 else 1)
+        yield from _placed(f"train-{number:03}", members, each=GPUS if number % 2 else 1)
     for number in range(size.waiting):
         pods = draw.choice((4, 16, 32, 64, 256, 1024))
-        found.append(_job(f"next-{number:03}", pods, LEVELS[number % len(LEVELS)], gpus=GPUS, waits=True))
+        yield job(f"next-{number:03}", pods, LEVELS[number % len(LEVELS)], gpus=GPUS, waits=True)
     for number, (_, _, host) in enumerate(serving):
-        found += (
+        yield from (
             _pod(f"serve-{number}-{at}", host, gpus=1, owner=("apps/v1", "ReplicaSet", f"serve-{number % 40}"))
             for at in range(GPUS)
         )
     for _, _, host in hosts:
-        found += (
+        yield from (
             _pod(
                 f"agent-{at}-{host}",
                 host,
@@ -89,7 +94,6 @@ def objects(size: Size) -> list[FileObject]:
             )
             for at in range(DAEMON_PODS)
         )
-    return [_listed(one) for one in found]
 
 
 def _listed(one: Json) -> FileObject:
@@ -143,7 +147,8 @@ def _pod(
     }
 
 
-def _job(name: str, pods: int, asks: Mapping[str, str], *, gpus: int, waits: bool) -> Json:
+def job(name: str, pods: int, asks: Mapping[str, str], *, gpus: int, waits: bool) -> Json:
+    """A Job of so many pods with annotations: one that waits, or one that runs."""
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": str(gpus)}}
     number = int(name.rpartition("-")[2])
     held = {names.HELD_BY: names.HELD_BY_SUSPEND} if waits else {}
@@ -183,7 +188,7 @@ def _placed(name: str, hosts: Sequence[Sequence[str]], *, each: int) -> Iterator
         for at, path in enumerate(hosts)
     ]
     count = pods * len(hosts)
-    yield _job(name, count, {names.REQUIRE: "block"}, gpus=each, waits=False)
+    yield job(name, count, {names.REQUIRE: "block"}, gpus=each, waits=False)
     yield {
         "apiVersion": names.API_VERSION,
         "kind": names.PLACEMENT_KIND,
