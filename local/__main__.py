@@ -23,6 +23,7 @@ from local.controllers.running import ControllerError, Controllers
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError, failure, is_running
 from local.nodes import Grid
 from local.programs import ProgramsError, cache_directory, ensure_programs
+from local.releases import DEFAULT, RELEASES
 from local.service import end_recorded
 
 P = ParamSpec("P")
@@ -73,6 +74,15 @@ in_directory = click.option(
 )
 
 
+of_version = click.option(
+    "--kubernetes",
+    type=click.Choice(list(RELEASES)),
+    default=DEFAULT,
+    show_default=True,
+    help="Version of Kubernetes; each is built once.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Run a real Kubernetes control plane here, with simulated GPU nodes and without containers.
@@ -92,8 +102,9 @@ def main() -> None:
 @in_directory
 @click.option("--nodes", "grid", type=GridType(), default="2x4x4", show_default=True, help="Simulated GPU nodes.")
 @click.option("--no-nodes", is_flag=True, help="Start without nodes.")
+@of_version
 @faults_told
-def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
+def up(directory: Path, grid: Grid, no_nodes: bool, kubernetes: str) -> None:
     """Start a control plane in the background; it runs until `down`.
 
     The first time, its programs are built from their Go modules: about five minutes, later none.
@@ -101,6 +112,7 @@ def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
     \b
     Example:
       python -m local up --nodes 8x16x4 --dir /tmp/big
+      python -m local up --kubernetes 1.30 --dir /tmp/old
     """  # noqa: D301 - click wants the backspace itself
     directory = directory.absolute()
     if is_running(directory):
@@ -108,7 +120,8 @@ def up(directory: Path, grid: Grid, no_nodes: bool) -> None:
         click.echo(_export(directory))
         return
     started = time.monotonic()
-    running = ControlPlane.start(directory, detached=True, progress=_progress)
+    found = ensure_programs(progress=_progress, kubernetes=kubernetes)
+    running = ControlPlane.start(directory, programs=found, detached=True, progress=_progress)
     try:
         if not no_nodes:
             nodes.add(running.client, nodes.grid_nodes(grid))
@@ -211,15 +224,17 @@ def kubectl(directory: Path, arguments: tuple[str, ...]) -> None:
 
 
 @main.command()
+@of_version
 @faults_told
-def programs() -> None:
+def programs(kubernetes: str) -> None:
     """Build the programs of the control plane, if they are missing, and print their paths.
 
     \b
     Example:
       python -m local programs
+      python -m local programs --kubernetes 1.30
     """  # noqa: D301 - click wants the backspace itself
-    for name, path in ensure_programs(progress=_progress).items():
+    for name, path in ensure_programs(progress=_progress, kubernetes=kubernetes).items():
         click.echo(f"{name:24} {path}")
 
 

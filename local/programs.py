@@ -1,7 +1,8 @@
 """The programs of the control plane: taken where they are, else built from the Go modules that go.mod names.
 
 Built programs stay under the user's cache directory, keyed by go.mod, go.sum and the flags, so that a second clone
-starts without building. Nothing is downloaded but Go modules, by the Go toolchain and with its settings.
+starts without building. Nothing is downloaded but Go modules, by the Go toolchain and with its settings. Which
+versions of Kubernetes there are stands in releases.py; etcd and kwok are the same beside each.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from local.processes import tail
+from local.releases import DEFAULT, MODULE, module_of, versions
 
-MODULE = Path(__file__).parent
 Progress = Callable[[str], None]
 
 
@@ -54,30 +55,48 @@ class ProgramsError(Exception):
 def ensure_programs(
     *,
     progress: Progress,
+    kubernetes: str = DEFAULT,
     environment: Mapping[str, str] = os.environ,
     cache: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Path]:
-    """Return the file of every program by name, building what is missing.
+    """Return the file of every program by name, building what is missing; `kubernetes` is the minor version.
 
-    Two processes that need them at once: one builds, the other waits for it. Raises ProgramsError.
+    Two processes that need them at once: one builds, the other waits for it. Raises ProgramsError, and UnknownRelease
+    of releases.py.
     """
-    directory = (cache or cache_directory(environment)) / build_key()
-    found = {program.name: directory / program.name for program in PROGRAMS}
-    found |= _assets(environment)
-    if not _missing(found):
-        return found
-    directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory / ".lock", progress):
-        missing = [program for program in PROGRAMS if program.name in _missing(found)]
-        if missing:
-            go = find_go(environment)
-            for number, program in enumerate(missing, start=1):
-                left = sum(other.seconds for other in missing[number - 1 :])
-                place = f"{program.name} ({number} of {len(missing)})"
-                with told(place, left, progress=progress, clock=clock) as beat:
-                    build(program, go, flags(), module=MODULE, into=directory, environment=environment, beat=beat)
+    module = module_of(kubernetes)
+    assets = _assets(environment, module)
+    found: dict[str, Path] = {}
+    for source in dict.fromkeys((module, MODULE)):
+        wanted = [program for program in PROGRAMS if _module(program, module) == source]
+        directory = (cache or cache_directory(environment)) / build_key(source)
+        files = {program.name: assets.get(program.name, directory / program.name) for program in wanted}
+        if _missing(files):
+            directory.mkdir(parents=True, exist_ok=True)
+            with locked(directory / ".lock", progress):
+                missing = [program for program in wanted if program.name in _missing(files)]
+                go = find_go(environment) if missing else ""
+                for number, program in enumerate(missing, start=1):
+                    left = sum(other.seconds for other in missing[number - 1 :])
+                    place = f"{program.name} ({number} of {len(missing)})"
+                    with told(place, left, progress=progress, clock=clock) as beat:
+                        build(
+                            program,
+                            go,
+                            flags(source),
+                            module=source,
+                            into=directory,
+                            environment=environment,
+                            beat=beat,
+                        )
+        found |= files
     return found
+
+
+def _module(program: Program, module: Path) -> Path:
+    """Return the module that a program is built from: Kubernetes' own come from `module`, all others from ours."""
+    return module if program.package.startswith("k8s.io/kubernetes/") else MODULE
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -86,15 +105,9 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(base) / "topogate" / "local"
 
 
-def versions() -> dict[str, str]:
-    """Return module -> version as go.mod requires them ("k8s.io/kubernetes" -> "v1.36.3")."""
-    text = (MODULE / "go.mod").read_text()
-    return dict(re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE))
-
-
-def flags() -> list[str]:
+def flags(module: Path = MODULE) -> list[str]:
     """Return the flags of `go build`; without the version ones the API server calls itself v0.0.0-master."""
-    version = versions()["k8s.io/kubernetes"]
+    version = versions(module)["k8s.io/kubernetes"]
     major, minor, _ = version.removeprefix("v").split(".", 2)
     package = "k8s.io/component-base/version"
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
@@ -102,10 +115,10 @@ def flags() -> list[str]:
     return ["-trimpath", "-buildvcs=false", "-ldflags", linker]
 
 
-def build_key() -> str:
-    """Return what a set of built programs is filed under."""
+def build_key(module: Path = MODULE) -> str:
+    """Return what the programs that were built from one module are filed under."""
     digest = hashlib.sha256()
-    for part in ((MODULE / "go.mod").read_bytes(), (MODULE / "go.sum").read_bytes(), *map(str.encode, flags())):
+    for part in ((module / "go.mod").read_bytes(), (module / "go.sum").read_bytes(), *map(str.encode, flags(module))):
         digest.update(part + b"\0")
     digest.update(f"{platform.system()}/{platform.machine()}".encode())
     return digest.hexdigest()[:16]
@@ -215,15 +228,15 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _assets(environment: Mapping[str, str]) -> dict[str, Path]:
+def _assets(environment: Mapping[str, str], module: Path) -> dict[str, Path]:
     """Return what KUBEBUILDER_ASSETS offers in exactly our versions: another version would be another test."""
     folder = environment.get("KUBEBUILDER_ASSETS")
     if not folder:
         return {}
-    wanted = versions()
-    kubernetes = wanted["k8s.io/kubernetes"]
+    kubernetes = versions(module)["k8s.io/kubernetes"]
+    etcd = versions(MODULE)["go.etcd.io/etcd/server/v3"].removeprefix("v")
     answers = {
-        "etcd": (["--version"], f"etcd Version: {wanted['go.etcd.io/etcd/server/v3'].removeprefix('v')}"),
+        "etcd": (["--version"], f"etcd Version: {etcd}"),
         "kube-apiserver": (["--version"], f"Kubernetes {kubernetes}"),
         "kubectl": (["version", "--client"], f"Client Version: {kubernetes}"),
     }

@@ -26,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--schedules", type=int, default=2, help="how many random schedules to go through (2)")
     group.addoption("--first-seed", type=int, default=1, help="the seed of the first; the next are counted up (1)")
     group.addoption("--seconds", type=float, default=8.0, help="how long things happen in each, roughly (8)")
+    group = parser.getgroup("version of Kubernetes")
+    group.addoption(
+        "--kubernetes",
+        metavar="MINOR",
+        help="test on a control plane of this version, such as 1.30 (a folder of local/kubernetes)",
+    )
     group = parser.getgroup("node autoscaling")
     group.addoption(
         "--cluster-autoscaler",

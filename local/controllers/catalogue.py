@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from local.programs import versions
+from local.releases import versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.nodes import NODES
 from local.programs import ProgramsError, ensure_programs
+from local.releases import DEFAULT, UnknownRelease
 from tests.support.cluster_autoscaler import RealClusterAutoscaler
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
@@ -52,8 +53,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     progress = terminal.write_line if terminal else print
     try:
-        found = ensure_programs(progress=progress)
+        found = ensure_programs(progress=progress, kubernetes=session.config.option.kubernetes or DEFAULT)
         session.config.stash[PROGRAMS] = found
+    except UnknownRelease as error:
+        raise pytest.UsageError(f"--kubernetes: {error}") from None
     except ProgramsError as error:
         session.config.stash[PROGRAMS] = session.config.stash[BUILT] = error
         return

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from local import programs
-from local.programs import PROGRAMS, ProgramsError, build_key, ensure_programs, flags, versions
+from local.programs import PROGRAMS, ProgramsError, build_key, ensure_programs, flags
+from local.releases import DEFAULT, MODULE, RELEASES, module_of, versions
 
 # Answers `go env GOVERSION`, and "builds" by writing the package's name into the file after -o.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = env ]; then {env}; fi
 while [ "$1" != -o ]; do shift; done
 echo "$CGO_ENABLED $GOFLAGS $GOWORK $3" >>"$FAKE_GO_LOG"
+echo "$3 $(pwd)" >>"$FAKE_GO_LOG.folders"
 {build}
 echo "$3" >"$2"
 """
@@ -36,6 +38,12 @@ class Go:
             "FAKE_GO_LOG": str(self.log),
             "GOFLAGS": "-mod=vendor",
         }
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Package -> the folder that it was built in."""
+        lines = Path(f"{self.log}.folders").read_text().splitlines()
+        return {package: Path(at) for package, at in map(str.split, lines)}
 
     @property
     def builds(self) -> list[str]:
@@ -159,6 +167,32 @@ def test_the_api_server_is_built_under_its_real_version() -> None:
     version = versions()["k8s.io/kubernetes"]
     assert f"-X k8s.io/component-base/version.gitVersion={version}" in flags()[-1]
     assert f"gitMinor={version.split('.')[1]}" in flags()[-1]
+
+
+def test_another_version_is_built_from_its_own_module(tmp_path: Path) -> None:
+    """Its programs of Kubernetes come from its folder and lie apart; etcd and kwok are those of the usual version."""
+    go = Go(tmp_path / "go")
+    usual = ensure_programs(progress=print, environment=go.environment, cache=tmp_path / "cache")
+    said: list[str] = []
+    other = next(minor for minor in RELEASES if minor != DEFAULT)
+    found = ensure_programs(
+        progress=said.append, kubernetes=other, environment=go.environment, cache=tmp_path / "cache"
+    )
+    assert said[-1].startswith("  built kubectl (4 of 4) in ")
+    assert {name for name in found if found[name] == usual[name]} == {"etcd", "kwok"}
+    assert go.folders["k8s.io/kubernetes/cmd/kube-apiserver"] == module_of(other)
+    assert go.folders["go.etcd.io/etcd/server/v3"] == MODULE
+
+
+def test_kubebuilder_assets_of_the_usual_version_do_not_serve_another_one(tmp_path: Path) -> None:
+    """An API server of the usual version is no API server of 1.30."""
+    server = asset(tmp_path / "assets", "kube-apiserver", f"Kubernetes {versions()['k8s.io/kubernetes']}")
+    go = Go(tmp_path / "go")
+    environment = {**go.environment, "KUBEBUILDER_ASSETS": str(tmp_path / "assets")}
+    usual = ensure_programs(progress=print, environment=environment, cache=tmp_path / "cache")
+    other = ensure_programs(progress=print, kubernetes="1.30", environment=environment, cache=tmp_path / "cache")
+    assert usual["kube-apiserver"] == server
+    assert other["kube-apiserver"] != server
 
 
 def test_the_cache_follows_xdg(tmp_path: Path) -> None:
