@@ -17,6 +17,7 @@ from engine.api.objects import PodGroupObject
 from engine.api.placement import Placement, kept_hosts, placed_at
 from engine.api.pod import Pod, Shape
 from engine.api.workload import GangKey, Workload
+from engine.cache.host_index import HostIndex
 from engine.cache.intents import IntentIndex
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
@@ -42,10 +43,16 @@ _NO_OBJECT: Final = (
 
 
 class GangIndex:
-    """All gangs by key; not thread-safe. `owners` returns the resolver under the policy in force."""
+    """All gangs by key; not thread-safe.
 
-    def __init__(self, pods: PodIndex, pod_shapes: PodShapes, *, owners: Callable[[], OwnerResolver]) -> None:
+    `owners` returns the resolver under the policy in force; `by_host` has their bound pods, and gets their slots.
+    """
+
+    def __init__(
+        self, pods: PodIndex, pod_shapes: PodShapes, *, owners: Callable[[], OwnerResolver], by_host: HostIndex
+    ) -> None:
         self._pods = pods
+        self._by_host = by_host
         self._pod_shapes = pod_shapes
         self._owners = owners
         self._workloads: dict[str, Workload] = {}  # by uid
@@ -108,18 +115,21 @@ class GangIndex:
             known = self._placements.get(key, {}).values()
             _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
             _set_member(self._keeping, key, any(kept_hosts(one.status) for one in known))
+            self._index_slots(key)
             self.keep_domains(key)
         return {placed_key(one) for one in (old, new) if one is not None} | self.intents.set_placement(old, new)
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
         self._held[key] = plan
+        self._index_slots(key)
         self.keep_domains(key)
 
     def drop(self, key: GangKey) -> bool:
         """Remove the assumed plan of a gang; False when there is none."""
         held = self._held.pop(key, None)
         if held is not None:
+            self._index_slots(key)
             self.keep_domains(key)
         return held is not None
 
@@ -239,6 +249,10 @@ class GangIndex:
         ]
         return min(known, key=lambda item: (item.created, item.name), default=None)
 
+    def on_host(self, host: str) -> set[GangKey]:
+        """Return the gangs with slots (planned ones included) or bound pods on a host."""
+        return self._by_host.gangs(host)
+
     def in_namespace(self, namespace: str) -> int:
         """Return how many gangs of a namespace have a Placement and have not ended."""
         return self._unfinished[namespace]
@@ -345,6 +359,12 @@ class GangIndex:
         return dict(total)
 
     # -- internal ----------------------------------------------------------------------------------------------------
+
+    def _index_slots(self, key: GangKey) -> None:
+        held = self._held.get(key)
+        plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
+        assigned = [one.assignment for one in plans if one.assignment is not None]
+        self._by_host.set_slots(key, frozenset().union(*(one.hosts for one in assigned)))
 
     def _regroup(self, old: Workload | None, new: Workload | None) -> set[GangKey]:
         """Apply a change of a workload to the pod groups; returns the keys of the groups' gangs."""

@@ -12,6 +12,7 @@ from typing import Any
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Owned, ReservationKey, Workload
+from engine.cache.host_index import HostIndex
 from engine.capacity.gang_hosts import GangHosts
 from engine.gang.key import is_gang_key, orphan_key, workload_key
 from engine.gang.ownership import Key, Link, OwnerResolver, object_key
@@ -23,9 +24,10 @@ PodKey = tuple[str, str]
 class PodIndex:
     """All pods and the links above them, by gang; not thread-safe."""
 
-    def __init__(self, hosts: GangHosts) -> None:
-        """`hosts` counts every pod of a gang on its host."""
+    def __init__(self, hosts: GangHosts, by_host: HostIndex) -> None:
+        """`hosts` counts every managed pod of a gang on its host, `by_host` every bound one."""
         self._hosts = hosts
+        self._by_host = by_host
         self._links: dict[Key, Workload | Owned] = {}
         self._pods: dict[PodKey, Pod] = {}
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
@@ -127,6 +129,7 @@ class PodIndex:
         gang = owners.owner_of(pod).key
         if gang is not None:
             self._members.setdefault(gang, {})[pod.key] = pod
+            self._by_host.add_pod(gang, pod.spec.node_name)
             self._count(gang, pod, 1)
             self._keys[pod.key] = gang
             return {gang}
@@ -142,7 +145,9 @@ class PodIndex:
         if key is None:
             return set()
         if is_gang_key(key):
-            self._count(key, self._members[key].pop(pod), -1)
+            removed = self._members[key].pop(pod)
+            self._by_host.remove_pod(key, removed.spec.node_name)
+            self._count(key, removed, -1)
             if not self._members[key]:
                 del self._members[key]
         else:

@@ -24,6 +24,7 @@ from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import GRACE_SECONDS, GraceReservations
+from engine.cache.host_index import HostIndex
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import Reservations
@@ -42,7 +43,7 @@ from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
 from engine.policy.namespaces import rule_of
 from engine.topology.objects import PLURAL
-from engine.topology.topology import Topology, topologies_of
+from engine.topology.topology import Topology, labels_read, topologies_of
 
 # Another thread is delivering the answer to a write of ours: microseconds, unless the machine is overloaded.
 DELIVERED_WITHIN = 2.0
@@ -101,7 +102,8 @@ class ClusterState:
         self._recount_devices = False
         self._anew: set[GangKey] = set()
         self._inbox: deque[tuple[str, Any, Any]] = deque()
-        self._pods = PodIndex(self.capacity.gang_hosts)
+        by_host = HostIndex()
+        self._pods = PodIndex(self.capacity.gang_hosts, by_host)
         self.nearby = NearbyPods(self._pods.every)
         self._reservations = Reservations(
             self.capacity, self.nearby, self.pod_shapes, schedulers=lambda: self.policy.schedulers
@@ -109,8 +111,9 @@ class ClusterState:
         self._usage = NamespaceUsage()
         self.uncreated: tuple[Pod, ...] = ()  # pods that are left out for one question, and use no quota then
         self._owners: OwnerResolver | None = None
-        self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners)
+        self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners, by_host=by_host)
         self._topology_stale = True
+        self._labels_read: frozenset[str] | None = None  # node labels that decide the topologies; None: any may
         self._reindex = False
         self._pending = Changes(everything=True)
         for what, store in stores.all().items():
@@ -191,10 +194,9 @@ class ClusterState:
                 self._daemon_pods.set_node(node.name)
                 self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
                 self._pending.capacity_freed = self._pending.hosts = True
-                if old is None or new is None or old.labels != new.labels:
+                self._pending.gangs |= self.gangs.on_host(node.name)
+                if old is None or new is None or self._other_labels(old, new):
                     self._topology_stale = True
-                if old is None or new is None or _takes_pods(old) != _takes_pods(new):
-                    self._pending.everything = True
                 if old is None or new is None or old.allocatable != new.allocatable:
                     touched |= self._reservations.unreserved
             case "pods":
@@ -245,7 +247,7 @@ class ClusterState:
                 self.capacity.set_devices(devices.name, new)
                 self._device_faults(devices.name, self.capacity.device_notes(devices.name))
                 self._pending.hosts = True
-                self._pending.everything = True  # a device may be lost for a gang, or there again
+                self._pending.gangs |= self.gangs.on_host(devices.name)  # one may be lost for a gang, or there again
             case "daemonsets":
                 if old == new:
                     return  # its status has changed
@@ -308,11 +310,24 @@ class ClusterState:
         return topologies_of(policy.topologies, nodes, objects=objects, hyper_nodes=hyper_nodes)
 
     def _build_topologies(self) -> None:
-        self.topologies = self.topologies_under(self.policy)
+        before, self.topologies = self.topologies, self.topologies_under(self.policy)
+        # What a gang may request depends on the levels; where its slots are, on the labels of their hosts alone, unless
+        # HyperNodes select them.
+        selected = bool(len(self.stores.hyper_nodes))
+        self._labels_read = None if selected else labels_read(self.policy.topologies, self.topologies)
+        if selected or _levels_of(before) != _levels_of(self.topologies):
+            self._pending.everything = True
         self.capacity.keep_topologies(self.topologies.keys())
         self._topology_stale = False
         self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)
+
+    def _other_labels(self, old: Node, new: Node) -> bool:
+        """Return whether a node has other labels than before, of those that decide the topologies."""
+        read = self._labels_read
+        if old.labels == new.labels or read is None:
+            return old.labels != new.labels
+        return any(old.labels.get(key) != new.labels.get(key) for key in read)
 
     def _reserve(self, key: ReservationKey, plan: Placement | None = None) -> None:
         """Replace a gang's reservation by that of a plan: the one in force, unless another is given.
@@ -509,8 +524,9 @@ class ClusterState:
         return known
 
 
-def _takes_pods(node: Node) -> tuple[object, ...]:
-    return (node.ready, node.unschedulable, node.taints, node.labels)
+def _levels_of(topologies: Mapping[str, Topology]) -> list[tuple[object, ...]]:
+    """Return the fields of topologies that decide what a gang may request."""
+    return [(name, one.levels, one.waits, one.labelled) for name, one in topologies.items()]
 
 
 def _slot_fields(workload: Workload) -> tuple[object, ...]:

@@ -195,7 +195,7 @@ class Controller:
         self._extensions.plan(now, growing=True)
         self._preemptor.plan(now)
         self._mover.plan(now)
-        self._provisioner.plan(now, changed=bool(changes.gangs or changes.everything))
+        self._provisioner.plan(now, changed=bool(changes.gangs or changes.everything or changes.hosts))
         self._reporter.flush_due(now)
         self._orphans.pods(changes, now)
         self._orphans.placements(now)

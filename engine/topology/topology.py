@@ -20,7 +20,7 @@ from engine.planner.tree import Ints64, Tree, build_tree
 from engine.topology.hyper_nodes import GROUP as VOLCANO
 from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.hyper_nodes import HyperNode, HyperNodeForest
-from engine.topology.levels import HOST, Level, choose_default, nearly_default, with_preset_words
+from engine.topology.levels import HOST, Level, choose_default, nearly_default, presets, with_preset_words
 from engine.topology.objects import GROUPS, Objects, from_object
 from engine.topology.spec import ObjectRef, TopologySpec
 
@@ -297,6 +297,14 @@ def topologies_of(
             trees[root] = replace(whole, name=root) if same else hyper_node_topology(root, forest, nodes, root=root)
         found |= {name: topology for name, topology in trees.items() if name not in found}
     return Topologies(found, objects=objects, forest=forest)
+
+
+def labels_read(specs: Iterable[TopologySpec], topologies: Mapping[str, Topology]) -> frozenset[str]:
+    """Return the keys of all node labels that decide what `topologies_of` returns, unless there are HyperNodes."""
+    levels = (
+        level for levels in (*presets().values(), *(one.levels for one in topologies.values())) for level in levels
+    )
+    return frozenset(key for level in levels for key in level.keys).union(*(spec.node_selector for spec in specs))
 
 
 def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:

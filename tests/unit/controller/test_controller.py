@@ -402,14 +402,14 @@ def test_a_replica_that_does_not_lead_remembers_nothing_of_what_passes() -> None
 
 
 def test_a_leader_forgets_a_workload_that_goes_while_everything_changes() -> None:
-    """A node that comes has every gang looked at: of those that are there, and those that are not any more."""
+    """A new policy has every gang looked at: of those that are there, and those that are not any more."""
     leader = rack()
     one = job(count=1, held=True)
     leader.has(one)
     leader.settle()
     leader.stores.placements.apply("DELETED", leader.placed() or placement(one, None))
     leader.stores.workloads.apply("DELETED", leader.workload())
-    leader.has(replace(GROUP[0], unschedulable=True, resource_version=leader.hands.version()))
+    leader.view.set_policy(leader.view.policy)
     leader.settle()
     assert not leader.controller._term.gang_state
 
