@@ -64,6 +64,13 @@ test-fast: $(STAMP) ## The tests without a control plane: unit, property, contra
 test-random: $(STAMP) ## Properties with new random examples (4 minutes; ARGS=--hypothesis-seed=N: those of one run again)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --hypothesis-profile=random tests/property tests/unit $(ARGS)
 
+# As many processes as cores. A finding is written to build/fuzz, and `python -m tests.fuzz --replay FILE` checks it.
+COUNT ?= 1000000
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## Feed random and changed inputs to whatever reads what others write (an hour on two cores; COUNT=1000000, ARGS="--seed N")
+	@$(BIN)/python -m tests.fuzz --count $(COUNT) $(ARGS)
+
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, import contracts, the rooms of the code
 	@$(BIN)/ruff check .

@@ -172,7 +172,7 @@ def _forbidden_defaults(raw: Mapping[str, Any], topologies: list[tuple[int, Any]
 def _level_synonyms(topologies: list[tuple[int, Any]]) -> dict[str, set[str]]:
     """Return every known word for a level with all words that may mean the same one."""
     levels = [{names.HOST_LEVEL, names.HOSTNAME}]
-    used = {_get(spec, "preset") for _, spec in topologies} if topologies else set(presets())
+    used = {str(_get(spec, "preset")) for _, spec in topologies} if topologies else set(presets())
     levels += [{level.name, *level.keys} for name, preset in presets().items() if name in used for level in preset]
     for _, spec in topologies:
         for _, one in _list(_get(spec, "levels")):

@@ -166,8 +166,7 @@ def _has_no_request(workload: Workload, view: Reader, policy: Policy) -> bool:
         AnnotationSource(path_of((*one.path, "metadata")), one.template.annotations, one.template.labels)
         for one in workload.pod_sets
     ]
-    marked = any(names.MANAGED in one.template.labels for one in workload.pod_sets)
-    if marked or read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
+    if read_annotations(sources, dialects=policy.annotations.dialects) or any(unknown_keys(sources)):
         return False
     exempt = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None
     return not exempt and parent_relation(workload, view, policy) == "root"

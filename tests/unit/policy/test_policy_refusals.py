@@ -43,6 +43,10 @@ REFUSED = {
     "a topology without a name": "topologies: [{preset: demo}]",
     "preset and levels": "topologies: [{name: a, preset: demo, levels: [{name: rack, keys: [x/rack]}]}]",
     "a preset that does not exist": "topologies: [{name: a, preset: dmeo}]",
+    "a preset of the wrong type": "topologies: [{name: a, preset: [demo]}, {name: b, preset: {c: d}}]",
+    "a preset of the wrong type beside defaults": "topologies: [{name: a, preset: [demo]}]\n"
+    "namespaces: {rules: [{namespaces: [a], levels: [rack]}], "
+    "defaults: [{namespaces: [a], annotations: {topogate.dev/prefer-topology: rack}}]}",
     "two topologies of one name": "topologies: [{name: a, preset: demo}, {name: a, preset: gke}]",
     "names of topologies and levels": "topologies: [{name: A b, levels: [{name: Rack, keys: [x/rack]}]}]",
     "levels of one name or key": "topologies: [{name: a, levels: [{name: r, keys: [x/r]}, {name: r, keys: [y, x/r]}]}]",

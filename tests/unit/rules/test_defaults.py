@@ -62,9 +62,8 @@ def test_the_first_default_that_matches_counts() -> None:
         raw_job({"kai.scheduler/topology-required-placement": "rack"}),
         raw_job(template={names.REQUIRE: "rack"}),
         raw_job(labels={names.KUEUE_QUEUE: "q"}),
-        raw_job(template_labels={names.MANAGED: "true"}),
     ],
-    ids=["asks", "asks for nothing", "misspelt", "alias", "template", "Kueue's", "marked"],
+    ids=["asks", "asks for nothing", "misspelt", "alias", "template", "Kueue's"],
 )
 def test_who_says_something_himself_gets_nothing_added(job: Json) -> None:
     """Explicit requests win, and so do those who stand aside."""
@@ -93,6 +92,15 @@ def test_what_exists_is_never_touched() -> None:
     new = copy.deepcopy(old)
     new["spec"]["parallelism"] = 3
     assert mutate(review(new, old=old), TEAM, 0.0).patch == ()
+
+
+def test_a_forged_mark_is_no_request() -> None:
+    """It is dropped, the default is written as for anybody else, and a second call changes nothing."""
+    forged = raw_job(template_labels={names.MANAGED: "yes"})
+    once = apply(forged, mutate(review(forged), TEAM, 0.0))
+    assert once == apply(raw_job(), mutate(review(raw_job()), TEAM, 0.0)) | {"metadata": once["metadata"]}
+    assert once["metadata"]["annotations"].items() >= PREFERS.items()
+    assert mutate(review(once), TEAM, 0.0).patch == ()
 
 
 @pytest.mark.parametrize(
