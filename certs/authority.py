@@ -51,6 +51,11 @@ class Authority:
         """All certificates in one PEM text: the caBundle."""
         return b"".join(self.certificates)
 
+    @property
+    def overdue_at(self) -> float:
+        """When a renewal that still has not come is an alert."""
+        return overdue_at(renew_at=self.renew_at, not_after=self.not_after)
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -60,6 +65,19 @@ class Leaf:
     key: bytes = field(repr=False)
     renew_at: float
     not_after: float
+
+    @property
+    def overdue_at(self) -> float:
+        """When a renewal that still has not come is an alert."""
+        return overdue_at(renew_at=self.renew_at, not_after=self.not_after)
+
+
+def overdue_at(*, renew_at: float, not_after: float) -> float:
+    """Return when a seventh of a certificate's life is left, of which a third is left at `renew_at`.
+
+    A share, because lives are hours or years: a day of seven, three and a half hours of a day.
+    """
+    return not_after - (not_after - renew_at) * 3 / 7
 
 
 def new_authority(*, now: float, name: str) -> Authority:

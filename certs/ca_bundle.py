@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from cryptography import x509
 
@@ -64,6 +65,24 @@ def bundles(configuration: Mapping[str, Any]) -> dict[str, bytes]:
         return {one["name"]: _decoded(one["clientConfig"].get("caBundle")) or b"" for one in webhooks}
     except (KeyError, TypeError, AttributeError):
         raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def callers(configuration: bytes) -> set[tuple[str, bytes]]:
+    """Return how the webhooks of `configuration` (JSON) are called: the host name and the caBundle, b"" for none.
+
+    Raises ConfigurationMalformed.
+    """
+    try:
+        webhooks = json.loads(configuration).get("webhooks") or []
+        return {_caller(webhook["clientConfig"]) for webhook in webhooks}
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise ConfigurationMalformed("not a webhook configuration") from None
+
+
+def _caller(client_config: Mapping[str, Any]) -> tuple[str, bytes]:
+    service = client_config.get("service")
+    host = f"{service['name']}.{service['namespace']}.svc" if service else urlsplit(client_config["url"]).hostname
+    return host or "", _decoded(client_config.get("caBundle")) or b""
 
 
 def bundle_end(bundle: bytes) -> float:

@@ -84,13 +84,14 @@ class Replica:
 
 @dataclass(slots=True)
 class Service:
-    """The installed service; `replicas` are those that run or ran, by number."""
+    """The installed service; `replicas` are those that run or ran, by number, `options` further ones of `serve`."""
 
     control_plane: ControlPlane
     port: int
     directory: Path
     replicas: dict[int, Replica] = field(default_factory=dict)
     log_format: str = "text"
+    options: tuple[str, ...] = ()
 
     @classmethod
     def install(cls, control_plane: ControlPlane) -> Service:
@@ -166,6 +167,7 @@ class Service:
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--ops-host", "127.0.0.1", "--ops-port", str(ops_port)),
             *("--address", "127.0.0.1", "--kubeconfig", str(kubeconfig), "--log-format", self.log_format),
+            *self.options,
         ]
         environment = {
             "PATH": os.environ.get("PATH", ""),

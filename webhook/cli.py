@@ -129,6 +129,12 @@ for _command in (
 )
 @click.option("--address", "addresses", multiple=True, help="Additional IP address for the serving certificate.")
 @click.option(
+    "--certificates-from",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory with tls.crt, tls.key and ca.crt, as cert-manager keeps them, read again when they change. "
+    "Default: a CA of the service's own.",
+)
+@click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer admission reviews."
 )
 @click.option(
@@ -155,6 +161,7 @@ def serve(
     kubeconfig: str | None,
     namespace: str | None,
     addresses: tuple[str, ...],
+    certificates_from: Path | None,
     threads: int,
     review_cpu: float,
     domain_metrics: int,
@@ -185,6 +192,7 @@ def serve(
             review_cpu=review_cpu,
             domain_metrics=domain_metrics,
             addresses=addresses,
+            certificates_from=certificates_from,
         )
     except SettingsError as error:
         _fail(str(error))

@@ -11,7 +11,6 @@ import pytest
 
 from certs.authority import new_authority
 from certs.secret import SecretUnusable
-from certs.serving import ServingCertificate
 from engine.api import names
 from engine.api.objects import ConfigMap
 from engine.cache.informers import ForeignInformers
@@ -27,6 +26,7 @@ from webhook.service.ca_rotation import CurrentAuthority, mark
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import CONFIGURATIONS, OwnObjects
 from webhook.service.policy_events import PolicyEvents
+from webhook.service.port_certificate import PortCertificate
 from webhook.service.settings import Settings
 
 NAMESPACE = "topogate-system"
@@ -71,14 +71,17 @@ class House:
         self.policy.start(None, None)
         self.objects.start()
         assert self.objects.wait_synced(60)
-        self.authority.obtain(lambda: True)
-        self.certificate = ServingCertificate(self.authority.authority, dns_names=["a.test"], clock=lambda: self.wall)
+        settings = Settings(namespace=NAMESPACE, identity="a")
+        self.certificate = PortCertificate(
+            api, self.objects, settings=settings, authority=self.authority, wall=lambda: self.wall
+        )
+        self.certificate.obtain(self.stop)
         self.house = Housekeeping(
             api,
             self.candidate,  # type: ignore[arg-type]
             self.policy,
             ForeignInformers(api, Stores()),
-            settings=Settings(namespace=NAMESPACE, identity="a"),
+            settings=settings,
             objects=self.objects,
             authority=self.authority,
             certificate=self.certificate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,9 @@ def policy_of(text: str) -> ReadObject:
     return ReadObject({"data": {names.POLICY_KEY: text}})
 
 
-def deployment(ready: int) -> ReadObject:
-    template = {"spec": {"containers": [{"image": "example.com/topogate:0.1.0"}]}}
+def deployment(ready: int, *, arguments: Sequence[str] = ("serve",)) -> ReadObject:
+    container = {"image": "example.com/topogate:0.1.0", "args": list(arguments)}
+    template = {"spec": {"containers": [container]}}
     return ReadObject({"spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": ready}})
 
 

@@ -144,7 +144,11 @@ class _Evaluation:
 
     def _binary(self, node: Any) -> Vector | float:
         left, right, sign = self.of(node.lhs), self.of(node.rhs), str(node.op)
-        assert isinstance(right, float) and not (node.modifier and node.modifier.return_bool), str(node)
+        assert not (node.modifier and node.modifier.return_bool), str(node)
+        if isinstance(left, float) and isinstance(right, dict):
+            assert sign in _CALCULATE, str(node)
+            return {_unnamed(labels): _CALCULATE[sign](left, value) for labels, value in right.items()}
+        assert isinstance(right, float), str(node)
         if sign in _COMPARE:
             assert isinstance(left, dict), str(node)
             return {labels: value for labels, value in left.items() if _COMPARE[sign](value, right)}

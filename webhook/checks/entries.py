@@ -24,6 +24,7 @@ _KINDS: Final[Mapping[Resource, str]] = {
 _MOST_NAMES: Final = 3
 _MONTH: Final = 30 * 86_400.0
 _APPLY: Final = "kubectl apply -k manifests/base (or your overlay of it)"
+_OTHERS: Final = "look at the program that writes it: cert-manager's CA injector, or yours"
 _LEADER: Final = "the leader writes it within seconds; if it stays, look at the leader's log"
 
 
@@ -74,7 +75,7 @@ def authority(found: Installation) -> list[Finding]:
         return [skipped(check, "there is no webhook entry to look at")]
     if without := [name for name, bundle in trusted.items() if not bundle]:
         told = f"no caBundle, so that the API server cannot call the service: {_of(without, trusted)}"
-        return [failure(check, told, _LEADER)]
+        return [failure(check, told, _LEADER if found.has_own_ca else _OTHERS)]
     of_secret, told = _as_in_secret(found, trusted)
     if of_secret is not None and of_secret.result == "fail":
         return [of_secret]
@@ -83,6 +84,8 @@ def authority(found: Installation) -> list[Finding]:
 
 def _as_in_secret(found: Installation, trusted: Mapping[str, bytes]) -> tuple[Finding | None, str]:
     """Return a finding where the bundles are not those of the Secret, or were not compared; else words for the rest."""
+    if not found.has_own_ca:
+        return None, ", written by another program"
     secret = f"Secret {sanitize(found.namespace)}/{names.CA_SECRET_NAME}"
     if found.secret.absent:
         told = f"{secret} does not exist, so the service has no certificate"
@@ -97,18 +100,20 @@ def _as_in_secret(found: Installation, trusted: Mapping[str, bytes]) -> tuple[Fi
 
 def _valid(found: Installation, trusted: Mapping[str, bytes], as_in: str) -> Finding:
     """Return until when the certificates of the bundles are valid."""
-    every = set(trusted.values())
+    every, remedy = set(trusted.values()), _LEADER if found.has_own_ca else _OTHERS
     if len(every) > 1:
-        return failure("CA", f"{plural(len(every), 'different CA bundle')} in the entries", _LEADER)
+        return failure("CA", f"{plural(len(every), 'different CA bundle')} in the entries", remedy)
     try:
         ends = bundle_end(every.pop())
     except ValueError:
-        return failure("CA", "the caBundle holds no certificates: the API server cannot call the service", _LEADER)
+        return failure("CA", "the caBundle holds no certificates: the API server cannot call the service", remedy)
     until = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%d")
     told = f"the same in {plural(len(trusted), 'entry')}{as_in}, valid until {until}"
     if ends <= found.taken:
-        return failure("CA", f"ended on {until}", "restart the replicas: one makes a new CA")
-    if ends <= found.taken + _MONTH:
+        return failure(
+            "CA", f"ended on {until}", "restart the replicas: one makes a new CA" if found.has_own_ca else remedy
+        )
+    if found.has_own_ca and ends <= found.taken + _MONTH:
         return warning("CA", told, "the leader renews it after two thirds of its life; look at the leader's log")
     return ok("CA", told)
 

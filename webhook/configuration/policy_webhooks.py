@@ -121,16 +121,25 @@ def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry
     )
 
 
-def patch_for(configuration: bytes, wanted: Sequence[Entry], *, client_config: Mapping[str, Any]) -> Entry | None:
+def patch_for(
+    configuration: bytes, wanted: Sequence[Entry], *, client_config: Mapping[str, Any], bundle: str | None = None
+) -> Entry | None:
     """Return the merge patch that sets the entries of a configuration (JSON) to `wanted`; None if they are equal.
 
-    Fields that the API server or a newer version of it adds count as equal. Raises PairMalformed.
+    Fields that the API server or a newer version of it adds count as equal. If `client_config` has no caBundle, another
+    program keeps those: an entry keeps its own, a new one begins with `bundle`. Raises PairMalformed.
     """
     found = _read(configuration)
     full = [{**entry, "clientConfig": dict(client_config)} for entry in wanted]
     there = found.get("webhooks") or []
     if len(there) == len(full) and all(within(mine, theirs) for mine, theirs in zip(full, there, strict=True)):
         return None
+    if "caBundle" not in client_config:
+        live = {one.get("name"): one.get("clientConfig") for one in there if isinstance(one, dict)}
+        for entry in full:
+            of_entry = live.get(entry["name"])
+            own = of_entry.get("caBundle") if isinstance(of_entry, dict) else None
+            entry["clientConfig"]["caBundle"] = own or bundle
     return {
         "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
         "webhooks": full or None,  # a merge patch takes lists as a whole
@@ -144,24 +153,27 @@ def keep(
     *,
     manifests: bytes,
     known: bytes,
-    bundle: bytes,
+    bundle: bytes | None,
     fence: Callable[[], None],
 ) -> bool:
     """Set the entries of our own configuration to `wanted`; return True if it was written.
 
     `manifests` and `known` are the manifests' configuration and our own one (JSON) as a watch has shown them, `bundle`
-    is the CA bundle. The write is compare-and-set: after a conflict the configuration is read again. Raises
-    PairMalformed; errors of the API (404: not installed) and of the fence pass through.
+    is the CA bundle, None if another program writes it into both. The write is compare-and-set: after a conflict the
+    configuration is read again. Raises PairMalformed; errors of the API (404: not installed) and of the fence pass
+    through.
     """
     client_config = _client_config(manifests)
     if client_config is None:
         return False
-    client_config = {**client_config, "caBundle": base64.b64encode(bundle).decode("ascii")}
+    others = {key: value for key, value in client_config.items() if key != "caBundle"}
+    ours = {} if bundle is None else {"caBundle": base64.b64encode(bundle).decode("ascii")}
+    injected = client_config.get("caBundle")
     path = f"{_PATH}/{resource}/{names.POLICY_CONFIGURATION}"
     return patch_current(
         api,
         path,
-        lambda configuration: patch_for(configuration, wanted, client_config=client_config),
+        lambda configuration: patch_for(configuration, wanted, client_config={**others, **ours}, bundle=injected),
         known=known,
         content_type=MERGE_PATCH,
         fence=fence,

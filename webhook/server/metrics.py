@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -118,16 +118,36 @@ class Metrics:
             ("signer",),
             registry=self.registry,
         )
+        self._cas = Gauge(
+            "topogate_cas_trusted",
+            "CAs in the bundle of our own CA: more than one during a renewal.",
+            registry=self.registry,
+        )
+        self._overdue = Gauge(
+            "topogate_certificate_overdue_timestamp_seconds",
+            "When a seventh of the life of the CA and of the leaf is left: a renewal that has not come is a fault.",
+            ("certificate",),
+            registry=self.registry,
+        )
         self._trusted = Gauge(
-            "topogate_cas_trusted", "CAs in the bundle: more than one during a renewal.", registry=self.registry
+            "topogate_certificate_trusted",
+            "1 if the webhook configurations trust the leaf that this replica serves.",
+            registry=self.registry,
         )
 
-    def set_certificates(self, *, ca_ends: float, leaf_ends: float, signer: str, trusted: int) -> None:
-        """Set the metrics of the current certificates; ends are in seconds since the epoch."""
-        self._ends.labels("ca").set(ca_ends)
-        self._ends.labels("leaf").set(leaf_ends)
+    def set_certificate(self, certificate: Literal["ca", "leaf"], *, ends: float, overdue: float) -> None:
+        """Set when a certificate ends and when its renewal is overdue, in seconds since the epoch."""
+        self._ends.labels(certificate).set(ends)
+        self._overdue.labels(certificate).set(overdue)
+
+    def set_signer(self, signer: str, *, cas: int) -> None:
+        """Set the CA of the leaf, and how many CAs our own bundle has; 0 if it is not ours."""
         self._signer.clear()
         self._signer.labels(signer).set(1)
+        self._cas.set(cas)
+
+    def set_trusted(self, trusted: bool) -> None:
+        """Set whether the webhook configurations trust the leaf."""
         self._trusted.set(trusted)
 
     def answered(self, path: str, *, operation: str, kind: str, outcome: str, seconds: float) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from certs.authority import AuthorityError
 from certs.ca_bundle import ConfigurationMalformed, inject
-from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
 from engine.cache.informers import ForeignInformers, follow_or_warn
@@ -24,6 +22,7 @@ from webhook.configuration.policy_webhooks import RESOURCES, PairMalformed, entr
 from webhook.service.ca_rotation import CurrentAuthority
 from webhook.service.own_objects import OwnObjects
 from webhook.service.policy_events import PolicyEvents
+from webhook.service.port_certificate import PortCertificate
 from webhook.service.settings import Settings
 
 log = logging.getLogger("topogate.housekeeping")
@@ -36,7 +35,8 @@ REST = 0.25
 class Housekeeping:
     """Runs the duties after a change (`wake`) and every two seconds for time limits, without reads from the API server.
 
-    `keep` runs in a thread of its own.
+    `keep` runs in a thread of its own. `authority` is None if our certificates come from elsewhere, and so does the CA
+    bundle.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Housekeeping:
         *,
         settings: Settings,
         objects: OwnObjects,
-        authority: CurrentAuthority,
-        certificate: ServingCertificate,
+        authority: CurrentAuthority | None,
+        certificate: PortCertificate,
         wake: threading.Event,
         events: PolicyEvents,
     ) -> None:
@@ -81,26 +81,27 @@ class Housekeeping:
         engine_metrics.leading.set(1 if leads else 0)
         follow_or_warn(self._topologies)
         self._events.observe(leads=leads)
-        self._authority.follow()
+        if self._authority is not None:
+            self._authority.follow()
+        if leads and self._authority is not None:
+            self._renew_authority(self._authority)
+            self._inject(self._authority.kept.bundle)
         if leads:
-            self._renew_authority()
-            self._inject()
-            self._keep_entries()
+            self._keep_entries(None if self._authority is None else self._authority.kept.bundle)
             self._keep_policy()
-        self._renew_certificate()
+        self._certificate.follow()
 
-    def _renew_authority(self) -> None:
+    def _renew_authority(self, authority: CurrentAuthority) -> None:
         """Rotate the CA, and restore a deleted Secret."""
         try:
-            self._authority.advance(self._candidate.check)
+            authority.advance(self._candidate.check)
         except NotLeader:
             return
         except ApiFault as error:
             log.warning("the Secret of the CA could not be written: %s", error)
 
-    def _inject(self) -> None:
+    def _inject(self, bundle: bytes) -> None:
         """Write the CA bundle into the webhook configurations, also after it was overwritten."""
-        bundle = self._authority.kept.bundle
         for (resource, name), body in self._objects.configurations().items():
             try:
                 if inject(
@@ -113,11 +114,10 @@ class Housekeeping:
                 if getattr(error, "status", None) != 404:  # noqa: PLR2004 - deleted a moment ago: nothing to do
                     log.warning("the CA bundle could not be written into %s %s: %s", resource, name, error)
 
-    def _keep_entries(self) -> None:
+    def _keep_entries(self, bundle: bytes | None) -> None:
         """Set the policy's webhook entries to those that the current policy adds."""
         policy, settings = self._policy.policy, self._settings
         known = self._objects.configurations()
-        bundle = self._authority.kept.bundle
         try:
             for resource in RESOURCES:
                 wanted = entries(
@@ -155,10 +155,3 @@ class Housekeeping:
             writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
         except (ApiFault, NotLeader) as error:
             log.warning("the policy in force could not be written: %s", error)
-
-    def _renew_certificate(self) -> None:
-        try:
-            if self._certificate.renew_if_due():
-                log.info("a new serving certificate is in force until %d", self._certificate.not_after)
-        except AuthorityError as error:
-            log.error("the serving certificate could not be renewed: %s", error)

@@ -59,13 +59,16 @@ def own_object(raw: bytes | msgspec.Raw) -> OwnObject:
 
 
 class OwnObjects:
-    """Owns one reflector for each object; call `start` and `stop` once. `changed` is called after every change."""
+    """Owns one reflector for each object; call `start` and `stop` once. `changed` is called after every change.
 
-    def __init__(self, api: KubeClient, *, namespace: str, changed: Callable[[], None]) -> None:
-        secrets = object_path("v1", "secrets", namespace=namespace)
-        self._reflectors: dict[str, Reflector[OwnObject]] = {
-            names.CA_SECRET_NAME: _reflector(api, secrets, names.CA_SECRET_NAME, changed)
-        }
+    Without `secret` (the certificate comes from elsewhere) the CA's Secret is not read, and no right for it is needed.
+    """
+
+    def __init__(self, api: KubeClient, *, namespace: str, changed: Callable[[], None], secret: bool = True) -> None:
+        self._reflectors: dict[str, Reflector[OwnObject]] = {}
+        if secret:
+            path = object_path("v1", "secrets", namespace=namespace)
+            self._reflectors[names.CA_SECRET_NAME] = _reflector(api, path, names.CA_SECRET_NAME, changed)
         for resource, name in CONFIGURATIONS:
             path = object_path("admissionregistration.k8s.io/v1", resource)
             self._reflectors[f"{resource}/{name}"] = _reflector(api, path, name, changed)

@@ -17,17 +17,15 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Literal
 
-from certs.secret import SecretUnusable
-from certs.serving import ServingCertificate
 from engine import metrics as engine_metrics
 from engine.api import names
 from engine.cache.informers import ForeignInformers, Informers, follow_or_warn
 from engine.cache.reports import Coverage, DeviceFaults
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
-from engine.cluster.client import ApiFault, KubeClient, connect
+from engine.cluster.client import KubeClient, connect
 from engine.cluster.events import Recorder
-from engine.cluster.lease import LeaseCandidate, get_lease
+from engine.cluster.lease import LeaseCandidate
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.history.decision_log import DecisionLog
@@ -45,20 +43,17 @@ from webhook.server.metrics import CONTENT_TYPE, Metrics
 from webhook.server.ops import Check, pages, policy_check
 from webhook.server.plain_http import PlainServer
 from webhook.server.wsgi import Service
-from webhook.service.ca_rotation import CurrentAuthority, mark
+from webhook.service.ca_rotation import CurrentAuthority
 from webhook.service.capacity_report import CapacityReport
 from webhook.service.entry_faults import EntryFaults
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import OwnObjects
 from webhook.service.policy_events import PolicyEvents
+from webhook.service.port_certificate import PortCertificate
 from webhook.service.settings import Settings
 
 log = logging.getLogger("topogate.runtime")
 
-CA_RETRY = 1.0
-# Seconds. If the Secret of the CA is gone, or holds a CA that no configuration trusts, the holder of the Lease has to
-# correct it, because it knows the CA in use. After this long the holder is taken for dead.
-CA_WAIT = 20.0
 REFRESH_TIMEOUT = 20.0
 # Topology objects of others decide which levels there are; a replica that cannot list them becomes ready anyway.
 TOPOLOGIES_WAIT = 5.0
@@ -124,8 +119,14 @@ class Runtime:
             on_started=self._lead,
             on_stopped=self._follow,
         )
-        self._objects = OwnObjects(self._api, namespace=settings.namespace, changed=self._changed.set)
-        self._authority = CurrentAuthority(self._api, self._objects, namespace=settings.namespace)
+        own_authority = settings.certificates_from is None
+        self._objects = OwnObjects(
+            self._api, namespace=settings.namespace, changed=self._changed.set, secret=own_authority
+        )
+        self._authority = (
+            CurrentAuthority(self._api, self._objects, namespace=settings.namespace) if own_authority else None
+        )
+        self._certificate = PortCertificate(self._api, self._objects, settings=settings, authority=self._authority)
         self._recorder = Recorder(self._api, instance=settings.identity)
         self._fence: Callable[[], None] = self._candidate.check
         self._executor = ActionExecutor(
@@ -154,7 +155,6 @@ class Runtime:
             turns=self._turns,
             allowance=ForecastBudget(),
         )
-        self._certificate: ServingCertificate | None = None
         self._ops = PlainServer(
             pages(ready=self.checks, metrics=self._exposition),
             host=settings.ops_host,
@@ -165,7 +165,9 @@ class Runtime:
         self._caches.start()
         self._objects.start()
         self._recorder.start()
-        self._certificate_thread = threading.Thread(target=self._obtain_certificate, name="certificate", daemon=True)
+        self._certificate_thread = threading.Thread(
+            target=self._certificate.obtain, args=(self._stop,), name="certificate", daemon=True
+        )
         self._certificate_thread.start()
         self._started = True
         return Endpoint(
@@ -185,39 +187,13 @@ class Runtime:
         self._caches.follow()
         self._changed.set()
 
-    def _obtain_certificate(self) -> None:
-        """Obtain the CA and sign a leaf; retried until it works, as the API server may not be reachable yet."""
-        logged, give_up = "", time.monotonic() + CA_WAIT
-
-        def alone() -> bool:
-            lease = get_lease(self._api, self._settings.namespace, names.LEASE_NAME)
-            return lease is None or not lease.holder or time.monotonic() > give_up
-
-        while not self._stop.is_set():
-            try:
-                if not self._objects.wait_synced(CA_RETRY):
-                    raise SecretUnusable(f"not read yet: {', '.join(self._objects.missing())}")
-                self._authority.obtain(alone)
-                self._certificate = ServingCertificate(
-                    self._authority.authority,
-                    dns_names=self._settings.dns_names,
-                    addresses=self._settings.addresses,
-                    clock=time.time,
-                )
-                return
-            except (ApiFault, SecretUnusable) as error:
-                if str(error) != logged:
-                    logged = str(error)
-                    log.error("no serving certificate yet: %s", logged)
-                self._stop.wait(CA_RETRY)
-
     def _ready(self, seconds: float) -> bool:
         """Wait for caches, certificate and policy; then, once, settle the garbage collector and allow leading."""
         end = time.monotonic() + seconds
         if not self._caches.wait_synced(seconds):
             return False
         self._certificate_thread.join(max(0.0, end - time.monotonic()))
-        if self._certificate is None:
+        if not self._certificate.obtained:
             return False
         if not self._policy.loaded:
             self._policy.start(
@@ -232,11 +208,9 @@ class Runtime:
         return True
 
     def _context(self) -> ssl.SSLContext:
-        assert self._certificate is not None
         return self._certificate.context
 
     def _listening(self, port: int) -> None:
-        assert self._certificate is not None
         log.info("serving on port %d as %s", port, self._settings.identity)
         self._candidate.start()
         threading.Thread(target=self._controller.run, name="controller", daemon=True).start()
@@ -293,10 +267,9 @@ class Runtime:
     def checks(self) -> Sequence[Check]:
         """Return the conditions of readiness."""
         missing = self._caches.missing()
-        certificate = self._certificate
         return (
             Check("caches", not missing, ", ".join(missing)),
-            Check("certificate", certificate is not None and certificate.valid, ", ".join(self._objects.missing())),
+            self._certificate.check(),
             policy_check(self._policy),
         )
 
@@ -310,14 +283,7 @@ class Runtime:
             engine_metrics.unreadable_objects.labels(name).set(reflector.left_out)
             if reflector.forbidden:
                 engine_metrics.forbidden_collections.labels(name).set(1)
-        if self._certificate is not None:
-            kept = self._authority.kept
-            self._metrics.set_certificates(
-                ca_ends=kept.authority.not_after,
-                leaf_ends=self._certificate.not_after,
-                signer=mark(self._certificate.signer),
-                trusted=len(kept.authority.certificates),
-            )
+        self._certificate.export(self._metrics)
         return CONTENT_TYPE, self._metrics.exposition()
 
     # -- end ---------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Settings:
     domain_metrics: int = MOST_DOMAINS  # domains with metrics of their own
     service_account: str = names.SERVICE_ACCOUNT
     addresses: tuple[str, ...] = ()  # IP addresses that the serving certificate names beside the Service
+    certificates_from: Path | None = None  # directory with tls.crt, tls.key and ca.crt; None: a CA of our own
 
     @property
     def username(self) -> str:

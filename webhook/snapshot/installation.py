@@ -18,6 +18,8 @@ OTHER_PODS: Final = f"app.kubernetes.io/name!={names.SERVICE_NAME}"
 ADMISSION_POLICIES: Final = ("topogate-placements", "topogate-devices", "topogate-unplaceable")
 DEFINITION: Final = f"{names.PLACEMENTS}.{names.API_GROUP}"
 
+CERTIFICATES_OPTION: Final = "--certificates-from"
+
 _OPS_PORT: Final = 8080
 _MAX_REASON: Final = 300  # characters
 
@@ -114,9 +116,24 @@ class Installation:
     provisioning: ReadObject = field(default_factory=lambda: ReadObject(absent=True))
 
     @property
+    def has_own_ca(self) -> bool:
+        """Return False if the Deployment says that certificates come from a directory."""
+        return not certificates_are_mounted(self.deployment)
+
+    @property
     def policy_in_force(self) -> PolicyInForce:
         """The policy that the service follows, as far as the caller may read it."""
         return installed_policy(self.policy, self.last_good)
+
+
+def certificates_are_mounted(deployment: ReadObject) -> bool:
+    """Return True if the service's container has the option `--certificates-from`."""
+    match deployment.body:
+        case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
+            arguments = [one.get("args") for one in containers if isinstance(one, Mapping)]
+            found = [str(one) for listed in arguments if isinstance(listed, list) for one in listed]
+            return any(one.partition("=")[0] == CERTIFICATES_OPTION for one in found)
+    return False
 
 
 def installed_policy(policy: ReadObject, last_good: ReadObject) -> PolicyInForce:

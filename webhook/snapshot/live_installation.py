@@ -33,6 +33,7 @@ from webhook.snapshot.installation import (
     Installation,
     ReadObject,
     ReadyPage,
+    certificates_are_mounted,
     installed_policy,
     ops_page,
 )
@@ -82,12 +83,16 @@ def read_installation(
     pods_path = object_path("v1", "pods", namespace=namespace)
     pods = _object(api, pods_path, query={"labelSelector": SERVICE_PODS, "limit": "50"})
     lease, renewed = _lease(api, namespace, wall=wall, pause=pause)
+    deployment = get("apps/v1", "deployments", names.SERVICE_NAME, within=namespace)
+    rights = needed(installed_policy(policy, last_good).policy.registry)
+    if certificates_are_mounted(deployment):
+        rights = [one for one in rights if not _for_own_ca(one)]
     return Installation(
         namespace=namespace,
         taken=wall(),
         version=version,
         definition=get("apiextensions.k8s.io/v1", "customresourcedefinitions", DEFINITION),
-        deployment=get("apps/v1", "deployments", names.SERVICE_NAME, within=namespace),
+        deployment=deployment,
         lease=lease,
         lease_renewed=renewed,
         secret=secret,
@@ -98,7 +103,7 @@ def read_installation(
         },
         policy=policy,
         last_good=last_good,
-        rights=granted_rights(api, namespace, needed(installed_policy(policy, last_good).policy.registry)),
+        rights=granted_rights(api, namespace, rights),
         pods=pods,
         pages=_pages(api, namespace, pods),
         provisioning=_object(api, f"/apis/{PROVISIONING_GROUP}"),
@@ -106,6 +111,12 @@ def read_installation(
         gang=_dry_run(api, try_in, level=names.AUTO),
         wrong=_dry_run(api, try_in, level=""),
     )
+
+
+def _for_own_ca(right: NeededRight) -> bool:
+    """Return True for a right that only a service with a CA of its own needs."""
+    configuration = right.resource.endswith("webhookconfigurations") and right.name == names.MUTATING_CONFIGURATION
+    return right.resource == "secrets" or (configuration and right.verb == "patch")
 
 
 def _decoded(body: bytes) -> Mapping[str, Any]:

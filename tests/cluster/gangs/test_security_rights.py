@@ -14,10 +14,11 @@ import urllib3
 from certs.secret import DROP, RENEW, ensure_ca
 from engine.api import names
 from engine.cluster.client import connect
-from local.client import Client, ClientError
+from local.client import Client
 from local.controlplane import ControlPlane
 from local.service import CONFIGURATIONS, NAMESPACE, Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
+from tests.support.calls import Calls
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require
 
@@ -90,38 +91,10 @@ def trusted(service: Service, bundle: bytes) -> bool:
     return True
 
 
-class Calls:
-    """Somebody who submits annotated Jobs all the time, as dry runs: the webhooks answer; `failed` has what failed."""
-
-    def __init__(self, gangs: Namespace) -> None:
-        self._gangs = gangs
-        self._body = job_body("calls", pods=1, selector=gangs.fleet.selector)
-        self._body["metadata"]["annotations"] = require("rack")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._call, daemon=True)
-        self.made = 0
-        self.failed: list[str] = []
-
-    def __enter__(self) -> Calls:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def go_on(self, more: int = 20) -> None:
-        """Wait for so many further calls."""
-        wanted = self.made + more
-        eventually(lambda: self.made >= wanted, message="calls go on")
-
-    def _call(self) -> None:
-        while not self._stop.wait(0.02):
-            try:
-                self._gangs.client.create(self._gangs.jobs_path, self._body, dry_run=True)
-            except ClientError as error:
-                self.failed.append(str(error))
-            self.made += 1
+def calls_of(gangs: Namespace) -> Calls:
+    """Calls for a Job on this test's nodes."""
+    body = job_body("calls", pods=1, selector=gangs.fleet.selector, annotations=require("rack"))
+    return Calls(gangs.client, gangs.jobs_path, body)
 
 
 def stored(client: Client) -> Any:
@@ -147,7 +120,7 @@ def test_the_secret_of_the_ca_is_deleted_and_no_call_fails(gangs: Namespace, ser
     """The leader writes it anew with the CA in use, which signs on, and a second one that is to follow."""
     eventually(service.leader, message="a replica leads")
     before = stored(client)
-    with Calls(gangs) as calls:
+    with calls_of(gangs) as calls:
         calls.go_on()
         client.delete(f"{SECRETS}/{names.CA_SECRET_NAME}")
         after = eventually(lambda: stored(client), message="the Secret is back")
@@ -163,7 +136,7 @@ def test_the_ca_is_renewed_on_request_and_no_call_fails(gangs: Namespace, servic
     eventually(service.leader, message="a replica leads")
     path, key = f"{SECRETS}/{names.CA_SECRET_NAME}", stored(client)["data"]["ca.key"]
     old = eventually(lambda: signers(service), message="every replica says whose its leaf is")
-    with Calls(gangs) as calls:
+    with calls_of(gangs) as calls:
         client.patch(path, {"metadata": {"annotations": {RENEW: "true", DROP: "true"}}})
         eventually(lambda: count(stored(client)) > 1, message="two are trusted")
         eventually(lambda: stored(client)["data"]["ca.key"] != key, message="the new one signs")

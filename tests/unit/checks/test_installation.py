@@ -45,6 +45,7 @@ from webhook.snapshot.installation import DryRun, GrantedRights, Installation, R
 
 SCHEMA = json.loads((ROOT / "schemas" / "verify.schema.json").read_text())
 DEFAULTS = "namespaces: {defaults: [{namespaces: [team-*], annotations: {topogate.dev/prefer-topology: auto}}]}"
+MOUNTED = deployment(2, arguments=("serve", "--certificates-from=/certificates"))
 BROKEN: dict[str, Mapping[str, Any]] = {
     "an old cluster": {"version": "v1.29.4+k3s1"},
     "no definition": {"definition": ABSENT},
@@ -74,6 +75,22 @@ BROKEN: dict[str, Mapping[str, Any]] = {
         "secret": UNREAD,
     },
     "no Secret": {"secret": ABSENT},
+    "certificates of cert-manager": {
+        "secret": ABSENT,
+        "deployment": MOUNTED,
+        "configurations": configurations(bundle=OTHER),
+    },
+    "certificates of cert-manager, and no injector": {
+        "secret": ABSENT,
+        "deployment": MOUNTED,
+        "configurations": configurations(bundle=b""),
+    },
+    "certificates of cert-manager, which have ended": {
+        "secret": ABSENT,
+        "deployment": MOUNTED,
+        "configurations": configurations(bundle=OLD),
+        "taken": NOW + 90 * 86_400,
+    },
     "no admission policies": {
         "admission_policies": GOOD.admission_policies | {("validatingadmissionpolicies", "topogate-devices"): ABSENT}
     },

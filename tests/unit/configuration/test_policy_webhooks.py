@@ -314,7 +314,7 @@ class _Server:
         return b"{}"
 
 
-def _keep(server: _Server, policy: Policy, fence: Any = lambda: None) -> bool:
+def _keep(server: _Server, policy: Policy, fence: Any = lambda: None, *, bundle: bytes | None = b"ca") -> bool:
     manifests, known = server.objects[names.MUTATING_CONFIGURATION], server.objects[names.POLICY_CONFIGURATION]
     return keep(
         server,  # type: ignore[arg-type]
@@ -322,7 +322,7 @@ def _keep(server: _Server, policy: Policy, fence: Any = lambda: None) -> bool:
         wanted(policy),
         manifests=manifests,
         known=known,
-        bundle=b"ca",
+        bundle=bundle,
         fence=fence,
     )
 
@@ -351,6 +351,24 @@ def test_an_entry_trusts_our_ca_whatever_the_manifests_pair_trusts() -> None:
     server = _Server(called={**CALL, "caBundle": "Zm9yZWlnbg=="})
     assert _keep(server, scope_all())
     assert server.patches[0]["webhooks"][0]["clientConfig"] == CALL
+
+
+def test_a_bundle_that_another_program_writes_is_left_to_it() -> None:
+    """A new entry begins with that of the manifests' pair; what the program writes into it later stays, also beside
+    another new entry.
+    """
+    server = _Server()
+    assert _keep(server, scope_all(), bundle=None)
+    (entry,) = server.patches[0]["webhooks"]
+    assert entry["clientConfig"] == CALL
+    injected = {**CALL, "caBundle": "bmV3"}
+    server.objects[names.POLICY_CONFIGURATION] = configuration([entry | {"clientConfig": injected}])
+    assert not _keep(server, scope_all(), bundle=None)
+    both = parse_policy("gpu: {scope: all}\nschedulers: [default-scheduler, other]\n")
+    assert _keep(server, both, bundle=None)
+    found = {one["name"]: one["clientConfig"] for one in server.patches[1]["webhooks"]}
+    assert found.pop(entry["name"]) == injected
+    assert found and all(one == CALL for one in found.values())
 
 
 def test_conflicts_are_tried_again_and_then_told() -> None:

@@ -20,6 +20,7 @@ from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import workload_of
 from tests.support.pages import ROOT, pages
+from webhook.cli import main
 
 EXAMPLES = [
     (page.name, number, block.text)
@@ -66,6 +67,11 @@ def check(document: dict[str, Any]) -> None:
             assert document["apiVersion"] == "scheduling.k8s.io/v1"
         case {"kind": "ResourceQuota", "metadata": {"name": str()}, "spec": {"hard": {**hard}}}:
             assert quota(document).hard.keys() == hard.keys()
+        case {"kind": "Certificate", "spec": {"dnsNames": list(hosts), "secretName": str()}}:
+            assert {f"topogate.{names.NAMESPACE}.svc"} <= set(hosts)
+        case {"args": ["serve", *options], "volumeMounts": [{"mountPath": str(path)}], "volumes": [{"secret": {}}]}:
+            context = main.commands["serve"].make_context("serve", options)
+            assert str(context.params["certificates_from"]) == path
         case {"kind": "Kustomization", "resources": list(resources)}:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()

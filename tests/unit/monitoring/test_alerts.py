@@ -22,9 +22,11 @@ HEALTHY = {
     'topogate_policy_refused{pod="a"}': "0",
     'topogate_policy_info{pod="a",hash="h1"}': "1",
     'topogate_policy_info{pod="b",hash="h1"}': "1",
-    'topogate_certificate_end_timestamp_seconds{pod="a",certificate="ca"}': "200000000",
-    'topogate_certificate_end_timestamp_seconds{pod="a",certificate="leaf"}': "5000000",
-    'topogate_certificate_end_timestamp_seconds{pod="b",certificate="leaf"}': "5000000",
+    'topogate_certificate_overdue_timestamp_seconds{pod="a",certificate="ca"}': "200000000",
+    'topogate_certificate_overdue_timestamp_seconds{pod="a",certificate="leaf"}': "5000000",
+    'topogate_certificate_overdue_timestamp_seconds{pod="b",certificate="leaf"}': "5000000",
+    'topogate_certificate_trusted{pod="a"}': "1",
+    'topogate_certificate_trusted{pod="b"}': "1",
     'topogate_ca_info{pod="a",signer="s1"}': "1",
     'topogate_ca_info{pod="b",signer="s1"}': "1",
     'topogate_cas_trusted{pod="a"}': "1",
@@ -78,11 +80,12 @@ TROUBLE = {
     "TopogatePolicyRefused": Trouble({'topogate_policy_refused{pod="a"}': "1"}, {}),
     "TopogatePoliciesDiffer": Trouble({'topogate_policy_info{pod="c",hash="h2"}': "1"}, {}),
     "TopogateCAExpires": Trouble(
-        {'topogate_certificate_end_timestamp_seconds{pod="a",certificate="ca"}': "31000000"}, {}
+        {'topogate_certificate_overdue_timestamp_seconds{pod="a",certificate="ca"}': "3540"}, {}
     ),
     "TopogateCertificateExpires": Trouble(
-        {'topogate_certificate_end_timestamp_seconds{pod="b",certificate="leaf"}': "20000"}, {"pod": "b"}
+        {'topogate_certificate_overdue_timestamp_seconds{pod="b",certificate="leaf"}': "3540"}, {"pod": "b"}
     ),
+    "TopogateCertificateUntrusted": Trouble({'topogate_certificate_trusted{pod="b"}': "0"}, {"pod": "b"}),
     "TopogateSignersDiffer": Trouble({'topogate_ca_info{pod="b",signer="s2"}': "1"}, {}),
     "TopogateRenewalStuck": Trouble({'topogate_cas_trusted{pod="a"}': "2"}, {}),
     "TopogateServerFaults": Trouble({'topogate_server_faults_total{pod="a",port="webhook"}': "1"}, {"port": "webhook"}),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.cluster.client import KubeClient, connect
-from engine.kinds.registry import Registry
+from engine.kinds.registry import Registry, built_in
 from tests.support.fake_api import Answer, FakeApi, Request, Stall
 from webhook.checks.own_rights import needed_rights
 from webhook.snapshot import live_installation
@@ -112,6 +112,17 @@ def test_each_replica_is_asked_through_the_proxy(server: FakeApi, api: KubeClien
     forbidden = Answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no"})
     server.fault(forbidden, when=lambda request: "/proxy/" in request.path, times=10)
     assert [one.forbidden for one in read(api).pages] == [True] * 3
+
+
+def test_with_certificates_of_others_no_right_for_a_ca_is_needed(server: FakeApi, api: KubeClient) -> None:
+    """Neither Secrets nor writing the bundle: both are needed for a CA of our own alone."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/topogate"
+    counts = []
+    for arguments in (["serve"], ["serve", "--certificates-from", "/certificates"]):
+        server.put(path, spec={"template": {"spec": {"containers": [{"args": arguments}]}}})
+        counts.append(read(api).rights.looked_at)
+    own = [one for one in needed_rights(built_in()) if one.resource == "secrets"]
+    assert counts[0] - counts[1] == len(own) + 2
 
 
 def test_of_the_secret_only_the_certificates_are_kept(server: FakeApi, api: KubeClient) -> None:
