@@ -132,6 +132,19 @@ def _name(raw: msgspec.Raw) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
+def _identity(raw: msgspec.Raw) -> tuple[str, str] | None:
+    """Return the uid and the version of an object; None where they cannot be read. Ten times as fast as decoding it."""
+    try:
+        meta = _decode_object(raw).metadata
+    except UNREADABLE:
+        return None
+    return meta.uid, meta.resource_version
+
+
+def _older(version: str, seen: int) -> bool:
+    return version.isascii() and version.isdigit() and int(version) < seen
+
+
 class _ListAgain(Exception):
     """The held resourceVersion cannot be used any more."""
 
@@ -327,12 +340,21 @@ class Reflector(Generic[R]):
 
     def _list_pages(self, anew: bool) -> None:
         records: list[R] = []
+        # What has the version that is held is not decoded again: of 100,000 pods that would take seconds.
+        held = {} if anew else self.store.by_version()
         self._listed_unreadable.clear()
         query = self._query | {"limit": str(self._page)}
         while True:
             # Without a resourceVersion: a quorum read, so a list never goes back in time.
             page = self._get_page(query, LIST_TIMEOUT)
-            records += [record for raw in page.items or () if (record := self._read(raw)) is not None]
+            if not anew and _older(page.metadata.resource_version, self.store.seen):
+                # A restored etcd gives the versions that we have seen to other contents.
+                anew, held = True, {}
+            for raw in page.items or ():
+                record = held.get(_identity(raw)) if held else None
+                if record is None and (record := self._read(raw)) is None:
+                    continue
+                records.append(record)
             if self._stopping:
                 raise ApiUnavailable("stopping")
             if not page.metadata.next_page:

@@ -74,6 +74,11 @@ class Store(Generic[R]):
         with self._changed:
             return list(self._by_index.get(value, {}).values())
 
+    def by_version(self) -> dict[tuple[str, str] | None, R]:
+        """Return the records of objects with a uid and a version, by both: each is one state of one object."""
+        versions = ((_uid(record), _version(record), record) for record in self.values())
+        return {(uid, version): record for uid, version, record in versions if uid and version}
+
     def subscribe(self, callback: Subscriber[R]) -> None:
         """Call `callback` for every change from now on."""
         with self._changed:

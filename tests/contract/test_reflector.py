@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,7 +45,13 @@ def new_store() -> Store[ConfigMap]:
 class Watched:
     """A reflector under test: its store, what subscribers heard, and the delays that it wished for."""
 
-    def __init__(self, api: KubeClient, path: str = ALL, **options: object) -> None:
+    def __init__(
+        self,
+        api: KubeClient,
+        path: str = ALL,
+        project: Callable[[msgspec.Raw], ConfigMap] = project,
+        **options: object,
+    ) -> None:
         self.store = new_store()
         self.heard: list[Change] = []
         self.delays: list[float] = []
@@ -158,6 +165,65 @@ def test_later_lists_use_small_pages(fake: FakeApi, watch: Watch) -> None:
     fake.drop_watches()
     eventually(lambda: watched.reflector.counts.lists == 2)
     assert [request.query["limit"] for request in fake.requests if not request.is_watch] == ["500", "100"]
+
+
+def test_a_later_list_decodes_what_has_changed_alone(fake: FakeApi, watch: Watch) -> None:
+    """An object with the uid and version that are held is the same; one of the same name with another uid is not."""
+    for name in ("same", "changed", "gone", "again"):
+        fake.put(f"{MAPS}/{name}", data={"x": "1"})
+    decoded: list[str] = []
+
+    def noted(raw: msgspec.Raw) -> ConfigMap:
+        record = project(raw)
+        decoded.append(record.name)
+        return record
+
+    watched = watch(project=noted)
+    assert watched.store.wait_synced(60)
+    watching(fake)
+    same = watched.store.get(("default", "same"))
+    decoded.clear()
+    held = threading.Event()
+    fake.fault(Stall(held), when=is_watch)
+    fake.drop_watches()
+    watching(fake, 2)  # one that says nothing of what happens now
+    fake.put(MAPS + "/changed", data={"x": "2"})
+    fake.remove(MAPS + "/gone")
+    fake.remove(MAPS + "/again")
+    fake.put(MAPS + "/again", data={"x": "3"})
+    watched.reflector.list_again()
+    held.set()
+    eventually(lambda: watched.reflector.counts.lists == 2)
+    assert sorted(decoded) == ["again", "changed"]
+    assert watched.data() == {"same": "1", "changed": "2", "again": "3"}
+    assert watched.store.get(("default", "same")) is same
+
+
+def test_a_list_for_another_projection_decodes_everything(fake: FakeApi, watch: Watch) -> None:
+    """A policy may have more labels of pods read."""
+    fake.put(MAPS + "/a", data={"x": "1"})
+    watched = watch()
+    assert watched.store.wait_synced(60)
+
+    def shouting(raw: msgspec.Raw) -> ConfigMap:
+        return replace(project(raw), data={"x": "ONE"})
+
+    watched.reflector.read_anew(shouting)
+    eventually(lambda: watched.data() == {"a": "ONE"})
+
+
+def test_nothing_held_is_trusted_when_versions_go_back(fake: FakeApi, watch: Watch) -> None:
+    """An etcd that was restored counts on from its backup: the same versions, of other contents."""
+    fake.put(MAPS + "/a", data={"x": "before"})
+    fake.advance(100)
+    watched = watch()
+    assert watched.store.wait_synced(60)
+    held = fake.get(MAPS + "/a")
+    assert held is not None
+    restored = {"metadata": {"resourceVersion": "50"}, "items": [held | {"data": {"x": "restored"}}]}
+    fake.fault(Answer(200, restored), when=lambda request: not request.is_watch)
+    watched.reflector.list_again()
+    eventually(lambda: (("default", "a"), "before", "restored") in watched.heard)
 
 
 def test_a_watch_asks_for_bookmarks_and_a_bounded_time(fake: FakeApi, watch: Watch) -> None:
