@@ -26,7 +26,7 @@ from local.client import Client
 from local.credentials import read_token
 from local.processes import tail
 from local.programs import ensure_programs
-from local.supervisor import PKI, Order, order_text
+from local.supervisor import PKI, RESTART, Order, order_text
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 10.0
@@ -169,6 +169,22 @@ class ControlPlane:
         if check and done.returncode != 0:
             raise KubectlError(arguments, done.returncode, done.stdout, done.stderr)
         return done
+
+    def restart_api_server(self) -> None:
+        """End the API server, start it again on the same port, and return when it is ready; its clients connect anew.
+
+        Only for an instance that this process has started.
+        """
+        supervisor = self._supervisor
+        if supervisor is None or supervisor.stdin is None or supervisor.stdout is None:
+            raise ControlPlaneError("only the process that has started a control plane can restart its API server")
+        supervisor.stdin.write(RESTART)
+        supervisor.stdin.flush()
+        said = supervisor.stdout.readline()
+        word = json.loads(said) if said else {"failed": failure(self.directory)}
+        if "failed" in word:
+            raise ControlPlaneError(word["failed"])
+        self.pids = {**self.pids, "kube-apiserver": int(word["restarted"])}
 
     def check(self) -> None:
         """Raise ControlPlaneError when it has ended, with the reason."""

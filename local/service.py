@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,12 @@ class Replica:
 
 @dataclass(slots=True)
 class Service:
-    """The installed service; `replicas` are those that run or ran, by number, `options` further ones of `serve`."""
+    """The installed service; `replicas` are those that run or ran, by number, `options` further ones of `serve`.
+
+    `root` is the checkout whose manifests and code are meant, `api_server` the URL that replicas use (of a proxy; else
+    the control plane's own), `environment` what they have beside PATH and such. A change counts for replicas that are
+    started later.
+    """
 
     control_plane: ControlPlane
     port: int
@@ -92,20 +97,28 @@ class Service:
     replicas: dict[int, Replica] = field(default_factory=dict)
     log_format: str = "text"
     options: tuple[str, ...] = ()
+    root: Path = ROOT
+    api_server: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def install(cls, control_plane: ControlPlane) -> Service:
+    def install(cls, control_plane: ControlPlane, *, root: Path = ROOT) -> Service:
         """Apply the local overlay of the manifests; nothing runs yet. May be repeated."""
         port = free_ports(1)[0]
-        service = cls(control_plane, port, control_plane.directory / "service")
+        service = cls(control_plane, port, control_plane.directory / "service", root=root)
         service.directory.mkdir(mode=0o700, exist_ok=True)
-        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=service.manifests())
-        control_plane.kubectl("wait", "--for=condition=Established", "crd/placements.topogate.dev", "--timeout=30s")
+        service.apply()
         return service
+
+    def apply(self) -> None:
+        """Apply the manifests as they are under `root`; running replicas go on."""
+        plane = self.control_plane
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=self.manifests())
+        plane.kubectl("wait", "--for=condition=Established", "crd/placements.topogate.dev", "--timeout=30s")
 
     def manifests(self) -> str:
         """The local overlay with this instance's port."""
-        rendered = self.control_plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "local")).stdout
+        rendered = self.control_plane.kubectl("kustomize", str(self.root / "manifests" / "overlays" / "local")).stdout
         return rendered.replace("127.0.0.1:PORT", f"127.0.0.1:{self.port}")
 
     def start(self, count: int = 2, *, wait: bool = True, outlive: bool = False) -> list[Replica]:
@@ -172,11 +185,12 @@ class Service:
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.directory),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(self.root),
             "MALLOC_ARENA_MAX": "2",  # as in the image
             "PYTHONFAULTHANDLER": "1",  # a crash in native code leaves its stack in the log
             "POD_NAME": f"topogate-{number}",
             "TOPOGATE_NAMESPACE": NAMESPACE,
+            **self.environment,
         }
         log = self.directory / f"replica-{number}.log"
         child = spawn(f"topogate-{number}", command, log=log, environment=environment, outlive=outlive)
@@ -203,7 +217,7 @@ class Service:
                 {
                     "name": "local",
                     "cluster": {
-                        "server": self.control_plane.url,
+                        "server": self.api_server or self.control_plane.url,
                         "certificate-authority": str(self.control_plane.ca_certificate),
                     },
                 }

@@ -3,7 +3,8 @@
 `python -m local.supervisor ORDER` where ORDER is JSON (see `Order`). It says one line of JSON on stdout, `{"ready": …}`
 or `{"failed": "…"}`, and then lives until its stdin is closed (attached), until its parent is gone (attached), until
 SIGTERM or SIGINT, or until one of its programs dies. A process of its own, because then it is all the same how the
-one that wants a control plane ends, and which of its threads asked for it.
+one that wants a control plane ends, and which of its threads asked for it. On a line `restart` on its stdin it ends the
+API server and starts it again, and says one more line, `{"restarted": PID}`, when that is ready.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -41,6 +43,8 @@ LOCK_TRIES = 10
 ATTEMPTS = 5
 PKI = "pki"  # the folder of an instance's credentials
 PORT_TAKEN = "address already in use"
+RESTART = b"restart\n"
+ASIDE_SECONDS = 10.0  # that the API server has to end by itself when it is restarted; it takes one or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ def _supervised(order: Order, directory: Path) -> int:
         }
         write_private(state, json.dumps(record).encode())
         _say(ready=record)
-        _watch(order, children, additions)
+        _watch(order, layout, children, additions)
     except StartError as error:
         write_private(directory / "failure.txt", f"{error}\n".encode())
         _say(failed=str(error))
@@ -219,16 +223,37 @@ def _poll(order: Order, children: Mapping[str, Child], deadline: float, waits_fo
         time.sleep(POLL_SECONDS)
 
 
-def _watch(order: Order, children: Mapping[str, Child], additions: Additions) -> None:
+def _watch(order: Order, layout: Layout, children: dict[str, Child], additions: Additions) -> None:
     while True:
         _check(order, children)
         additions.tend()
         if order.parent:
             readable, _, _ = select.select([sys.stdin], [], [], WATCH_SECONDS)
-            if readable and not os.read(sys.stdin.fileno(), 4096):
+            said = os.read(sys.stdin.fileno(), 4096) if readable else None
+            if said == b"":
                 raise Ended
+            if said == RESTART:
+                _restart_api_server(order, layout, children)
         else:
             time.sleep(WATCH_SECONDS)
+
+
+def _restart_api_server(order: Order, layout: Layout, children: dict[str, Child]) -> None:
+    """End the API server as an upgrade of it would, and start it again; the others go on and connect anew."""
+    name = "kube-apiserver"
+    old = children[name].process
+    old.terminate()
+    try:
+        old.wait(ASIDE_SECONDS)
+    except subprocess.TimeoutExpired:
+        children[name].kill()
+    _spawn(order, name, commands.api_server(layout, order.api_server_flags), layout, children)
+    client = _admin(layout)
+    try:
+        _poll(order, children, time.monotonic() + START_SECONDS, name, lambda: _ready(client))
+    finally:
+        client.close()
+    _say(restarted=children[name].process.pid)
 
 
 def _check(order: Order, children: Mapping[str, Child]) -> None:
