@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # The same examples in every run, so that a change fails for what it changes. `make test-random` looks for new ones.
 settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
+# `make test-nightly`: the same with thousands of lives of gangs (tests/support/lives.py).
+settings.register_profile("nightly", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("fixed")
 
 pytest.register_assert_rewrite("tests.support")  # a failing assertion there shows both sides too
@@ -31,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kubernetes",
         metavar="MINOR",
         help="test on a control plane of this version, such as 1.30 (a folder of local/kubernetes)",
+    )
+    group = parser.getgroup("faults under load")
+    group.addoption(
+        "--scenarios",
+        choices=("some", "all"),
+        default="some",
+        help="which faults happen under load (some)",
     )
     group = parser.getgroup("node autoscaling")
     group.addoption(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -25,6 +24,7 @@ from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import changed, gpu_nodes
 from tests.support.gang_oracles import overbooked_hosts
+from tests.support.lives import lives
 from tests.support.preempting import EPOCH, GPU, PREEMPTS, PreemptingCluster
 
 MOST = 5  # gangs
@@ -369,5 +369,5 @@ class AutoscalingLife(RuleBasedStateMachine):
         assert [one.name for one in self.requests()] == []
 
 
-AutoscalingLife.TestCase.settings = settings(max_examples=25, stateful_step_count=16, deadline=None)
+AutoscalingLife.TestCase.settings = lives(25, steps=16)
 TestAutoscalingLife = AutoscalingLife.TestCase

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,6 +18,7 @@ from engine.policy.model import default_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import overbooked_hosts, ranks_of, scattered
 from tests.support.leader import POLICY, Leader
+from tests.support.lives import lives
 
 HOSTS = [node.name for node in gpu_nodes(1, 2, 4)]
 HALF = 4  # GPUs of a pod: two pods a host
@@ -324,10 +324,10 @@ class SeparatedLife(GangLife):
         assert found[0].isdisjoint(found[1])
 
 
-GangLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+GangLife.TestCase.settings = lives(30, steps=14)
 test_gangs_live_through_losses_and_growth = GangLife.TestCase
 
-SeparatedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+SeparatedLife.TestCase.settings = lives(30, steps=14)
 test_gangs_are_kept_apart_through_losses_and_growth = SeparatedLife.TestCase
 
 
@@ -360,7 +360,7 @@ class GroupedLife(GangLife):
             assert sum(len(ranks_of(self.leader.placed(name))) for name in NAMES) >= self.least
 
 
-GroupedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+GroupedLife.TestCase.settings = lives(30, steps=14)
 test_pod_groups_live_through_losses_and_growth = GroupedLife.TestCase
 
 
@@ -426,5 +426,5 @@ class MovedLife(GangLife):
             assert len(self._observed()[name]) >= len(before)
 
 
-MovedLife.TestCase.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)
+MovedLife.TestCase.settings = lives(30, steps=14)
 test_gangs_live_through_moves = MovedLife.TestCase

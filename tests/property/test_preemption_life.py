@@ -6,7 +6,6 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from engine.preemption.preempt import preemption_for
 from engine.scheduler.schedule import schedule_gang
 from tests.support.gang_oracles import overbooked_hosts
 from tests.support.leader import unavailable
+from tests.support.lives import lives
 from tests.support.preempting import GPU, MOVES, PREEMPTS, PreemptingCluster
 
 MOST = 7  # gangs
@@ -226,5 +226,5 @@ class PreemptionLife(RuleBasedStateMachine):
         assert found is None, (name, [one.name for one in found.victims], self.cluster.message(name))
 
 
-PreemptionLife.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+PreemptionLife.TestCase.settings = lives(40, steps=20)
 TestPreemptionLife = PreemptionLife.TestCase
