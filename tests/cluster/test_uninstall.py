@@ -22,6 +22,7 @@ from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.installed import HOOKS
 from tests.support.raw_pods import GATE
+from tests.support.steady_load import SteadyLoad
 from webhook.maintenance.installation import WEBHOOKS
 from webhook.maintenance.removal import everything
 
@@ -173,7 +174,25 @@ def test_a_dry_run_shows_the_plan(plane: ControlPlane, gangs: Namespace) -> None
 
 
 def test_everything_is_removed_whatever_interrupts_it(plane: ControlPlane, gangs: Namespace, service: Service) -> None:
-    """While the leader lives nothing is released; killed after every step, it goes on; what runs goes on too."""
+    """While the leader lives nothing is released; killed after every step, it goes on; what runs goes on too.
+
+    Users go on as well, and none of their calls fails because of it.
+    """
+    load = SteadyLoad(plane.client, gangs, rate=10.0)
+    load.gangs_wanted = False  # they would be among those that are counted here
+    with load:
+        load.goes_well()
+        remove_everything(plane, gangs, service)
+        load.goes_well()
+    assert load.failed() == []
+    client, admin = plane.client, plane.kubeconfig
+    again = topogate(admin, "uninstall", "--yes")
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "Topogate is not installed, and nothing is held")
+    assert not client.find(f"{HOOKS}/mutatingwebhookconfigurations/topogate")
+
+
+def remove_everything(plane: ControlPlane, gangs: Namespace, service: Service) -> None:
+    """Run the program again and again, and interrupt it once in every step."""
     client, admin = plane.client, plane.kubeconfig
     runs = running_pods(gangs)
     with topogate_running(admin, "uninstall", "--yes"):
@@ -209,6 +228,3 @@ def test_everything_is_removed_whatever_interrupts_it(plane: ControlPlane, gangs
     torch = client.get(f"/apis/kubeflow.org/v1/namespaces/{gangs.name}/pytorchjobs/torch")
     assert torch["spec"]["runPolicy"]["suspend"] is False
     assert running_pods(gangs) == runs
-    again = topogate(admin, "uninstall", "--yes")
-    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "Topogate is not installed, and nothing is held")
-    assert not client.find(f"{HOOKS}/mutatingwebhookconfigurations/topogate")

@@ -28,6 +28,7 @@ def job_body(
     spec: Mapping[str, Any] | None = None,
     pod_spec: Mapping[str, Any] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
+    pod_labels: Mapping[str, str] | None = None,
 ) -> Json:
     """A Job of sleeping pods; `selector` keeps it on one test's nodes."""
     return {
@@ -40,7 +41,7 @@ def job_body(
             "completionMode": "Indexed" if indexed else "NonIndexed",
             "backoffLimit": 0,
             "template": {
-                "metadata": {"annotations": dict(pod_annotations or {})},
+                "metadata": {"annotations": dict(pod_annotations or {}), "labels": dict(pod_labels or {})},
                 "spec": {
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 1,

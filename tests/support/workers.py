@@ -36,6 +36,7 @@ LONG = {
     "tests/cluster/gangs/test_monitoring.py": 30,
     "tests/cluster/gangs/test_life_node_loss.py": 40,
     "tests/cluster/gangs/test_faults_chaos.py": 35,
+    "tests/cluster/gangs/test_faults_load.py": 60,
     "tests/cluster/gangs/test_security_rights.py": 35,
     "tests/contract/test_server.py": 35,
     "tests/cluster/gangs/test_capacity.py": 30,
