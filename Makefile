@@ -20,9 +20,10 @@ help: ## Tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(STAMP) browser ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
+setup: $(STAMP) browser builder ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
 	@$(BIN)/python -m local programs >/dev/null
 	@$(BIN)/python -m local controllers --build-only >/dev/null
+	@! $(HAS_BUILDER) || test "$$(id -u)" != 0 || $(BIN)/python -m hack.image --bases-only
 
 # Chromium is the system's: no package of an index brings one that fits. Without it its tests are skipped, and say so.
 .PHONY: browser
@@ -35,6 +36,19 @@ browser:
 		  apt-get -qq -y -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install chromium chromium-driver; } >/dev/null || \
 			echo "apt-get failed: the tests of topogate map will be skipped" >&2; \
 	else echo "no chromium and chromedriver: the tests of topogate map will be skipped; install them, on Debian the packages chromium and chromium-driver" >&2; fi
+
+# What builds the image without a container engine; the image's tests are skipped without it, and say so.
+HAS_BUILDER := { command -v buildah && command -v mmdebstrap; } >/dev/null
+.PHONY: builder
+builder:
+	@if $(HAS_BUILDER); then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing buildah and mmdebstrap with apt-get, for the tests of the image" >&2; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get -qq -o Acquire::Retries=3 update && \
+		  apt-get -qq -y --no-install-recommends -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install buildah mmdebstrap; } >/dev/null || \
+			echo "apt-get failed: the tests of the image will be skipped" >&2; \
+	else echo "no buildah and mmdebstrap: the tests of the image will be skipped; install them, on Debian the packages of these names" >&2; fi
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and no python3.11 or python3 on the PATH is." >&2; exit 1; }
@@ -155,6 +169,10 @@ plugin: $(STAMP) ## Build the kubectl plugin and its krew manifest in dist/plugi
 .PHONY: test-plugin
 test-plugin: $(STAMP) ## Build the plugin for this machine, install it with the real krew and run it (2 minutes)
 	@$(BIN)/pytest --build-plugin tests/plugin $(ARGS)
+
+.PHONY: image
+image: $(STAMP) ## Build the image on bases from Debian packages, as dist/image/*.tar (root; buildah, mmdebstrap; 2 minutes, 5 more once)
+	@$(BIN)/python -m hack.image $(ARGS)
 
 .PHONY: lock
 lock: .tools/bin/uv ## Write the requirements locks anew from pyproject.toml (UPGRADE=1: newest versions)

@@ -16,13 +16,14 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parents[2]
-PLANES = ("tests/cluster/gangs/", "tests/cluster/")  # files below each share a control plane
+PLANES = ("tests/cluster/gangs/", "tests/cluster/", "tests/image/")  # files below each share a control plane
 # One file with every kind by turns: each kind for itself, so that a worker starts the controllers of few.
 BY_KIND = "tests/cluster/gangs/kinds/test_every_kind.py"
 # A test, roughly; and files that are much longer than their number of tests says. The order rests on it, nothing else.
 SECONDS = {"tests/cluster/gangs/": 3.0, "tests/cluster/": 0.5, "tests/contract/": 1.0, "tests/property/": 1.0}
 SHORT = 0.05
 LONG = {
+    "tests/image/test_image.py": 130,
     "tests/cluster/gangs/test_pages.py": 120,
     "tests/cluster/gangs/test_life_readiness.py": 110,
     "tests/cluster/gangs/kinds/test_page_examples.py": 80,
