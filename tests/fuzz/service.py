@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gc
-import io
 import json
 import logging
 import math
@@ -29,7 +28,7 @@ from engine.policy.model import Policy, parse_policy
 from tests.fuzz.schemas import ROOT
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
-from webhook.server.app import create_app
+from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
 
 SLOW: Final = 0.1  # seconds of processor time of this thread
@@ -100,13 +99,13 @@ def timed(what: str, call: Callable[[], T], *, limit: float = SLOW) -> T:
 
 
 class Service:
-    """Both webhooks on a cluster state, behind the application that serves them."""
+    """Both webhooks on a cluster state, behind the endpoint that serves them."""
 
     def __init__(self, view: ClusterState, faults: LoggedFaults) -> None:
         live = live_view(view)
         view.refresh()
         self._faults = faults
-        self._app = create_app(
+        self._endpoint = Endpoint(
             mutate=lambda review, deadline: mutate(review, live, deadline),
             validate=lambda review, deadline: validate(review, live, deadline),
             metrics=Metrics(),
@@ -127,27 +126,13 @@ class Service:
         return response
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        begun: list[str] = []
-        environ = {
-            "REQUEST_METHOD": "POST",
-            "PATH_INFO": path,
-            "QUERY_STRING": "timeout=10s",
-            "CONTENT_TYPE": "application/json",
-            "CONTENT_LENGTH": str(len(body)),
-            "SERVER_NAME": "topogate",
-            "SERVER_PORT": "8443",
-            "wsgi.url_scheme": "https",
-            "wsgi.input": io.BytesIO(body),
-            "wsgi.errors": io.StringIO(),
-        }
         self._faults.found.clear()
-        answer = b"".join(self._app.wsgi_app(environ, lambda status, _headers: begun.append(status)))  # type: ignore[arg-type]
-        status = int(begun[0].partition(" ")[0])
+        answer = self._endpoint.answer(path, lambda: body, received=time.monotonic(), timeout="10s")
         if self._faults.found:
             raise fault_of(self._faults.found[0])
-        if status >= 500:
-            raise Violation(f"{status} of {path}", answer.decode(errors="replace")[:300])
-        return status, answer
+        if answer.status >= 500:
+            raise Violation(f"{answer.status} of {path}", answer.body.decode(errors="replace")[:300])
+        return answer.status, answer.body
 
 
 def _check_form(path: str, response: Json) -> None:
@@ -157,8 +142,8 @@ def _check_form(path: str, response: Json) -> None:
         if status["code"] not in (403, 422):
             raise Violation(f"refused with {status['code']}")
         texts += [status["message"], *(cause.get("message", "") for cause in status["details"].get("causes", ()))]
-    if path == "/validate" and "patch" in response:
-        raise Violation("a patch of /validate")
+    if path == "validate" and "patch" in response:
+        raise Violation("a patch of validate")
     for text in texts:
         if any(char < " " or "\x7f" <= char <= "\x9f" for char in text):
             raise Violation("control characters in an answer", repr(text)[:300])
@@ -170,8 +155,8 @@ def both_webhooks(service: Service, body: bytes) -> None:
     The patch must apply, a second pass must give none, and /validate must not refuse what it would have let through
     without the patch.
     """
-    asked = service.ask("/mutate", body)
-    before = service.ask("/validate", body)
+    asked = service.ask("mutate", body)
+    before = service.ask("validate", body)
     if asked is None or not asked["allowed"] or "patch" not in asked:
         return
     sent = json.loads(body)
@@ -184,7 +169,7 @@ def both_webhooks(service: Service, body: bytes) -> None:
         again = json.dumps({**sent, "request": {**sent["request"], "object": changed}}).encode()
     except RecursionError:
         return
-    after = service.ask("/validate", again)
+    after = service.ask("validate", again)
     if after is None:
         raise Violation("the patched object is no valid review")
     if not after["allowed"]:
@@ -192,7 +177,7 @@ def both_webhooks(service: Service, body: bytes) -> None:
         if (before is not None and before["allowed"]) or MARKS_GONE in why:
             raise Violation("validate refuses what mutate wrote", why[:300])
         return  # what is refused is never stored
-    second = service.ask("/mutate", again)
+    second = service.ask("mutate", again)
     if second is None or "patch" in second:
         patch = base64.b64decode((second or {}).get("patch", "")).decode()
         raise Violation("the second pass gives a patch", patch[:300])

@@ -47,13 +47,20 @@ def specimens(chance: int, *, drawn_each: int = 150) -> Specimens:
     placements = drawn(values_of(placement_schema()), count=drawn_each, chance=chance)
     return Specimens(
         workloads=_workloads(),
-        nodes=list(local_nodes.grid_nodes(GRID)),
+        nodes=[_at_a_time(one) for one in local_nodes.grid_nodes(GRID)],
         devices=[_device_object(rng, host) for host in ("b0-r0-h0", "b0-r0-h1", "b1-r1-h3")],
         policies=[one for one in policies if isinstance(one, dict)],
         placements=[_named(one) for one in placements],
         others=_others(),
         files=[path.read_text() for path in sorted((ROOT / "examples").glob("*.yaml")) if path.name != "cluster.yaml"],
     )
+
+
+def _at_a_time(node: Json) -> Json:
+    """The node with the same times in every run."""
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-11-23T00:00:00Z")
+    conditions = [{**one, **times} for one in node["status"]["conditions"]]
+    return {**node, "status": {**node["status"], "conditions": conditions}}
 
 
 def _workloads() -> list[Json]:

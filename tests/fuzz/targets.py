@@ -167,7 +167,7 @@ class Policies:
         metadata = {"name": "topogate-policy", "namespace": "topogate-system"}
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"policy.yaml": text}}
         sent = review(config, namespace="topogate-system")
-        answer = self._service.ask("/validate", json.dumps(sent).encode())
+        answer = self._service.ask("validate", json.dumps(sent).encode())
         try:
             policy = parse_policy(text)
         except PolicyError:
