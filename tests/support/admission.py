@@ -218,6 +218,7 @@ class FakeView:
     devices: Mapping[str, NodeDevices] = field(default_factory=dict)
     outcome: Outcome | Callable[[PlacementRequest], Outcome] | None = None
     preempts: Preemption | None = None
+    resources_fixed: bool = False
     own_username: str = US
     own_namespace: str = "topogate-system"
     forecasts: int = 0

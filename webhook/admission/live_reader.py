@@ -64,6 +64,7 @@ class LiveReader:
         wall: Callable[[], float] = time.time,
         turns: ReviewSlots | None = None,
         allowance: ForecastBudget | None = None,
+        resources_fixed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._view = view
         self._stores = view.stores
@@ -74,6 +75,7 @@ class LiveReader:
         self._wall = wall
         self._turns = turns or ReviewSlots()
         self._allowance = allowance  # None: forecasts are not limited
+        self._resources_fixed = resources_fixed
         self._arrivals = ObjectWaiters(view.stores, clock=clock)
         self._owners: OwnerResolver | None = None
 
@@ -95,6 +97,10 @@ class LiveReader:
     @property
     def reported(self) -> Reported:
         return self._stores.reported.now
+
+    @property
+    def resources_fixed(self) -> bool:
+        return self._resources_fixed()
 
     def find(self, key: Key) -> Link | None:
         if key[:2] == ("", "Pod"):

@@ -47,6 +47,10 @@ class Reader(Protocol):
         """Return the devices that nodes report; kept, not counted at the call."""
 
     @property
+    def resources_fixed(self) -> bool:
+        """Return True if the API server refuses other container resources in a Job that waits (before 1.36)."""
+
+    @property
     def own_username(self) -> str:
         """Return the user name of our ServiceAccount."""
 

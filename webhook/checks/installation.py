@@ -10,6 +10,7 @@ from engine.api import names
 from engine.api.duration import timestamp
 from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_VERSIONS
 from engine.api.text import join_comma, plural, sanitize
+from engine.cluster.server_version import release_of, too_old
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from webhook.checks.definition import definition
@@ -18,8 +19,6 @@ from webhook.checks.model import Finding, VerifyAnswer, counted, failure, ok, sk
 from webhook.checks.replicas import caches, leader, replicas
 from webhook.snapshot.installation import Installation
 
-OLDEST: Final = (1, 30)  # matchConditions are stable since then
-_VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})")
 _DENIED: Final = re.compile(r"admission webhook \"[a-z-]+\.topogate\.dev\" denied the request")
 _LATE_REMEDY: Final = (
     "users' Jobs wait as long: look for a slow webhook (kubectl get mutatingwebhookconfigurations,"
@@ -55,11 +54,10 @@ def verify(found: Installation, *, version: str) -> VerifyAnswer:
 
 
 def _server(found: Installation) -> Finding:
-    check, matched = "API server", _VERSION.match(found.version)
-    if matched is None:
+    check = "API server"
+    if release_of(found.version) is None:
         return skipped(check, "its version cannot be read")
-    if (int(matched[1]), int(matched[2])) < OLDEST:
-        told = f"{sanitize(found.version)} is older than {OLDEST[0]}.{OLDEST[1]}"
+    if told := too_old(found.version):
         return failure(check, told, "upgrade the cluster")
     return ok(check, sanitize(found.version))
 

@@ -106,9 +106,10 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     before = _Before(*workload_of(review, review.old_object, view))
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
+    # With resources as translated: of a file that is applied again the same as before.
+    fixed = fixed_fields(before.document, edits.document, workload, resources=view.resources_fixed)
     _hand_over_suspension(edits, before.workload, workload)
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
-    fixed = fixed_fields(before.document, document, workload)
     return patched(edits.operations, (*fixed, *warnings), document=edits.document)
 
 

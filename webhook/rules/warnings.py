@@ -61,16 +61,20 @@ def _asks(keys: Iterable[str], owned: Collection[str]) -> Iterator[bool]:
     return (key.startswith(names.PREFIX) and key not in owned for key in keys)
 
 
-def fixed_fields(old: Mapping[str, Any], new: Mapping[str, Any], workload: Workload) -> tuple[str, ...]:
+def fixed_fields(
+    old: Mapping[str, Any], new: Mapping[str, Any], workload: Workload, *, resources: bool
+) -> tuple[str, ...]:
     """Return a warning if an UPDATE of a Job changes its pods in a way that the API server refuses.
 
-    Its own refusal prints the whole pod spec on one line, without the field. `old` and `new` are the documents.
+    Its own refusal prints the whole pod spec on one line, without the field. `old` and `new` are the documents;
+    `resources`: the server refuses other container resources too.
     """
     if not workload.api_version.startswith("batch/"):
         return ()
     for root in templates(workload):
         was, now = Edits(old).get(*root, "spec"), Edits(new).get(*root, "spec")
-        path = next(_changed(was, now), None) if isinstance(was, Mapping) and isinstance(now, Mapping) else None
+        both = isinstance(was, Mapping) and isinstance(now, Mapping)
+        path = next(_changed(was, now, resources=resources), None) if both else None
         if path is not None:
             return (
                 f"topogate: {path} of a {workload.kind} is fixed: create it again (kubectl replace --force -f FILE)",
@@ -78,7 +82,7 @@ def fixed_fields(old: Mapping[str, Any], new: Mapping[str, Any], workload: Workl
     return ()
 
 
-def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _changed(was: Mapping[str, Any], now: Mapping[str, Any], *, resources: bool) -> Iterator[str]:
     for key in sorted((was.keys() | now.keys()) - _FREE):
         old, new = was.get(key), now.get(key)
         if old == new:
@@ -88,4 +92,6 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
             continue
         for number, (one, other) in enumerate(zip(old, new, strict=True)):
             changed = (field for field in sorted(one.keys() | other.keys()) if one.get(field) != other.get(field))
-            yield from (f"{key}[{number}].{sanitize(field, _MAX_KEY)}" for field in changed if field != "resources")
+            yield from (
+                f"{key}[{number}].{sanitize(field, _MAX_KEY)}" for field in changed if resources or field != "resources"
+            )

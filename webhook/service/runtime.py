@@ -26,6 +26,7 @@ from engine.cache.stores import Stores
 from engine.cluster.client import KubeClient, connect
 from engine.cluster.events import Recorder
 from engine.cluster.lease import LeaseCandidate
+from engine.cluster.server_version import keeps_resources, report_server
 from engine.controller.controller import Controller
 from engine.controller.executor import ActionExecutor
 from engine.history.decision_log import DecisionLog
@@ -76,6 +77,7 @@ class Runtime:
         self._started = False
         self._ops: PlainServer | None = None
         self._decisions = DecisionLog()
+        self._server = ""  # its version at our start: a warning rests on it, no decision
 
     def service(self) -> Service:
         """Return the hooks that the server calls, in their order."""
@@ -154,6 +156,7 @@ class Runtime:
             policy_loaded=lambda: self._policy.loaded,
             turns=self._turns,
             allowance=ForecastBudget(),
+            resources_fixed=lambda: keeps_resources(self._server),
         )
         self._ops = PlainServer(
             pages(ready=self.checks, metrics=self._exposition),
@@ -196,6 +199,7 @@ class Runtime:
         if not self._certificate.obtained:
             return False
         if not self._policy.loaded:
+            self._server = report_server(self._api)
             self._policy.start(
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )

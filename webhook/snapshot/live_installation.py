@@ -21,6 +21,7 @@ from engine.api.objects import PROVISIONING_GROUP
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, object_path
 from engine.cluster.election import Lease, LeaseWatch
 from engine.cluster.lease import lease_of
+from engine.cluster.server_version import server_version
 from engine.decoding.wire import UNREADABLE
 from engine.kinds.registry import Registry
 from webhook.snapshot.connection import ConnectionProblem
@@ -68,7 +69,7 @@ def read_installation(
     not answer, or does not know the caller.
     """
     try:
-        version = str(_decoded(api.request("GET", "/version", timeout=TIMEOUT)).get("gitVersion", ""))
+        version = server_version(api)
     except ApiFault as fault:
         if not isinstance(fault, ApiError) or fault.status == HTTPStatus.UNAUTHORIZED:
             raise ConnectionProblem(no_answer(fault)) from None

@@ -11,6 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.text import MAX_WARNING
 from engine.gang.warnings import misplaced, misspelt, misspelt_labels
+from engine.resources.names import Reported
 from tests.support.admission import FakeView, Json, apply, live, raw_job, raw_pod, review, with_policy
 from tests.support.golden import golden
 from webhook.admission.budget import REVIEW_CPU
@@ -289,6 +290,25 @@ def test_a_change_of_a_waiting_job_that_kubernetes_refuses_is_told_with_its_fiel
         assert text.endswith(" of a Job is fixed: create it again (kubectl replace --force -f FILE)")
         assert text.isprintable()
         assert len(text) <= MAX_WARNING
+
+
+def test_resources_are_told_where_the_server_keeps_them() -> None:
+    """Before Kubernetes 1.36 they are as fixed as an image; what only our translation changed is not told."""
+    gpu = {"limits": {"koordinator.sh/gpu": "50"}}
+    job = raw_job(ASKS, pod_spec={"containers": [{**CONTAINER, "resources": gpu}]})
+    dimensions = Reported(frozenset({"koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"}))
+    view = FakeView(resources_fixed=True, reported=dimensions)
+    held = live(apply(job, mutate(review(job), view, 0.0)))
+    assert "koordinator.sh/gpu-core" in str(held)
+    applied = copy.deepcopy(held)
+    merged = applied["spec"]["template"]["spec"]["containers"][0]["resources"]
+    merged["limits"]["koordinator.sh/gpu"] = "50"
+    assert mutate(review(applied, old=held), view, 0.0).warnings == ()
+    edited = copy.deepcopy(held)
+    edited["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"koordinator.sh/gpu": "25"}}
+    assert mutate(review(edited, old=held), FakeView(reported=dimensions), 0.0).warnings == ()
+    told = "topogate: containers[0].resources of a Job is fixed: create it again (kubectl replace --force -f FILE)"
+    assert mutate(review(edited, old=held), view, 0.0).warnings == (told,)
 
 
 @pytest.mark.parametrize("key", ["containers", "initContainers"])
