@@ -70,6 +70,10 @@ WORKERS ?= 4
 test: setup check ## Everything that CI runs: check, then all tests (WORKERS=4; ARGS="..." for pytest)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
 
+.PHONY: test-matrix
+test-matrix: $(STAMP) ## The core of the cluster tests on each version of Kubernetes (VERSIONS="1.30 1.36"; ten minutes each, and the build of a version once)
+	@$(BIN)/python -m hack.matrix --workers $(WORKERS) $(VERSIONS)
+
 .PHONY: test-fast
 test-fast: $(STAMP) ## The tests without a control plane: unit, property, contract (2 minutes; WORKERS=4, ARGS)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) tests/unit tests/property tests/contract $(ARGS)

@@ -42,11 +42,12 @@ def _minor(module: Path) -> str:
     return ".".join(versions(module)["k8s.io/kubernetes"].removeprefix("v").split(".")[:2])
 
 
-def _number(minor: str) -> tuple[int, ...]:
+def number(minor: str) -> tuple[int, ...]:
+    """Return a minor version as what it sorts by: 1.9 is before 1.30."""
     return tuple(int(part) for part in minor.split("."))
 
 
 DEFAULT: Final = _minor(MODULE)
 _OTHERS = {path.parent.name: path.parent for path in FOLDER.glob("*/go.mod")}
 # By minor version, the oldest first.
-RELEASES: Final = {minor: (_OTHERS | {DEFAULT: MODULE})[minor] for minor in sorted({*_OTHERS, DEFAULT}, key=_number)}
+RELEASES: Final = {minor: (_OTHERS | {DEFAULT: MODULE})[minor] for minor in sorted({*_OTHERS, DEFAULT}, key=number)}

@@ -17,7 +17,7 @@ from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.nodes import NODES
 from local.programs import ProgramsError, ensure_programs
-from local.releases import DEFAULT, UnknownRelease
+from local.releases import DEFAULT, UnknownRelease, number
 from tests.support.cluster_autoscaler import RealClusterAutoscaler
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
@@ -35,11 +35,16 @@ HERE = Path(__file__).parent
 ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in this folder."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark everything in this folder; skip what needs a newer Kubernetes than the one of `--kubernetes`."""
+    release = number(config.option.kubernetes or DEFAULT)
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
+            for marker in item.iter_markers("since"):
+                minor, why = marker.args
+                if release < number(minor):
+                    item.add_marker(pytest.mark.skip(reason=f"since Kubernetes {minor}: {why}"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -27,6 +27,8 @@ from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def api(control_plane: ControlPlane) -> KubeClient:

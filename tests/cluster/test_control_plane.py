@@ -24,6 +24,7 @@ from local.controlplane import ControlPlane, ControlPlaneError, KubectlError
 from local.ports import free_ports
 from local.processes import Child
 from local.programs import PROGRAMS, build_key
+from local.releases import DEFAULT, patch_version
 from tests.support.eventually import always, eventually
 from tests.support.fleet import Fleet
 
@@ -92,6 +93,7 @@ def alive(pid: int) -> bool:
     return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() if Path("/proc").exists() else True
 
 
+@pytest.mark.core
 def test_pods_of_a_job_run_on_simulated_nodes(jobs: Jobs, nodes: Fleet) -> None:
     """The stock scheduler binds a Job's pods, and their kubelets report them running."""
     hosts = nodes.grid("1x2x2")
@@ -145,6 +147,14 @@ def test_a_pod_deleted_with_stop_after_keeps_terminating(jobs: Jobs, nodes: Flee
     assert client.get(path)["status"]["phase"] == "Running"
 
 
+@pytest.mark.core
+def test_the_control_plane_is_of_the_version_asked_for(client: Client, request: pytest.FixtureRequest) -> None:
+    """`--kubernetes 1.30` is no other one; without it, the usual one."""
+    wanted = patch_version(request.config.option.kubernetes or DEFAULT)
+    assert client.get("/version")["gitVersion"] == wanted
+
+
+@pytest.mark.core
 def test_controllers_have_names_of_their_own(client: Client) -> None:
     """The Job controller writes as its service account, so that a webhook can tell it from a user."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

@@ -27,6 +27,8 @@ from webhook.admission.review import Response, decode_review, encode
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
+pytestmark = pytest.mark.core
+
 Json = dict[str, Any]
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 KUEUE = "kueue.x-k8s.io/podset-required-topology"

@@ -34,6 +34,8 @@ from tests.support.provisioning import DIGEST, START, answered, asked, rules
 from tests.support.recorder import Recorder
 from webhook.connections.review_head import review_head
 
+pytestmark = pytest.mark.core
+
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "team"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

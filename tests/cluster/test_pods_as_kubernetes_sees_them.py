@@ -22,6 +22,8 @@ from tests.support.cluster_records import job, placement
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 
+pytestmark = pytest.mark.core
+
 
 def container(name: str, cpu: str, memory: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
     limits = {"cpu": "4", "memory": "8Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}

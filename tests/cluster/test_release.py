@@ -20,6 +20,8 @@ from tests.support.gangs import job_body, require
 from tests.support.installed import render
 from tests.support.raw_pods import GATE
 
+pytestmark = pytest.mark.core
+
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
 NAMESPACE = "let-go"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

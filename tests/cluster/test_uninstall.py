@@ -26,6 +26,8 @@ from tests.support.steady_load import SteadyLoad
 from webhook.maintenance.installation import WEBHOOKS
 from webhook.maintenance.removal import everything
 
+pytestmark = pytest.mark.core
+
 # The program is killed when it prints the first line with one of these: in every step.
 INTERRUPTIONS = (
     ": resumed",

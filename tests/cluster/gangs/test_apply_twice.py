@@ -12,6 +12,8 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import conditions, held_pods, occupy, vacate
 from tests.support.gangs import Json, Namespace, job_body, require
 
+pytestmark = pytest.mark.core
+
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -19,6 +19,8 @@ from tests.support.cli import topogate
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, job_body, require
 
+pytestmark = pytest.mark.core
+
 
 def answer(kubeconfig: Path, *words: str) -> dict[str, Any]:
     done = topogate(kubeconfig, *words, "-o", "json")

@@ -6,6 +6,8 @@ import json
 from itertools import groupby
 from typing import Any
 
+import pytest
+
 from engine.api import names as wire
 from local.client import Client
 from local.service import NAMESPACE, Service
@@ -14,6 +16,8 @@ from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, require
 from tests.support.obstacles import Obstacle
 from tests.support.raw_pods import held
+
+pytestmark = pytest.mark.core
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 

@@ -16,6 +16,8 @@ from tests.support.fleet import Fleet, fleet_name
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.raw_pods import GATE, held
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(scope="module")
 def waiting_before(control_plane: ControlPlane, installed: Service) -> Iterator[Namespace]:

@@ -22,6 +22,8 @@ from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 from tests.support.users import ordinary_user
 
+pytestmark = pytest.mark.core
+
 Kubectl = Callable[..., CompletedProcess[str]]
 WHOLE = {CORE: "100", RATIO: "100"}
 HALF = {CORE: "50", RATIO: "50"}
@@ -224,6 +226,7 @@ def test_the_same_file_applied_again_changes_nothing(
     assert after == before
 
 
+@pytest.mark.since("1.36", "container resources of a suspended Job may change")
 def test_a_share_that_is_changed_while_its_gang_waits_is_planned_anew(gangs: Namespace, kubectl: Kubectl) -> None:
     """A part too large for the free GPU is made smaller in the file: what we had made of it goes, and it starts."""
     gangs.fleet.grid("1x1x1", shape=dimensions(1))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from engine.cluster.server_version import keeps_resources
 from local.client import Client
 from local.nodes import HostShape
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
@@ -16,6 +17,8 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, failures, held_pods, occupy, vacate
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
 from tests.support.raw_pods import held
+
+pytestmark = pytest.mark.core
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
@@ -119,6 +122,7 @@ def test_a_running_gang_keeps_its_request_until_its_user_says_that_he_means_it(
     assert len(gangs.bound("train")) == 2
 
 
+@pytest.mark.since("1.36", "container resources of a suspended Job may change")
 def test_a_waiting_gang_may_ask_for_gpus_by_another_name(gangs: Namespace, kubectl: Kubectl) -> None:
     """Applied again with the name that the nodes report: what was completed of the old one is in nobody's manifest."""
     gangs.fleet.grid("1x1x2")
@@ -132,6 +136,24 @@ def test_a_waiting_gang_may_ask_for_gpus_by_another_name(gangs: Namespace, kubec
     resources["limits"] = {"nvidia.com/gpu": "1"}
     kubectl("apply", "-f", "-", input=json.dumps(body))
     gangs.all_bound("train", 2)
+
+
+def test_other_resources_of_a_waiting_job_are_taken_or_named(gangs: Namespace, kubectl: Kubectl) -> None:
+    """Before Kubernetes 1.36 the API server refuses them and prints the whole template: the warning names them."""
+    gangs.fleet.grid("1x1x1")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.waits("train")
+    path = "/spec/template/spec/containers/0/resources"
+    smaller = [{"op": "replace", "path": path, "value": {"limits": {"nvidia.com/gpu": "4"}}}]
+    answer = kubectl("patch", "job", "train", "--type=json", f"--patch={json.dumps(smaller)}", check=False)
+    told = "Warning: topogate: containers[0].resources of a Job is fixed: create it again"
+    if keeps_resources(gangs.client.get("/version")["gitVersion"]):
+        assert answer.returncode == 1
+        assert answer.stderr.startswith(told)
+        assert "field is immutable" in answer.stderr
+    else:
+        assert (answer.returncode, told in answer.stderr) == (0, False)
+        gangs.all_bound("train", 2)
 
 
 def test_whoever_resumes_a_waiting_gang_is_told_that_its_pods_are_held(gangs: Namespace, kubectl: Kubectl) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, pod_of_index, status_of
 from tests.support.gangs import Namespace, require
 from tests.support.raw_pods import held
+
+pytestmark = pytest.mark.core
 
 
 def _scale(gangs: Namespace, job: str, pods: int) -> None:

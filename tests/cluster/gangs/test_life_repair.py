@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from engine.api import names
 from local.kubelets import fail_pod
 from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, delete_job, held_pods, pod_of_index, replaced, status_of
 from tests.support.gangs import Namespace, prefer, require
 from tests.support.raw_pods import held
+
+pytestmark = pytest.mark.core
 
 RETRIES = {"backoffLimit": 6}
 

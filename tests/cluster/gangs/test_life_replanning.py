@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from local.client import ClientError
 from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
@@ -12,6 +14,8 @@ from tests.support.eventually import eventually
 from tests.support.gang_steps import assigned, failures, occupy, status_of, vacate
 from tests.support.gangs import Json, Namespace, require
 from tests.support.raw_pods import held
+
+pytestmark = pytest.mark.core
 
 IMPATIENT = TEST_POLICY + "timeouts: {bind: 1s}\n"
 FOREIGN_GATE = "example.com/quota"

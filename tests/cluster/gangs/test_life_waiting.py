@@ -23,6 +23,8 @@ from tests.support.gang_steps import (
 )
 from tests.support.gangs import Namespace, prefer, require
 
+pytestmark = pytest.mark.core
+
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 STRICT = TEST_POLICY + "queue: {order: strict}\n"
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.api import names
 from tests.support.eventually import eventually
 from tests.support.gang_steps import status_of
 from tests.support.gangs import INDEX, Namespace, prefer, require
+
+pytestmark = pytest.mark.core
 
 
 def test_a_gang_lands_in_one_rack_with_neighbouring_ranks(gangs: Namespace) -> None:

@@ -13,6 +13,8 @@ from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.raw_pods import GATE
 
+pytestmark = pytest.mark.core
+
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 

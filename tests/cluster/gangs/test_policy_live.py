@@ -16,6 +16,8 @@ from tests.support.gang_steps import held_pods, occupy, resume, vacate
 from tests.support.gangs import Namespace, require
 from tests.support.raw_pods import held
 
+pytestmark = pytest.mark.core
+
 LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy-last-good"
 RENAMED = f"""
 topologies:

@@ -16,6 +16,8 @@ from tests.support.gang_steps import complete, completed, failures, live_hosts, 
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.obstacles import Obstacle
 
+pytestmark = pytest.mark.core
+
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PREEMPTS = TEST_POLICY + "preemption: {mode: lower-priority, after: 1s}\n"
 

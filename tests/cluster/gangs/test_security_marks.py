@@ -14,6 +14,8 @@ from tests.support.eventually import eventually
 from tests.support.gangs import INDEX, Namespace, require
 from tests.support.users import ordinary_user
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def user(control_plane: ControlPlane, namespace: str) -> Client:
