@@ -182,7 +182,10 @@ def test_kubectl_failures_carry_what_kubectl_said(control_plane: ControlPlane) -
 def test_instances_run_side_by_side_and_end_alone(
     control_plane: ControlPlane, programs: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A second control plane is another cluster; ending it ends its five programs and not the first one's."""
+    """A second control plane is another cluster; ending it ends its five programs and not the first one's.
+
+    Its API server can be restarted: another process with the same objects, while the others go on.
+    """
     with ControlPlane.start(tmp_path / "second", programs=programs) as second:
         second.client.create("/api/v1/namespaces", {"metadata": {"name": "only-here"}})
         assert control_plane.client.find("/api/v1/namespaces/only-here") is None
@@ -190,6 +193,14 @@ def test_instances_run_side_by_side_and_end_alone(
         assert len(pids) == 5
         with pytest.raises(ControlPlaneError, match="already runs in"):
             ControlPlane.start(tmp_path / "second", programs=programs)
+        with pytest.raises(ControlPlaneError, match="only the process that has started"):
+            ControlPlane.find(tmp_path / "second").restart_api_server()
+        second.restart_api_server()
+        restarted = dict(second.pids)
+        assert {name for name in pids if pids[name] != restarted[name]} == {"kube-apiserver"}
+        assert second.client.find("/api/v1/namespaces/only-here") is not None
+        second.check()
+        pids |= {"restarted": restarted["kube-apiserver"]}
     assert not {name for name, pid in pids.items() if alive(pid)}
     control_plane.check()
 
