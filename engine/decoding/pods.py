@@ -67,7 +67,10 @@ _NAMED: Final = names.UNREAD_KEYS.difference(names.DEVICE_HINTS, names.ALIASES_B
 _ONE_POD: Final = nano("pods", 1)
 
 _MAX_NAME: Final = 317  # a label prefix of 253, a slash, a name of 63
-_MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together
+_MAX_SHARED: Final = 64  # entries of a pod's resource lists, all containers together, or of another list
+_MAX_VALUES: Final = 4  # of a requirement
+_MAX_TEXT: Final = 63  # characters
+_MAX_REFERENCE: Final = 1024  # characters of an owner reference
 
 _ENDED: Final = ("Succeeded", "Failed")
 _RANK: Final = re.compile("[0-9]{1,9}", re.ASCII)
@@ -127,13 +130,15 @@ def pod_spec(
     )
     preferred_pods, uncounted = preferred_of(spec, own, namespace)
     return PodSpec(
-        shape=Shape(
-            requests=requests,
-            node_selector=_node_selector(spec.node_selector),
-            affinity=_affinity(spec.affinity),
-            preferred=_preferred(spec.affinity),
-            tolerations=tolerations(spec.tolerations),
-            devices=devices,
+        shape=_shared(
+            Shape(
+                requests=requests,
+                node_selector=_node_selector(spec.node_selector),
+                affinity=_affinity(spec.affinity),
+                preferred=_preferred(spec.affinity),
+                tolerations=tolerations(spec.tolerations),
+                devices=devices,
+            )
         ),
         limits=limits,
         gates=tuple([intern(gate.name or "") for gate in spec.scheduling_gates]) if spec.scheduling_gates else (),
@@ -159,15 +164,10 @@ def pod_spec(
 
 def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:
     """Return the controller reference; None when there is none."""
-    for reference in references or ():
-        if reference.controller:
-            return OwnerRef(
-                api_version=intern(reference.api_version or ""),
-                kind=intern(reference.kind or ""),
-                name=intern(reference.name or ""),
-                uid=intern(reference.uid or ""),
-                controller=True,
-            )
+    for one in references or ():
+        if one.controller:
+            known = (one.api_version or "", one.kind or "", one.name or "", one.uid or "")
+            return (_shared_controller if sum(map(len, known)) <= _MAX_REFERENCE else _controller)(*known)
     return None
 
 
@@ -175,7 +175,11 @@ def kept(raw: wire.StringMap | None, *, also: frozenset[str] = frozenset()) -> d
     """Return the labels or annotations of an object that we read."""
     if not raw:
         return {}
-    return {intern(key): value or "" for key, value in raw.items() if key.startswith(KEPT_PREFIXES) or key in also}
+    return {
+        intern(key): _shared_text(value or "")
+        for key, value in raw.items()
+        if key.startswith(KEPT_PREFIXES) or key in also
+    }
 
 
 def annotations_of(raw: wire.StringMap | None, *, every: bool = False) -> dict[str, str]:
@@ -351,6 +355,32 @@ def _of_containers(containers: _Asked, path: str) -> tuple[list[dict[str, int]],
 # large is not kept.
 _shared_totals = lru_cache(maxsize=2048)(_totals)
 _shared_toleration = lru_cache(maxsize=1024)(Toleration)
+
+
+_shared_shape = lru_cache(maxsize=4096)(lambda shape: shape)
+
+
+def _controller(api_version: str, kind: str, name: str, uid: str) -> OwnerRef:
+    return OwnerRef(intern(api_version), intern(kind), intern(name), intern(uid), controller=True)
+
+
+_shared_controller = lru_cache(maxsize=4096)(_controller)
+
+
+def _shared(shape: Shape) -> Shape:
+    """Return an equal shape that other pods may have: those of one template on one host do."""
+    terms = shape.affinity or ()
+    small = max(len(shape.requests), len(shape.node_selector), len(shape.tolerations)) <= _MAX_SHARED
+    if not small or shape.preferred or len(terms) > 1:
+        return shape
+    rules = [one for term in terms for one in (*term.expressions, *term.fields)]
+    small = len(rules) <= _MAX_SHARED and all(len(one.values) <= _MAX_VALUES for one in rules)
+    return _shared_shape(shape) if small else shape
+
+
+def _shared_text(text: str) -> str:
+    """Return a label's value, or another short text; pods have few different ones."""
+    return intern(text) if len(text) <= _MAX_TEXT else text
 
 
 def _node_selector(raw: wire.StringMap | None) -> tuple[tuple[str, str], ...]:
