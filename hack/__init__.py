@@ -1,4 +1,4 @@
 """Tools of the checkout, for whoever works on the project, and not part of the wheel.
 
-Generated files, the kubectl plugin, a kind cluster.
+Generated files, the Helm chart, the kubectl plugin, a kind cluster.
 """

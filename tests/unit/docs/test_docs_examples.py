@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -17,6 +18,7 @@ from engine.kinds.registry import built_in
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
+from hack.chart.values import values_schema
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import workload_of
 from tests.support.pages import ROOT, pages
@@ -75,6 +77,8 @@ def check(document: dict[str, Any]) -> None:
         case {"kind": "Kustomization", "resources": list(resources)}:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()
+        case {"image": dict()}:  # values of the chart
+            jsonschema.validate(document, values_schema())
         case {**fields} if fields.keys() <= fields_of(Policy).keys():
             parse_policy(yaml.safe_dump(document))
         case _:

@@ -1,0 +1,95 @@
+"""The components of the manifests, rendered by kubectl: each does what it says, and nothing else. No control plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.chart.release import MANIFEST_FILES, render_manifests
+from tests.support.charts import Objects, kustomized, objects
+
+SERVICE = ("Deployment", "topogate-system", "topogate")
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.fixture(scope="module")
+def base(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    """The base alone."""
+    return kustomized(programs["kubectl"], tmp_path_factory.mktemp("base"))
+
+
+def changed(base: Objects, other: Objects) -> set[tuple[str, str, str]]:
+    return {key for key in base.keys() | other.keys() if base.get(key) != other.get(key)}
+
+
+def test_high_availability_is_three_replicas_on_three_hosts(
+    base: Objects, programs: dict[str, Path], tmp_path: Path
+) -> None:
+    """A rollout needs no fourth host: hosts differ within one version only."""
+    found = kustomized(programs["kubectl"], tmp_path, "components/high-availability")
+    assert changed(base, found) == {SERVICE}
+    spec = found[SERVICE]["spec"]
+    assert spec["replicas"] == 3
+    affinity = spec["template"]["spec"]["affinity"]["podAntiAffinity"]
+    [term] = affinity.pop("requiredDuringSchedulingIgnoredDuringExecution")
+    assert affinity == {}
+    assert (term["topologyKey"], term["matchLabelKeys"]) == ("kubernetes.io/hostname", ["pod-template-hash"])
+    assert term["labelSelector"] == spec["selector"]
+
+
+def test_one_replica_has_no_budget(base: Objects, programs: dict[str, Path], tmp_path: Path) -> None:
+    """A budget for one replica would hold up no drain, and say nothing."""
+    found = kustomized(programs["kubectl"], tmp_path, "components/one-replica")
+    assert changed(base, found) == {SERVICE, ("PodDisruptionBudget", "topogate-system", "topogate")}
+    assert found[SERVICE]["spec"]["replicas"] == 1
+
+
+def test_cert_manager_takes_rights_away(base: Objects, programs: dict[str, Path], tmp_path: Path) -> None:
+    """No right to Secrets, nor to change the configurations whose CA bundle is cert-manager's; the rest stays."""
+    found = kustomized(programs["kubectl"], tmp_path, "components/cert-manager")
+    kinds = {"Certificate", "Issuer", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+    assert {key[0] for key in changed(base, found)} == {*kinds, "ClusterRole", "Role", "Deployment"}
+    for key, one in found.items():
+        if key[0].endswith("WebhookConfiguration"):
+            assert one["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topogate-system/topogate"}
+    for name in (("Role", "topogate-system", "topogate"), ("ClusterRole", "", "topogate")):
+        assert granted(found[name]) < granted(base[name])
+    lost = granted(base["Role", "topogate-system", "topogate"]) - granted(found["Role", "topogate-system", "topogate"])
+    assert {resource for _, resource, _, _ in lost} == {"secrets"}
+    lost = granted(base["ClusterRole", "", "topogate"]) - granted(found["ClusterRole", "", "topogate"])
+    assert {(name, verb) for _, _, name, verb in lost} == {("topogate", "patch")}
+    pod = found[SERVICE]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["serve", "--certificates-from=/certificates"]
+    mounted = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted["certificates"] == {"name": "certificates", "mountPath": "/certificates", "readOnly": True}
+    secrets = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    certificate = found["Certificate", "topogate-system", "topogate"]["spec"]
+    assert secrets == {"certificates": certificate["secretName"]}
+    assert certificate["dnsNames"] == ["topogate.topogate-system.svc"]
+
+
+def granted(role: dict[str, Any]) -> set[tuple[str, str, str, str]]:
+    """The rights of a role, one by one: group, resource, name, verb."""
+    return {
+        (group, resource, name, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def test_a_release_has_a_file_for_each_way(base: Objects, programs: dict[str, Path], tmp_path: Path) -> None:
+    """With the image of the release, and otherwise the same objects."""
+    image = f"example.com/t/topogate@{DIGEST}"
+    written = render_manifests("1.2.3", tmp_path / "out", kubectl=programs["kubectl"], image=image)
+    assert [path.name for path in written] == [*MANIFEST_FILES]
+    for path in written:
+        found = objects(path.read_text())
+        [container] = found[SERVICE]["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == image
+        container["image"] = "topogate:0.1.0"
+        assert found == kustomized(programs["kubectl"], tmp_path, *MANIFEST_FILES[path.name])

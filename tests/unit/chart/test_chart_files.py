@@ -1,0 +1,114 @@
+"""The chart's files: written from the manifests and settings, and packed the same way every time."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from hack.chart import CHART, ROOT
+from hack.chart.files import files
+from hack.chart.release import Image, ReleaseError, package_chart, stale_files, write_images
+from hack.chart.settings import SETTINGS
+from hack.chart.templates import Change, Template, TemplateError
+from hack.chart.values import values_schema
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("path", sorted(files()))
+def test_a_generated_file_is_as_it_would_be_written(path: str) -> None:
+    """A change of the manifests, the settings or the policy's schema is in the chart too."""
+    assert (ROOT / path).read_text(encoding="utf-8") == files()[path], "run python -m hack.chart"
+
+
+def test_values_are_the_settings_and_fit_their_schema() -> None:
+    """Every setting is in values.yaml with its default; the schema is valid, and knows nothing else."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.Draft202012Validator.check_schema(values_schema())
+    jsonschema.validate(values, values_schema())
+    for setting in SETTINGS:
+        at = values
+        for name in setting.path.split("."):
+            at = at[name]
+        assert at == setting.default
+    closed = [one for one in sections(values_schema()) if one.get("properties")]
+    assert len(closed) > 5
+    assert all(one["additionalProperties"] is False for one in closed)
+
+
+def sections(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    for one in schema.get("properties", {}).values():
+        yield from sections(one)
+
+
+def test_a_change_of_the_base_that_the_chart_does_not_know_is_told() -> None:
+    """By the place that is not there any more."""
+    with pytest.raises(TemplateError, match=r"pdb.yaml has this 0 times, not 1:\nreplicas: 7"):
+        Template("base/pdb.yaml", (Change("replicas: 7", "x"),)).text()
+
+
+def test_a_packed_chart_is_the_same_bytes_and_has_the_version(tmp_path: Path) -> None:
+    """Version and image of the release are in it; everything else is the folder's."""
+    packed = package_chart("1.2.3", tmp_path / "a", image=f"example.com/t/topogate@{DIGEST}")
+    again = package_chart("1.2.3", tmp_path / "b", image=f"example.com/t/topogate@{DIGEST}")
+    assert packed.name == "topogate-1.2.3.tgz"
+    assert packed.read_bytes() == again.read_bytes()
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    found = tmp_path / "topogate"
+    chart = yaml.safe_load((found / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("1.2.3", "1.2.3")
+    image = yaml.safe_load((found / "values.yaml").read_text())["image"]
+    assert (image["repository"], image["tag"], image["digest"]) == ("example.com/t/topogate", "", DIGEST)
+    there = {path.relative_to(found) for path in found.rglob("*") if path.is_file()}
+    assert there == {path.relative_to(CHART) for path in CHART.rglob("*") if path.is_file()}
+    changed = {str(one) for one in there if (found / one).read_bytes() != (CHART / one).read_bytes()}
+    assert changed == {"Chart.yaml", "values.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ("topogate", "topogate:1.2.3"),
+        ("localhost:5000/topogate", "localhost:5000/topogate:1.2.3"),
+        ("localhost:5000/topogate:9", "localhost:5000/topogate:9"),
+        (f"example.com/topogate@{DIGEST}", f"example.com/topogate:1.2.3@{DIGEST}"),
+    ],
+)
+def test_an_image_is_told_apart_from_its_registry(text: str, image: str) -> None:
+    """A port is no tag."""
+    assert str(Image.parse(text, version="1.2.3")) == image
+
+
+@pytest.mark.parametrize("text", ["", "a b", "x@sha256:12", ":1"])
+def test_what_is_no_image_is_refused(text: str) -> None:
+    """Before it is written into manifests."""
+    with pytest.raises(ReleaseError, match="not the name of an image"):
+        Image.parse(text, version="1.2.3")
+
+
+def test_every_image_is_in_the_list(tmp_path: Path) -> None:
+    """What runs in the manifests; the release's list names the release's image."""
+    listed = [line for line in (ROOT / "manifests/images.txt").read_text().splitlines() if not line.startswith("#")]
+    used = set()
+    for path in (ROOT / "manifests").rglob("*.yaml"):
+        if not path.is_relative_to(CHART) and "samples" not in path.parts:
+            used |= {word for line in path.read_text().splitlines() if (word := line.partition(" image: ")[2])}
+    assert used == set(listed)
+    written = write_images("1.2.3", tmp_path, image="example.com/topogate").read_text().splitlines()
+    assert written[1:] == ["example.com/topogate:1.2.3"]
+
+
+def test_stale_files_are_found(tmp_path: Path) -> None:
+    """A release of a chart that is not generated anew is refused."""
+    assert stale_files(ROOT) == []
+    assert set(stale_files(tmp_path)) == set(files())
+    assert json.loads((CHART / "values.schema.json").read_text()) == values_schema()
