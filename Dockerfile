@@ -22,7 +22,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-d
  && /opt/build/bin/pip --python /opt/topogate/bin/python install --no-compile --no-deps --no-index /wheels/*.whl
 COPY hack/image/trim.py ./
 # Compiled here because the running container's file system is read-only.
-RUN /opt/topogate/bin/python trim.py /opt/topogate /out
+RUN /opt/topogate/bin/python trim.py --environment /opt/topogate --target /out
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="topogate" \

@@ -178,6 +178,11 @@ test-plugin: $(STAMP) ## Build the plugin for this machine, install it with the 
 image: $(STAMP) ## Build the image on bases from Debian packages, as dist/image/*.tar (root; buildah, mmdebstrap; 2 minutes, 5 more once)
 	@$(BIN)/python -m hack.image $(ARGS)
 
+.PHONY: release
+release: $(STAMP) ## Write the files of a release to dist/release (VERSION=1.4.0; IMAGE=registry.example.com/topogate; ARGS=--draft: try it)
+	@test -n "$(VERSION)" || { echo "make release VERSION=1.4.0: the version of pyproject.toml" >&2; exit 2; }
+	@$(BIN)/python -m hack.release $(if $(IMAGE),--image "$(IMAGE)") $(ARGS) -- "$(VERSION)"
+
 .PHONY: lock
 lock: .tools/bin/uv ## Write the requirements locks anew from pyproject.toml (UPGRADE=1: newest versions)
 	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' \

@@ -1,7 +1,7 @@
 """Takes out of an environment what the service never uses, and compiles the rest. Runs while the image is built.
 
-`python trim.py ENVIRONMENT TARGET`, with the environment's own Python: the environment is moved below TARGET, where it
-lies as at the root, and byte code of the standard library is put beside it. Needs nothing but Python.
+`python trim.py --environment FOLDER --target FOLDER`, with the environment's own Python: the environment is moved below
+the target, where it lies as at the root, and byte code of the standard library is put beside it. Needs Python alone.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ def size(folder: Path) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m hack.image.trim", description=__doc__.partition("\n")[0])
-    parser.add_argument("environment", type=Path, help="the environment whose Python runs this")
-    parser.add_argument("target", type=Path, help="the folder below which it is moved")
+    # Not positional: a wrong option would be told as a missing argument.
+    parser.add_argument("--environment", type=Path, help="the environment whose Python runs this")
+    parser.add_argument("--target", type=Path, help="the folder below which it is moved")
     given = parser.parse_args()
+    if given.environment is None or given.target is None:
+        parser.error("--environment and --target are needed")
     main(given.environment, given.target)

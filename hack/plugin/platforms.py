@@ -84,9 +84,9 @@ def this_platform() -> Platform | None:
     return next((one for one in PLATFORMS.values() if (one.system, one.machine) == here), None)
 
 
-def project() -> dict[str, Any]:
+def project(root: Path = ROOT) -> dict[str, Any]:
     """Return the table `project` of pyproject.toml."""
-    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return table
 
 

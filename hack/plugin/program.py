@@ -38,7 +38,7 @@ def build_program(target: Path, *, platform: Platform | None, lock: Path | None 
     Without a lock it has our wheel only, and needs no package index. Raises PluginError.
     """
     with tempfile.TemporaryDirectory(prefix="topogate-plugin-") as folder:
-        wheel = _build_wheel(Path(folder))
+        wheel = build_wheel(Path(folder), epoch=source_date_epoch())
         # By name and hash, not as a file: a path would be in the program, and pip takes no folder in its hash mode.
         name, version, *_ = wheel.name.split("-")
         lines = [f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"]
@@ -84,9 +84,9 @@ def launcher(versions: Sequence[tuple[int, int]]) -> bytes:
     return text.encode()
 
 
-def _build_wheel(folder: Path) -> Path:
-    """Build our wheel; hatchling is in the environment, and nothing is downloaded."""
-    environment = {"SOURCE_DATE_EPOCH": str(source_date_epoch())}
+def build_wheel(folder: Path, *, epoch: int) -> Path:
+    """Build our wheel; hatchling is in the environment, and nothing is downloaded. Raises PluginError."""
+    environment = {"SOURCE_DATE_EPOCH": str(epoch)}
     _run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)], environment)
     (wheel,) = folder.glob("*.whl")
     return wheel

@@ -1,0 +1,98 @@
+"""Makes the files of a release one after another, in a folder that gets its name when it is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from hack.image.base import ensure_bases, missing_tools, packages_of
+from hack.image.build import build, digest_of, storage, write_archive
+from hack.plugin.platforms import ROOT
+from hack.plugin.program import build_wheel
+from hack.release.manifests import images_of, write_manifests
+from hack.release.materials import bill_of_materials
+from hack.release.project import ReleaseError, Source
+from local.programs import ensure_programs
+
+Progress = Callable[[str], None]
+CHECKSUMS: Final = "SHA256SUMS"
+MATERIALS: Final = "topogate-{version}.cdx.json"
+IMAGE: Final = "topogate-{version}-image.tar"
+IMAGES: Final = "images.txt"
+CHANGES: Final = "CHANGES.md"
+
+
+def make_release(
+    source: Source, *, repository: str, into: Path, with_image: bool, progress: Progress, root: Path = ROOT
+) -> Path:
+    """Write all files below `into` and return their folder.
+
+    Raises ReleaseError, ImageError, PluginError and ProgramsError.
+    """
+    target = into / (source.version + ("-draft" if source.draft else ""))
+    if target.exists():
+        raise ReleaseError(f"{target} is there already: a release is never made over another one; move it away")
+    into.mkdir(parents=True, exist_ok=True)
+    kubectl = ensure_programs(progress=progress)["kubectl"]
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=into) as name:
+        folder = Path(name) / target.name
+        folder.mkdir()
+        progress("1/6 wheel")
+        build_wheel(folder, epoch=source.epoch)
+        progress("2/6 image")
+        digest, debian = _image(folder, source, wanted=with_image, progress=progress)
+        image = f"{repository}:{source.version}" + (f"@{digest}" if digest else "")
+        progress("3/6 manifests, and the images that they name")
+        manifests = write_manifests(folder, version=source.version, image=image, kubectl=kubectl, root=root)
+        images = images_of([path.read_text(encoding="utf-8") for path in manifests])
+        _write(folder / IMAGES, "".join(f"{one}\n" for one in images))
+        progress("4/6 bill of materials")
+        lock = (root / "requirements.lock").read_text(encoding="utf-8")
+        text = bill_of_materials(source, lock=lock, debian=debian, image=digest)
+        _write(folder / MATERIALS.format(version=source.version), text)
+        progress("5/6 changelog section")
+        _write(folder / CHANGES, source.changes)
+        progress("6/6 checksums")
+        _write(folder / CHECKSUMS, checksums(folder))
+        os.replace(folder, target)
+    return target
+
+
+def checksums(folder: Path) -> str:
+    """Return the lines that `sha256sum --check` reads, for every file of a folder."""
+    lines = []
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
+    return "".join(lines)
+
+
+def _image(
+    folder: Path, source: Source, *, wanted: bool, progress: Progress
+) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Build the image; return its digest and the Debian packages in it, nothing of both where it cannot be built."""
+    missing = missing_tools()
+    if not wanted or missing:
+        progress(f"    no image: {', '.join(missing) + ' not found' if missing else 'not wanted'}")
+        return "", ()
+    bases = ensure_bases(progress=lambda line: progress(f"    {line}"))
+    archive = folder / IMAGE.format(version=source.version)
+    with storage() as where:
+        name = build(
+            where,
+            bases,
+            version=source.version,
+            revision=source.commit,
+            epoch=source.epoch,
+            progress=lambda line: progress(f"    {line}"),
+        )
+        write_archive(where, name, archive)
+    return digest_of(archive), packages_of(bases.runs)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,113 @@
+"""The files of a release, without the image (tests/image has that): complete, usable, and the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.plugin.platforms import project
+from hack.release.project import ReleaseError, Source, check_source
+from hack.release.steps import CHECKSUMS, make_release
+
+VERSION = project()["version"]
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return check_source(VERSION, draft=True)
+
+
+@pytest.fixture(scope="module")
+def release(programs: dict[str, Path], source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a release."""
+    told: list[str] = []
+    folder = make(source, tmp_path_factory.mktemp("release"), told)
+    assert [line[:3] for line in told if line[0] != " "] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
+    return folder
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[None]:
+    """Another time zone, language and umask than usual."""
+    before, zone = os.umask(0o077), os.environ.get("TZ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kathmandu")
+        patch.setenv("LC_ALL", "C")
+        patch.setenv("PYTHONHASHSEED", "7")
+        time.tzset()
+        yield
+    os.umask(before)
+    assert os.environ.get("TZ") == zone
+    time.tzset()
+
+
+def make(source: Source, into: Path, told: list[str]) -> Path:
+    return make_release(
+        source, repository="registry.example.com/topogate", into=into, with_image=False, progress=told.append
+    )
+
+
+def test_the_checksums_are_those_of_all_files(release: Path) -> None:
+    """sha256sum reads them; no file is without one, and nothing else is left in the folder."""
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", CHECKSUMS], cwd=release, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = {line.split("  ")[1] for line in (release / CHECKSUMS).read_text().splitlines()}
+    assert listed | {CHECKSUMS} == {path.name for path in release.iterdir()}
+    assert [path.name for path in release.parent.iterdir()] == [release.name]
+    assert {"topogate.yaml", "images.txt", "CHANGES.md", f"topogate-{VERSION}.cdx.json"} <= listed
+
+
+def test_a_second_machine_makes_the_same_bytes(release: Path, source: Source, tmp_path: Path, elsewhere: None) -> None:
+    """All of them: wheel, manifests, bill of materials, changelog section."""
+    again = make(source, tmp_path, [])
+    assert (again / CHECKSUMS).read_text() == (release / CHECKSUMS).read_text()
+    assert hashlib.sha256((again / "topogate.yaml").read_bytes()).hexdigest() in (release / CHECKSUMS).read_text()
+
+
+def test_the_manifests_name_the_image_of_the_release(release: Path) -> None:
+    """All of them, one image, which is all that a registry without internet needs; each is good YAML."""
+    image = f"registry.example.com/topogate:{VERSION}"
+    assert (release / "images.txt").read_text() == f"{image}\n"
+    documents = list(yaml.safe_load_all((release / "topogate.yaml").read_text()))
+    (deployment,) = [one for one in documents if one["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    assert "topogate:" + VERSION not in (release / "topogate.yaml").read_text().replace(image, "")
+
+
+def test_the_wheel_is_what_it_says(release: Path) -> None:
+    (wheel,) = release.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+        metadata = files.read(f"topogate-{VERSION}.dist-info/METADATA").decode()
+    assert f"\nVersion: {VERSION}\n" in metadata
+    assert {"webhook/cli.py", "engine/planner/plan.py", "certs/authority.py"} <= set(names)
+
+
+def test_a_release_is_never_made_over_another(release: Path, source: Source) -> None:
+    with pytest.raises(ReleaseError, match="is there already"):
+        make(source, release.parent, [])
+
+
+def test_one_that_fails_leaves_nothing(programs: dict[str, Path], source: Source, tmp_path: Path) -> None:
+    """A folder of that name is always complete."""
+    (tmp_path / "manifests/base").mkdir(parents=True)
+    with pytest.raises(ReleaseError, match="kustomize"):
+        make_release(
+            source,
+            repository="x",
+            into=tmp_path / "to",
+            with_image=False,
+            progress=print,
+            root=tmp_path,
+        )
+    assert list((tmp_path / "to").iterdir()) == []
