@@ -38,6 +38,7 @@ pytestmark = pytest.mark.core
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "team"
+SELECTABLE = pytest.mark.since("1.31", "custom resources have selectable fields")
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TGP = f"/apis/topogate.dev/v1alpha1/namespaces/{NAMESPACE}/placements"
@@ -365,9 +366,9 @@ def test_status_is_written_apart_and_shown(plane: ControlPlane, admin: Client) -
     [
         ("--selector=topogate.dev/workload-name=chosen", True),
         ("--selector=topogate.dev/workload-kind=JobSet", False),
-        ("--field-selector=spec.workload.name=chosen,spec.workload.kind=Job", True),
-        ("--field-selector=status.phase=Waiting,spec.workload.name=chosen", True),
-        ("--field-selector=status.reason=QuotaExceeded,spec.topology=default", False),
+        pytest.param("--field-selector=spec.workload.name=chosen,spec.workload.kind=Job", True, marks=SELECTABLE),
+        pytest.param("--field-selector=status.phase=Waiting,spec.workload.name=chosen", True, marks=SELECTABLE),
+        pytest.param("--field-selector=status.reason=QuotaExceeded,spec.topology=default", False, marks=SELECTABLE),
     ],
 )
 def test_placements_are_selected_by_workload_phase_and_reason(
