@@ -278,6 +278,17 @@ class ReservationRules(Section):
     )
 
 
+class Messages(Section):
+    """What messages tell users of namespaces."""
+
+    nodes: Literal["own", "all"] = Field(
+        default="own",
+        description="Which nodes warnings, Events and Placements name to the users of a waiting gang. `own`: those on "
+        "which it has slots or pods, or that are kept for it; others are counted. `all`: also the one with room for "
+        "most of its pods.",
+    )
+
+
 class Planner(Section):
     """How placements are chosen."""
 
@@ -409,6 +420,7 @@ class Policy(Section):
     reservations: ReservationRules = Field(
         default=ReservationRules(), description="How capacity that is reserved for gangs is protected."
     )
+    messages: Messages = Field(default=Messages(), description="What messages tell users of namespaces.")
     planner: Planner = Field(default=Planner(), description="How placements are chosen.")
     queue: Queue = Field(default=Queue(), description="The order of waiting gangs.")
     preemption: PreemptionRules = Field(

@@ -76,12 +76,13 @@ def forecast(
     later: tuple[str, Outcome] | None = None,
     groups: int = 1,
     suspended: bool = False,
+    names_hosts: bool = True,
 ) -> tuple[str, ...]:
     """Return the warnings that forecast a placement at submit time; each at most 120 characters.
 
     `instead`: the outcome if the gang preferred the level that it requires; `later`: when the level will be preferred,
     in words, and the outcome then; `groups`: the number of equal gangs of its workload, this one being the first;
-    `suspended`: by its user.
+    `suspended`: by its user; `names_hosts`: also by name.
     """
     would = "if resumed now it would" if suspended else "would"
     match outcome:
@@ -90,12 +91,12 @@ def forecast(
         case Waits():
             lines = _clauses(f"{would} wait: {outcome.message}")
             if instead is not None:
-                lines.append(f"topogate: with prefer-topology it would start now{_across(instead)}")
+                lines.append(f"topogate: with prefer-topology it would start now{_across(instead, names_hosts)}")
         case Never():
             lines = _clauses(f"{outcome.reason}: {outcome.message}")
             match later:
                 case (when, Placed() as placed):
-                    lines.append(f"topogate: {when}: it would start{_across(placed)}")
+                    lines.append(f"topogate: {when}: it would start{_across(placed, names_hosts)}")
                 case (when, Waits()):
                     lines.append(f"topogate: {when}: it then waits for room")
     if suspended:
@@ -135,13 +136,13 @@ def _would_place(placed: Placed, would: str) -> str:
     return truncate_bytes(text, MAX_WARNING)
 
 
-def _across(placed: Placed) -> str:
+def _across(placed: Placed, names_hosts: bool) -> str:
     paths = [slot.domain for pod_set in placed.pod_sets for slot in pod_set.slots]
     levels = tuple(placed.domains_used)
     for depth in range(len(levels)):
         domains = list(dict.fromkeys(path[: depth + 1] for path in paths))
         if len(domains) > 1:
-            few = len(domains) <= 3  # noqa: PLR2004 - as many names as fit into a line
+            few = len(domains) <= 3 and (names_hosts or depth < len(levels) - 1)  # noqa: PLR2004 - what fits into a line
             return " across " + (
                 join_and([domain[-1] for domain in domains]) if few else plural(len(domains), sanitize(levels[depth]))
             )
@@ -241,7 +242,7 @@ def _too_large(short: Shortfall, *, away: int) -> str:
         return f"{asked}{_sliced(short)}, but {most}; {_fewer(short, whole)}"
     level = sanitize(short.level)
     detail = ""
-    if short.largest is not None:
+    if short.largest is not None and _named(short):
         of_hosts = "" if short.level == names.HOST_LEVEL else f", {plural(short.largest[1], 'host')}"
         detail = f" ({sanitize(short.largest[0])}{of_hosts})"
     way_out = f"prefer {level}"
@@ -335,6 +336,11 @@ def _sliced(short: Shortfall) -> str:
     return f", {join_and(layers)}" if layers else ""
 
 
+def _named(short: Shortfall) -> bool:
+    """Return True if the best domain may be named; a host that is not the gang's own only where the policy says so."""
+    return short.names_hosts or short.level != names.HOST_LEVEL
+
+
 def _in_one(level: str) -> str:
     return f"{'on' if level == names.HOST_LEVEL else 'in'} one {sanitize(level)}"
 
@@ -351,7 +357,8 @@ def _needed(short: Shortfall, *, in_all: bool = False) -> str:
         return (
             f"{needs}; no {sanitize(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {searched}"
         )
-    return f"{needs}; best is {sanitize(short.best)} with {before}{short.best_slots:,} {searched}"
+    best = f"best is {sanitize(short.best)} with" if _named(short) else f"the best {sanitize(short.level)} has"
+    return f"{needs}; {best} {before}{short.best_slots:,} {searched}"
 
 
 def _nodes(short: Shortfall) -> str:

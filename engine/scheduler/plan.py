@@ -224,6 +224,7 @@ def _plan_shapes(
                     ask,
                     shapes[ask.name],
                     topology,
+                    policy,
                     capacity=capacity,
                     left_out=left_out,
                     barred={**barred, **rules.barred_for(ask.name)},
@@ -298,7 +299,9 @@ def _plan_equal_pods(
         case NoFit() if not explained:
             return UNEXPLAINED
         case NoFit():
-            return _no_fit_reason(answer, ask, shape, topology, capacity=capacity, left_out=left_out, barred=barred)
+            return _no_fit_reason(
+                answer, ask, shape, topology, policy, capacity=capacity, left_out=left_out, barred=barred
+            )
 
 
 def _first_plan(answers: Iterable[Plan | NoFit]) -> Plan | NoFit:
@@ -317,6 +320,7 @@ def _no_fit_reason(
     ask: PodSetRequest,
     shape: Shape,
     topology: Topology,
+    policy: Policy,
     *,
     capacity: Capacity,
     left_out: Mapping[str, str],
@@ -332,7 +336,18 @@ def _no_fit_reason(
     for why, hosts in barred.items():
         for place in np.flatnonzero(hosts).tolist():
             reasons[place] = reasons[place] or why
-    return infeasible(shortfall_of(answer, ask, shape, topology, capacity=capacity, counted=counted, reasons=reasons))
+    return infeasible(
+        shortfall_of(
+            answer,
+            ask,
+            shape,
+            topology,
+            capacity=capacity,
+            counted=counted,
+            reasons=reasons,
+            names_hosts=policy.messages.nodes == "all",
+        )
+    )
 
 
 def _placed_without_pods(ask: PodSetRequest) -> Placed:

@@ -232,6 +232,7 @@ class Shortfall:
     gpus_per_pod    whole GPUs that a pod asks for
     ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
                     None: estimated from the number of such hosts, which never gives Never too early
+    names_hosts     whether a host may be named: it is not the gang's own
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level with an empty domain that holds the gang, with its slots
     host_gpus       GPUs of the largest host
@@ -273,6 +274,7 @@ class Shortfall:
     whole: int | None = None
     too_big: tuple[str, int, int] | None = None
     best_domains: tuple[BestDomain, ...] = ()
+    names_hosts: bool = True
 
     @property
     def shortage(self) -> Shortage:
@@ -297,8 +299,9 @@ def shortfall_of(
     capacity: Capacity,
     counted: SlotCounts,
     reasons: list[str],
+    names_hosts: bool = True,
 ) -> Shortfall:
-    """Return the numbers of a plan that did not fit."""
+    """Return the numbers of a plan that did not fit. `names_hosts`: also by name the hosts on which others run."""
     tree = topology.tree
     level = answer.level
     least = max(1, min(ask.count, ask.min_available))
@@ -354,7 +357,10 @@ def shortfall_of(
         hosts=len(tree.hosts) + len(topology.outside),
         exclusions=dict(exclusions),
         slices=ask.slices,
-        best_domains=_best_domains(answer, topology, np.where(usable, counted.free, 0), slices),
+        best_domains=_best_domains(
+            answer, topology, np.where(usable, counted.free, 0), slices, names_hosts=names_hosts
+        ),
+        names_hosts=names_hosts,
         limiting=RDMA
         if any_cards.free.sum() > counted.free.sum()
         else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
@@ -376,18 +382,24 @@ def shortfall_of(
 
 
 def _best_domains(
-    answer: NoFit, topology: Topology, free: Ints64, slices: tuple[Slices, ...]
+    answer: NoFit, topology: Topology, free: Ints64, slices: tuple[Slices, ...], *, names_hosts: bool
 ) -> tuple[BestDomain, ...]:
     """Return the best domain of each level with any room; at the required level that of the planner's answer.
 
+    Without `names_hosts` the path of the best host ends with the domain in which it is.
     Rules between the gang's own pods may leave less of it than its free slots.
     """
     tree = topology.tree
     found = list(most_slots(tree, free, slices))
     if 0 <= answer.level < len(found):
         found[answer.level] = (answer.best, answer.best_slots)
+    last = len(topology.levels) - 1
     return tuple(
-        BestDomain(topology.levels[level].name, tree.path(level, domain), pods)
+        BestDomain(
+            topology.levels[level].name,
+            tree.path(level, domain)[: None if names_hosts or level < last else -1],
+            pods,
+        )
         for level, (domain, pods) in enumerate(found)
         if pods > 0 and domain >= 0
     )

@@ -54,7 +54,8 @@ def messages_page() -> str:
         "Codes are a stable API: their meaning does not change. A message has one sentence for each problem, with "
         "numbers as needed / have / best candidate. It distinguishes *never* (larger than any domain can ever hold) "
         "from *not now*. It gives one main reason, and the others as counts that add up to the total. It never names "
-        "another tenant's workload.",
+        "another tenant's workload, and by default no node on which the gang has nothing (`messages.nodes` of the "
+        "[policy](policy.md)).",
     ]
     for kind, title in _KINDS.items():
         lines += ["", f"## {title}", "", _WHEN[kind], ""]

@@ -109,7 +109,7 @@ def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:
     for one in (best if isinstance(best, list | tuple) else ())[:_MOST_LEVELS]:
         match one:
             case {"level": str(level), "domain": str(path), "pods": int(pods)}:
-                found.append(room(sanitize(level), pods, tuple(sanitize(part) for part in path.split("/"))))
+                found.append(room(sanitize(level), pods, tuple(sanitize(part) for part in path.split("/") if part)))
     if any(one.required for one in found):
         return tuple(found)
     return (room(None, have), *found) if require is None else (*found, room(require, have))

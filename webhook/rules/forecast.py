@@ -90,12 +90,13 @@ def forecast_warnings(
         taints = (f"topogate: {avoided}",) if avoided is not None else ()
         told = forecast(outcome, groups=groups, suspended=suspended)
         return [], (*told, *missing_claims(workload, view), *taints)
+    named = policy.messages.nodes == "all"
     softer = None if budget.spent else _preferring(workload, request, view, deadline)
     if isinstance(outcome, Waits):
         instead = softer if isinstance(softer, Placed) else None
         until = timeout_forecast(request, policy)
         ends = (f"topogate: {until}",) if until else ()
-        told = forecast(outcome, instead=instead, groups=groups, suspended=suspended)
+        told = forecast(outcome, instead=instead, groups=groups, suspended=suspended, names_hosts=named)
         rules, preempts = policy.preemption, tuple[str, ...]()
         if rules.mode != "never" and victims_may_help(outcome) and not budget.spent:
             preempts = _preempting(workload, request, view, rules=rules, deadline=deadline)
@@ -104,7 +105,7 @@ def forecast_warnings(
     later = (when, softer) if when and softer is not None else None
     if _refused(outcome, workload, policy) and (not when or isinstance(softer, Never)):
         return [_never(outcome, workload, policy)], ()
-    return [], forecast(outcome, later=later, groups=groups, suspended=suspended)
+    return [], forecast(outcome, later=later, groups=groups, suspended=suspended, names_hosts=named)
 
 
 def _refused(outcome: Never, workload: Workload, policy: Policy) -> bool:

@@ -21,6 +21,7 @@ REFUSED = {
     "a mode of the wrong type": "mode: true",
     "modes of namespaces": "namespaces: {modes: [{namespaces: [a], mode: enforced}, {mode: off}, "
     "{namespaces: [A], mode: off}, {namespaces: [b], modes: off}, {namespaces: [], mode: off}]}",
+    "which nodes are named": "messages: {nodes: any, hosts: own}",
     "numbers": "queue: {maxGangPods: 0}\nplanner: {steps: 99999999}",
     "profiles": "planner: {profile: even}\ntopologies: [{name: a, preset: demo, profile: tight}]",
     "profiles of the wrong type": "planner: {profile: [pack]}\ntopologies: [{name: a, preset: demo, profile: 1}]",

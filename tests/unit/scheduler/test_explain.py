@@ -53,6 +53,12 @@ FORECASTS: dict[str, tuple[str, ...]] = {
     "would wait, starts now over many racks": forecast(
         Waits("Fragmented", "needs 16 hosts in one rack"), instead=placed(*(f"b/r{n}/h{n}" for n in range(9)))
     ),
+    "would wait, starts now on two hosts": forecast(
+        Waits("Fragmented", "needs room on one host"), instead=placed(*RACK[:2])
+    ),
+    "would wait, starts now on two hosts that are not named": forecast(
+        Waits("Fragmented", "needs room on one host"), instead=placed(*RACK[:2]), names_hosts=False
+    ),
     "would wait, starts now on one host": forecast(Waits("Fragmented", "needs room"), instead=placed(RACK[0])),
     "never": forecast(
         Never(

@@ -57,6 +57,10 @@ CASES: dict[str, tuple[str, Shortfall]] = {
         "Fragmented",
         replace(CPU_ONLY, level="host", count=4, capacity_best=4, best="h-1", best_slots=3),
     ),
+    "fragmented over hosts that are not named": (
+        "Fragmented",
+        replace(CPU_ONLY, level="host", count=4, capacity_best=4, best="h-1", best_slots=3, names_hosts=False),
+    ),
     "a single domain": ("Fragmented", replace(CPU_ONLY, domains=1)),
     "too few GPUs, whole hosts": ("InsufficientFreeGPUs", replace(WHOLE_HOSTS, best_slots=3, total_slots=15)),
     "too few GPUs, shared hosts": ("InsufficientFreeGPUs", replace(SHARED_HOSTS, total_slots=63)),
@@ -141,6 +145,18 @@ NEVER: dict[str, tuple[str, Shortfall]] = {
     "larger than every host": (
         "GangTooLarge",
         replace(SHARED_HOSTS, level="host", count=5, capacity_best=4, ceiling=4, largest=("host-001", 1)),
+    ),
+    "larger than every host, which is not named": (
+        "GangTooLarge",
+        replace(
+            SHARED_HOSTS,
+            level="host",
+            count=5,
+            capacity_best=4,
+            ceiling=4,
+            largest=("host-001", 1),
+            names_hosts=False,
+        ),
     ),
     "larger than every rack, also with the cordoned hosts": (
         "GangTooLarge",
