@@ -197,8 +197,9 @@ class GangQueue:
 
     def put_off(self, key: GangKey) -> None:
         """Postpone a gang to a later pass, because its namespace has used its share of this one."""
-        self._fresh.add(key)
-        self._put_off.setdefault(key, None)
+        if key in self._entries:  # else it was placed meanwhile, with its pod group
+            self._fresh.add(key)
+            self._put_off.setdefault(key, None)
 
     def planned(self, key: GangKey) -> None:
         """Record that a gang is being planned."""

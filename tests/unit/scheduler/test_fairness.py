@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api import names
 from engine.api.pod import Toleration
 from engine.api.workload import Workload
 from engine.controller.term import WRITERS
@@ -83,6 +84,24 @@ def test_nobody_waits_for_a_gang_that_was_put_off_and_is_gone() -> None:
         leader.stores.workloads.apply("DELETED", workload)
     leader.settle()
     assert leader.controller._pause() > PLAN
+
+
+def test_a_gang_that_was_placed_with_its_group_is_not_put_off() -> None:
+    """The plan of the first gang takes the whole share of the namespace, and places the second one too.
+
+    While their writes were under way the second one was due without being in the queue, which ended every turn early.
+    """
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY)
+    leader.hands.broken["plan"] = lambda _name: setattr(leader, "now", leader.now + 2 * WHOLE)
+    group = {names.POD_GROUP: "mesh", names.MIN_AVAILABLE: "4"}
+    for name in ("first", "second"):
+        held = job(name, count=2, held=True, require=None, namespace="mallory")
+        leader.has(changed(held, annotations={**held.annotations, **group}))
+    leader.turn()
+    assert leader.hands.planned == ["first", "second"]
+    leader.has(job("later", count=2, held=True, namespace="alice"))
+    leader.turn()
+    assert leader.hands.planned[-1] == "later"
 
 
 def test_the_first_are_tried_whenever_room_appears_and_the_last_in_the_end() -> None:
