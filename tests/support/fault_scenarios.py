@@ -194,9 +194,11 @@ def api_server_faulty(stage: Stage) -> None:
         try:
             stage.replaced()
             api.calm = False
-            until = time.monotonic() + FAULTY
+            until, met = time.monotonic() + FAULTY, ("429", "500", "409", "lost", "cut")
             eventually(
-                lambda: time.monotonic() > until and all(api.drawn[one] for one in ("429", "409", "cut")), SETTLED
+                lambda: time.monotonic() > until and all(api.drawn[one] for one in met),
+                SETTLED,
+                lambda: f"each fault was met; {api.drawn}",
             )
             api.calm = True
             stage.load.goes_well()

@@ -26,7 +26,7 @@ PASSED_ON = ("Authorization", "Content-Type", "Accept", "User-Agent")
 # How often a request meets each, of those that it can meet.
 OFTEN: Mapping[str, float] = {"429": 0.1, "500": 0.1, "409": 0.1, "410": 0.2, "cut": 0.5, "late": 0.2, "lost": 0.1}
 LATEST = 0.5  # seconds
-FIRST_CUT, LAST_CUT = 0.0, 4.0  # seconds after which a watch is cut
+LAST_CUT = 4.0  # seconds after which a watch is cut, at the latest
 REASONS = {"429": "TooManyRequests", "500": "InternalError", "409": "Conflict", "410": "Expired"}
 
 
@@ -130,8 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
                 answer.drain_conn()
                 self.close_connection = True
             elif watches and answer.status == 200:
-                until = time.monotonic() + FIRST_CUT + measure * (LAST_CUT - FIRST_CUT) if fault == "cut" else None
-                self._stream(answer, until)
+                self._stream(answer, measure if fault == "cut" else None)
             else:
                 self._answer(answer.status, answer.read(), dict(answer.headers))
         except (urllib3.exceptions.HTTPError, OSError):
@@ -162,18 +161,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, answer: urllib3.BaseHTTPResponse, until: float | None) -> None:
-        """Pass a watch on as it comes; with `until`, end it then, in the middle of what comes next."""
+    def _stream(self, answer: urllib3.BaseHTTPResponse, cut: float | None) -> None:
+        """Pass a watch on as it comes; with `cut`, end it after a while, in the middle of what comes next.
+
+        Watches that began while the proxy was calm are cut like others when it is not any more.
+        """
         self.send_response_only(200)
         self.send_header("Content-Type", answer.headers.get("Content-Type", "application/json"))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        until = None if cut is None else time.monotonic() + cut * LAST_CUT
+        drawn = not self.api.calm
         for part in answer.read_chunked() if answer.chunked else answer.stream(4096):  # type: ignore[attr-defined]
-            cut = until is not None and time.monotonic() > until
-            sent = part[: len(part) // 2] if cut else part
+            if not drawn and not self.api.calm:
+                drawn = True
+                fault, measure = self.api.draw(("cut",))
+                until = time.monotonic() + measure * LAST_CUT if fault else None
+            ends = until is not None and time.monotonic() > until
+            sent = part[: len(part) // 2] if ends else part
             self.wfile.write(b"%x\r\n%b\r\n" % (len(sent), sent) if sent else b"")
             self.wfile.flush()
-            if cut:
+            if ends:
                 self.close_connection = True
                 return
         self.wfile.write(b"0\r\n\r\n")
