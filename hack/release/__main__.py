@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from hack.chart.release import ReleaseError
 from hack.image.base import ImageError
 from hack.plugin.platforms import ROOT
 from hack.plugin.program import PluginError
-from hack.release.project import ReleaseError, check_source
+from hack.release.project import check_source
 from hack.release.steps import make_release
 from local.programs import ProgramsError
 

@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hack.chart.release import ReleaseError
 from hack.plugin.platforms import ROOT, project
 
 # Semantic versions that are Python versions as well: wheel, image and chart have the same one.
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _HEADING: Final = re.compile(r"^## (\S+)(?: \((.+)\))?$", re.MULTILINE)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-
-
-class ReleaseError(Exception):
-    """There can be no release like this; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,26 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hack.chart.release import ReleaseError, package_chart, render_manifests, stale_files, write_images
 from hack.image.base import ensure_bases, missing_tools, packages_of
 from hack.image.build import build, digest_of, storage, write_archive
 from hack.plugin.platforms import ROOT
 from hack.plugin.program import build_wheel
-from hack.release.manifests import images_of, write_manifests
 from hack.release.materials import bill_of_materials
-from hack.release.project import ReleaseError, Source
+from hack.release.project import Source
 from local.programs import ensure_programs
 
 Progress = Callable[[str], None]
 CHECKSUMS: Final = "SHA256SUMS"
 MATERIALS: Final = "topogate-{version}.cdx.json"
 IMAGE: Final = "topogate-{version}-image.tar"
-IMAGES: Final = "images.txt"
 CHANGES: Final = "CHANGES.md"
 
 
-def make_release(
-    source: Source, *, repository: str, into: Path, with_image: bool, progress: Progress, root: Path = ROOT
-) -> Path:
+def make_release(source: Source, *, repository: str, into: Path, with_image: bool, progress: Progress) -> Path:
     """Write all files below `into` and return their folder.
 
     Raises ReleaseError, ImageError, PluginError and ProgramsError.
@@ -36,28 +33,31 @@ def make_release(
     target = into / (source.version + ("-draft" if source.draft else ""))
     if target.exists():
         raise ReleaseError(f"{target} is there already: a release is never made over another one; move it away")
+    if stale := stale_files(ROOT):
+        raise ReleaseError(f"files of the chart are not generated anew ({', '.join(stale)}): run python -m hack.chart")
     into.mkdir(parents=True, exist_ok=True)
     kubectl = ensure_programs(progress=progress)["kubectl"]
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=into) as name:
         folder = Path(name) / target.name
         folder.mkdir()
-        progress("1/6 wheel")
+        progress("1/7 wheel")
         build_wheel(folder, epoch=source.epoch)
-        progress("2/6 image")
+        progress("2/7 image")
         digest, debian = _image(folder, source, wanted=with_image, progress=progress)
         image = f"{repository}:{source.version}" + (f"@{digest}" if digest else "")
-        progress("3/6 manifests, and the images that they name")
-        manifests = write_manifests(folder, version=source.version, image=image, kubectl=kubectl, root=root)
-        images = images_of([path.read_text(encoding="utf-8") for path in manifests])
-        _write(folder / IMAGES, "".join(f"{one}\n" for one in images))
-        progress("4/6 bill of materials")
-        lock = (root / "requirements.lock").read_text(encoding="utf-8")
+        progress("3/7 chart")
+        package_chart(source.version, folder, image=image)
+        progress("4/7 manifests, and the images that they name")
+        render_manifests(source.version, folder, kubectl=kubectl, image=image)
+        write_images(source.version, folder, image=image)
+        progress("5/7 bill of materials")
+        lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
         text = bill_of_materials(source, lock=lock, debian=debian, image=digest)
-        _write(folder / MATERIALS.format(version=source.version), text)
-        progress("5/6 changelog section")
-        _write(folder / CHANGES, source.changes)
-        progress("6/6 checksums")
-        _write(folder / CHECKSUMS, checksums(folder))
+        (folder / MATERIALS.format(version=source.version)).write_text(text, encoding="utf-8")
+        progress("6/7 changelog section")
+        (folder / CHANGES).write_text(source.changes, encoding="utf-8")
+        progress("7/7 checksums")
+        (folder / CHECKSUMS).write_text(checksums(folder), encoding="utf-8")
         os.replace(folder, target)
     return target
 
@@ -92,7 +92,3 @@ def _image(
         )
         write_archive(where, name, archive)
     return digest_of(archive), packages_of(bases.runs)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack.chart.release import MANIFEST_FILES, ReleaseError
 from hack.plugin.platforms import project
-from hack.release.project import ReleaseError, Source, check_source
+from hack.release.project import Source, check_source
 from hack.release.steps import CHECKSUMS, make_release
 
 VERSION = project()["version"]
@@ -30,7 +32,7 @@ def release(programs: dict[str, Path], source: Source, tmp_path_factory: pytest.
     """The folder of a release."""
     told: list[str] = []
     folder = make(source, tmp_path_factory.mktemp("release"), told)
-    assert [line[:3] for line in told if line[0] != " "] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
+    assert [line[:3] for line in told if line[0] != " "] == [f"{number}/7" for number in range(1, 8)]
     return folder
 
 
@@ -64,7 +66,13 @@ def test_the_checksums_are_those_of_all_files(release: Path) -> None:
     listed = {line.split("  ")[1] for line in (release / CHECKSUMS).read_text().splitlines()}
     assert listed | {CHECKSUMS} == {path.name for path in release.iterdir()}
     assert [path.name for path in release.parent.iterdir()] == [release.name]
-    assert {"topogate.yaml", "images.txt", "CHANGES.md", f"topogate-{VERSION}.cdx.json"} <= listed
+    assert {
+        "topogate.yaml",
+        "images.txt",
+        "CHANGES.md",
+        f"topogate-{VERSION}.cdx.json",
+        f"topogate-{VERSION}.tgz",
+    } <= listed
 
 
 def test_a_second_machine_makes_the_same_bytes(release: Path, source: Source, tmp_path: Path, elsewhere: None) -> None:
@@ -74,14 +82,20 @@ def test_a_second_machine_makes_the_same_bytes(release: Path, source: Source, tm
     assert hashlib.sha256((again / "topogate.yaml").read_bytes()).hexdigest() in (release / CHECKSUMS).read_text()
 
 
-def test_the_manifests_name_the_image_of_the_release(release: Path) -> None:
-    """All of them, one image, which is all that a registry without internet needs; each is good YAML."""
-    image = f"registry.example.com/topogate:{VERSION}"
-    assert (release / "images.txt").read_text() == f"{image}\n"
-    documents = list(yaml.safe_load_all((release / "topogate.yaml").read_text()))
-    (deployment,) = [one for one in documents if one["kind"] == "Deployment"]
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
-    assert "topogate:" + VERSION not in (release / "topogate.yaml").read_text().replace(image, "")
+def test_chart_and_manifests_name_the_image_of_the_release(release: Path) -> None:
+    """The list of images has what any of them runs, and nothing else."""
+    listed = [line for line in (release / "images.txt").read_text().splitlines() if not line.startswith("#")]
+    found = set()
+    for name in MANIFEST_FILES:
+        for document in yaml.safe_load_all((release / name).read_text()):
+            if document["kind"] == "Deployment":
+                found |= {one["image"] for one in document["spec"]["template"]["spec"]["containers"]}
+    assert found == set(listed) == {f"registry.example.com/topogate:{VERSION}"}
+    with tarfile.open(release / f"topogate-{VERSION}.tgz") as chart:
+        values = chart.extractfile("topogate/values.yaml")
+        assert values is not None
+        image = yaml.safe_load(values.read())["image"]
+    assert image["repository"] == "registry.example.com/topogate"
 
 
 def test_the_wheel_is_what_it_says(release: Path) -> None:
@@ -100,14 +114,6 @@ def test_a_release_is_never_made_over_another(release: Path, source: Source) -> 
 
 def test_one_that_fails_leaves_nothing(programs: dict[str, Path], source: Source, tmp_path: Path) -> None:
     """A folder of that name is always complete."""
-    (tmp_path / "manifests/base").mkdir(parents=True)
-    with pytest.raises(ReleaseError, match="kustomize"):
-        make_release(
-            source,
-            repository="x",
-            into=tmp_path / "to",
-            with_image=False,
-            progress=print,
-            root=tmp_path,
-        )
-    assert list((tmp_path / "to").iterdir()) == []
+    with pytest.raises(ReleaseError, match="not the name of an image"):
+        make_release(source, repository="no image", into=tmp_path, with_image=False, progress=print)
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.release.project import ReleaseError, Source, changelog_section, check_source
+from hack.chart.release import ReleaseError
+from hack.release.project import Source, changelog_section, check_source
 
 CHANGELOG = """# Changelog
 
