@@ -1,1 +1,1 @@
-"""One CA in a Secret, a leaf certificate per replica, and the `caBundle` of the webhook configurations."""
+"""The certificates of the webhook port: of a CA in a Secret, or made by others; and who trusts whom."""

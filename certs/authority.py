@@ -124,6 +124,14 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
     return _authority(tuple(dict.fromkeys(trusted)), signer, key)
 
 
+def whole_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Return the certificates of a PEM text. Raises ValueError if there is none, or if one is not whole."""
+    found = x509.load_pem_x509_certificates(pem)  # leaves out one that was cut off
+    if len(found) != pem.count(b"-----BEGIN CERTIFICATE"):
+        raise ValueError("a certificate is not whole")
+    return found
+
+
 def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Sequence[str] = (), now: float) -> Leaf:
     """Return a serving certificate for host names and IP addresses, valid for seven days; renew after two thirds.
 

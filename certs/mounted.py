@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from certs.authority import MAX_PEM, Leaf, overdue_at
+from certs.authority import MAX_PEM, Leaf, overdue_at, whole_certificates
 from certs.serving import serving_context
 from certs.trust import refusal
 
@@ -200,7 +200,7 @@ def _read(folder: str, name: str) -> bytes:
 
 def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(pem)
+        return whole_certificates(pem)
     except ValueError:
         raise CertificateUnusable(f"{name} holds no certificates, or not all of them (PEM)") from None
 

@@ -9,6 +9,7 @@ or written.
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import os
@@ -27,9 +28,11 @@ from local.credentials import read_token
 from local.processes import tail
 from local.programs import ensure_programs
 from local.supervisor import PKI, RESTART, Order, order_text
+from local.webhook_client import WebhookClient
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 10.0
+WEBHOOK_CLIENT = "webhook-client"  # the folder of the certificate for webhooks
 OWN_KUBECONFIG = "admin.kubeconfig"  # as it was made: people may change the one that they are given
 
 
@@ -67,22 +70,29 @@ class ControlPlane:
         programs: Mapping[str, Path] | None = None,
         api_server_flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        webhook_client: bool = False,
         detached: bool = False,
         progress: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> Self:
         """Start an instance in `directory` (made if absent) and return when it takes requests.
 
         It ends with `stop`, and with this process however that ends; a detached one lives on until `stop`. Its programs
-        have `environment` beside PATH and HOME.
+        have `environment` beside PATH and HOME. With `webhook_client` the API server presents a client certificate to
+        webhooks.
         Raises ControlPlaneError, and ProgramsError of programs.py.
         """
         files = dict(programs or ensure_programs(progress=progress))
         directory = directory.absolute()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = list(api_server_flags)
+        if webhook_client:
+            client = WebhookClient(directory / WEBHOOK_CLIENT)
+            client.make(now=datetime.datetime.now(datetime.UTC))
+            flags.append(client.flag)
         order = Order(
             directory=str(directory),
             programs={name: str(path) for name, path in files.items()},
-            api_server_flags=list(api_server_flags),
+            api_server_flags=flags,
             environment=dict(environment or {}),
             parent=0 if detached else os.getpid(),
         )
@@ -141,6 +151,11 @@ class ControlPlane:
     def ca_certificate(self) -> Path:
         """The CA that signed the API server's certificate."""
         return self.directory / PKI / "ca.crt"
+
+    @property
+    def webhook_client(self) -> WebhookClient:
+        """The certificate that the API server presents to webhooks, if it was started with one."""
+        return WebhookClient(self.directory / WEBHOOK_CLIENT)
 
     @property
     def token(self) -> str:

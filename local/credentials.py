@@ -118,6 +118,21 @@ def make_webhook_certificates(directory: Path, *, authority: str, service: str, 
     write_private(directory / "tls.key", _pem(key))
 
 
+def make_client_certificate(directory: Path, *, authority: str, name: str, now: datetime.datetime) -> None:
+    """Make ca.crt, ca.key, tls.crt and tls.key of a TLS client called `name` in `directory`."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = _authority(ca_key, now, name=authority)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    builder = _builder(subject, ca.subject, key.public_key(), now).add_extension(usage, critical=False)
+    certificate = builder.sign(ca_key, hashes.SHA256())
+    write_private(directory / "ca.crt", ca.public_bytes(serialization.Encoding.PEM))
+    write_private(directory / "ca.key", _pem(ca_key))
+    write_private(directory / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(directory / "tls.key", _pem(key))
+
+
 def kubeconfig(url: str, *, ca_certificate: Path, user: str, token: str) -> bytes:
     """Return a kubeconfig (JSON is YAML) with the CA inside, so that the file can be copied elsewhere."""
     name = "topogate-local"

@@ -135,6 +135,17 @@ for _command in (
     "Default: a CA of the service's own.",
 )
 @click.option(
+    "--client-ca",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Accept reviews only from clients with a certificate of a CA in this file (PEM), read again when it changes.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    help="With --client-ca: a common name or DNS name that the client's certificate must have; may be repeated.",
+)
+@click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64), help="Threads that answer admission reviews."
 )
 @click.option(
@@ -162,6 +173,8 @@ def serve(
     namespace: str | None,
     addresses: tuple[str, ...],
     certificates_from: Path | None,
+    client_ca: Path | None,
+    client_names: tuple[str, ...],
     threads: int,
     review_cpu: float,
     domain_metrics: int,
@@ -177,6 +190,8 @@ def serve(
     from webhook.server.wsgi import serve as run
     from webhook.service.runtime import Runtime
 
+    if client_names and client_ca is None:
+        _fail("--client-name needs --client-ca")
     start_logging(log_format)
     environment = {"TOPOGATE_NAMESPACE": namespace} if namespace else None
     try:
@@ -193,6 +208,8 @@ def serve(
             domain_metrics=domain_metrics,
             addresses=addresses,
             certificates_from=certificates_from,
+            client_ca=client_ca,
+            client_names=client_names,
         )
     except SettingsError as error:
         _fail(str(error))

@@ -1,29 +1,37 @@
 """Certificates that somebody else makes: the real API server calls replicas that serve what is in a directory.
 
 The kubelet and cert-manager's CA injector are imitated: files are swapped by a link, and the caBundle is written by an
-admin. The service has no right for Secrets, and none to write the manifests' configurations.
+admin. The service has no right for Secrets, and none to write the manifests' configurations. It asks its clients for a
+certificate, and the API server presents one.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from engine.api import names
+from local import webhook_client
 from local.client import Client
 from local.controlplane import ControlPlane
-from local.service import NAMESPACE, Service
+from local.service import NAMESPACE, Replica, Service
+from tests.cluster.conftest import ENVIRONMENT
 from tests.support.calls import Calls
 from tests.support.certificates import DAY, TestAuthority, mount
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import job_body, require
+from tests.support.replica import request_bytes, review_body
+from webhook.service.ca_rotation import mark
 from webhook.service.own_objects import CONFIGURATIONS
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -71,6 +79,22 @@ START = time.time()
 
 
 @pytest.fixture(scope="module")
+def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane whose API server presents a certificate to webhooks."""
+    folder = tmp_path_factory.mktemp("plane")
+    with ControlPlane.start(folder, programs=programs, environment=ENVIRONMENT, webhook_client=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def clients(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file with the CA of those who may call."""
+    path = tmp_path_factory.mktemp("clients") / "ca.crt"
+    path.write_bytes(plane.webhook_client.ca_certificate.read_bytes())
+    return path
+
+
+@pytest.fixture(scope="module")
 def issuer(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Issuer:
     made = Issuer(plane.client, tmp_path_factory.mktemp("certificates") / "mounted")
     mount(made.directory, made.files())
@@ -78,8 +102,8 @@ def issuer(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iss
 
 
 @pytest.fixture(scope="module")
-def service(plane: ControlPlane, issuer: Issuer) -> Iterator[Service]:
-    """Two replicas without a CA of their own, with the rights that they need then."""
+def service(plane: ControlPlane, issuer: Issuer, clients: Path) -> Iterator[Service]:
+    """Two replicas without a CA of their own, with the rights that they need then; only the API server may call."""
     installed = Service.install(plane)
     client = plane.client
     role = f"{RBAC}/namespaces/{NAMESPACE}/roles/topogate"
@@ -94,7 +118,10 @@ def service(plane: ControlPlane, issuer: Issuer) -> Iterator[Service]:
     policy = {"metadata": {"name": names.POLICY_NAME}, "data": {names.POLICY_KEY: POLICY}}
     client.create(CONFIG_MAPS, policy)
     issuer.inject(issuer.authority)
-    installed.options = ("--certificates-from", str(issuer.directory))
+    installed.options = (
+        *("--certificates-from", str(issuer.directory)),
+        *("--client-ca", str(clients), "--client-name", webhook_client.NAME),
+    )
     Fleet(client, "certificates").grid("1x1x2")
     installed.start(2)
     eventually(installed.leader, message="a replica leads")
@@ -113,19 +140,19 @@ def calls(plane: ControlPlane, service: Service) -> Iterator[Calls]:
     assert going.failed == []
 
 
-def readiness(service: Service) -> set[str]:
-    """What the replicas say of their certificates."""
-    return {
-        re.findall(r"^(\[.\] certificate.*)$", one.page("/readyz")[1], re.MULTILINE)[0] for one in service.running()
-    }
+def readiness(service: Service, check: str = "certificate") -> set[str]:
+    """What the replicas say of their certificates, or of their clients."""
+    return {re.findall(rf"^(\[.\] {check}\b.*)$", one.page("/readyz")[1], re.MULTILINE)[0] for one in service.running()}
+
+
+def value_of(replica: Replica, name: str) -> float:
+    """What a replica says."""
+    return float(re.findall(rf"^{re.escape(name)} (\S+)$", replica.page("/metrics")[1], re.MULTILINE)[0])
 
 
 def metric(service: Service, name: str) -> set[float]:
     """What the replicas say."""
-    return {
-        float(re.findall(rf"^{re.escape(name)} (\S+)$", one.page("/metrics")[1], re.MULTILINE)[0])
-        for one in service.running()
-    }
+    return {value_of(one, name) for one in service.running()}
 
 
 def serves(service: Service, end: float) -> bool:
@@ -208,3 +235,56 @@ def test_a_bundle_that_does_not_trust_it_is_told(service: Service, issuer: Issue
     assert all("MutatingWebhookConfiguration topogate does not trust it" in one for one in readiness(service))
     issuer.inject(issuer.authority)
     eventually(lambda: metric(service, "topogate_certificate_trusted") == {1.0}, message="it is in order again")
+
+
+def caller(service: Service, folder: Path, files: dict[str, bytes] | None) -> str:
+    """Why a review by somebody with this certificate is not answered; "" if it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if files is not None:
+        (folder / "client.pem").write_bytes(files["tls.key"] + files["tls.crt"])
+        context.load_cert_chain(folder / "client.pem")
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", service.port), timeout=60) as plain,
+            context.wrap_socket(plain) as sock,
+        ):
+            sock.sendall(request_bytes(review_body()))
+            answer = sock.recv(65_536)
+    except ssl.SSLError as error:
+        return str(error.reason)
+    return "" if answer.startswith(b"HTTP/1.1 200 ") else f"closed: {answer[:100]!r}"
+
+
+def refused(service: Service, reason: str) -> float:
+    """How many clients the replicas have refused for this."""
+    return sum(value_of(one, f'topogate_clients_refused_total{{reason="{reason}"}}') for one in service.running())
+
+
+def test_only_the_api_server_may_call(
+    service: Service, plane: ControlPlane, clients: Path, calls: Calls, tmp_path: Path
+) -> None:
+    """Its calls pass; whoever else reaches the port is refused in the handshake and counted, until its CA is added."""
+    of_plane, now = plane.webhook_client.directory, time.time()
+    api_server = {name: (of_plane / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    others = TestAuthority.make(now=now)
+    options = {"begin": now - 60, "end": now + DAY, "usage": ExtendedKeyUsageOID.CLIENT_AUTH}
+    foreign = others.leaf(**options, common_name=webhook_client.NAME)  # type: ignore[arg-type]
+    assert caller(service, tmp_path, api_server) == ""
+    assert caller(service, tmp_path, None) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert caller(service, tmp_path, foreign) == "TLSV1_ALERT_UNKNOWN_CA"
+    for reason in ("no-certificate", "untrusted"):
+        eventually(lambda reason=reason: refused(service, reason) == 1.0, message="it is counted")  # type: ignore[misc]
+    only, name = clients.read_bytes(), webhook_client.NAME
+    assert readiness(service, "clients") == {f"[+] clients: certificates of CA {mark(only)} named {name}"}
+    clients.write_bytes(only[:100])
+    kept = f"[!] clients: {clients} holds no certificates, or not all of them (PEM); the CAs before stay in force"
+    eventually(lambda: readiness(service, "clients") == {kept}, message="half a file is told")
+    calls.go_on(10)
+    clients.write_bytes(only + others.pem)
+    both = f"[+] clients: certificates of CA {mark(only)}, {mark(others.pem)} named {name}"
+    eventually(lambda: readiness(service, "clients") == {both}, message="another CA is accepted too")
+    assert caller(service, tmp_path, foreign) == ""
+    other_name = others.leaf(**options, common_name="system:node:a")  # type: ignore[arg-type]
+    assert caller(service, tmp_path, other_name).startswith(("closed", "EOF", "UNEXPECTED_EOF"))
+    eventually(lambda: refused(service, "name") == 1.0, message="the name is counted")

@@ -1,8 +1,9 @@
 """The process under test: a real server whose handlers do what the review's name says.
 
 Run as `python -m tests.support.replica_process FOLDER PORT THREADS MAX_PARTIAL HEARTBEAT GRACEFUL [wait]`. FOLDER has
-ca.crt and ca.key. Events go to stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`);
-commands come on stdin, one a line (`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
+ca.crt and ca.key; with clients.crt, clients must have a certificate of that CA with the name CLIENT_NAME. Events go to
+stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands come on stdin, one a line
+(`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from webhook.connections.connection import Connection
 from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
 from webhook.server.wsgi import Server, Service, serve
+
+CLIENTS = "clients.crt"
+CLIENT_NAME = "kube-apiserver"
 
 
 def tell(event: str) -> None:
@@ -55,8 +59,13 @@ class Replica:
         authority = read_authority(
             (self.folder / "ca.crt").read_bytes(), (self.folder / "ca.key").read_bytes(), now=time.time()
         )
+        clients = self.folder / CLIENTS
         self.certificate = ServingCertificate(
-            lambda: authority, dns_names=["topogate.test"], addresses=["127.0.0.1"], clock=time.time
+            lambda: authority,
+            dns_names=["topogate.test"],
+            addresses=["127.0.0.1"],
+            clock=time.time,
+            clients=lambda: clients.read_bytes() if clients.exists() else b"",
         )
         threading.Thread(target=self.obey, daemon=True).start()
         tell(f"started {os.getpid()}")
@@ -104,6 +113,7 @@ def main() -> None:
         start=replica.start,
         ready=replica.is_ready.wait,
         context=lambda: replica.certificate.context,
+        client_names=frozenset({CLIENT_NAME} if (Path(folder) / CLIENTS).exists() else ()),
         listening=lambda port: tell(f"listening {port}"),
         drain=lambda: tell("drain"),
         stop=lambda: tell("stop"),

@@ -8,7 +8,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from webhook.connections.framing import Frame, frame
@@ -20,6 +20,7 @@ LINGER_SECONDS: Final = 1.0  # how long a refused body may still arrive, so that
 # Bytes of a request above which its cost depends on its size: a Job or a pod has 3 to 20 KiB, at an UPDATE twice that.
 LARGE: Final = 32 * 1024
 _READ: Final = 65_536
+_MOST_NAMES: Final = 300  # characters of the names in a refused certificate
 _PLAIN: Final = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 28\r\n\r\nthis port speaks HTTPS only\n"
 )
@@ -35,10 +36,15 @@ class Progress(enum.Enum):
     LINGER = enum.auto()  # answered; read and discard the rest of the request, then close
 
 
+class ClientNotAllowed(OSError):
+    """The client's certificate is of the right CA and has none of the names that may call."""
+
+
 class Connection:
     """A client's connection; owned by the poller while parked and by one pool thread while worked on.
 
     `context` is called for each handshake, so that a new certificate is a new context and never a change of one in use.
+    A client must have one of `client_names` in its certificate, if there are any.
     `timeout` (monotonic) is when the poller closes it. `arrived` is when the bytes that are read next came, as far as
     the poller knows, `received` when the first byte of the current request did. `proven` is True once a review on it
     was answered.
@@ -49,6 +55,7 @@ class Connection:
         "arrived",
         "buffer",
         "client",
+        "client_names",
         "context",
         "frame",
         "handshaken",
@@ -61,7 +68,14 @@ class Connection:
     )
 
     def __init__(
-        self, sock: socket.socket, client: Any, server: Any, *, context: Callable[[], ssl.SSLContext], max_body: int
+        self,
+        sock: socket.socket,
+        client: Any,
+        server: Any,
+        *,
+        context: Callable[[], ssl.SSLContext],
+        max_body: int,
+        client_names: Collection[str] = (),
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -71,6 +85,7 @@ class Connection:
         self.proven = False
         self.server = server
         self.context = context
+        self.client_names = client_names
         self.max_body = max_body
         self.buffer = bytearray()
         self.frame: Frame | None = None
@@ -102,7 +117,7 @@ class Connection:
         """Continue the handshake and read as far as possible without waiting.
 
         Reading stops when the request turns out to be large; the next call reads it. Raises OSError (ssl.SSLError is
-        one) if the peer disconnects or does not speak TLS.
+        one) if the peer disconnects, does not speak TLS or may not call.
         """
         try:
             self._shake_hands()
@@ -168,9 +183,9 @@ class Connection:
             self.sock.shutdown(socket.SHUT_WR)
 
     def discard(self) -> Progress:
-        """Read and discard bytes that still arrive after `finish`."""
+        """Read and discard bytes that still arrive after `finish`, whatever they mean in TLS."""
         try:
-            return Progress.LINGER if self.sock.recv(_READ) else Progress.CLOSE
+            return Progress.LINGER if socket.socket.recv(self.sock, _READ) else Progress.CLOSE
         except BlockingIOError:
             return Progress.LINGER
         except OSError:
@@ -191,6 +206,8 @@ class Connection:
         if not isinstance(self.sock, ssl.SSLSocket):
             self.sock = self.context().wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
         self.sock.do_handshake()
+        if self.client_names and (found := _names(self.sock)).isdisjoint(self.client_names):
+            raise ClientNotAllowed(f"its certificate is for {', '.join(sorted(found)) or 'nobody'}"[:_MOST_NAMES])
         self.handshaken = True
 
     def _wait_writable(self, deadline: float) -> None:
@@ -199,3 +216,10 @@ class Connection:
         poll.register(self.sock, select.POLLOUT)
         if remaining <= 0 or not poll.poll(remaining * 1000):
             raise TimeoutError("the client does not read its answer")
+
+
+def _names(sock: ssl.SSLSocket) -> set[str]:
+    """Return the common name and the DNS names of the client's certificate."""
+    certificate: Mapping[str, Any] = sock.getpeercert() or {}
+    found = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return found | {value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"}

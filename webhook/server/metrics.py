@@ -34,6 +34,14 @@ class Ended(enum.Enum):
     FAULT = "fault"  # an error of the server
 
 
+class Refusal(enum.Enum):
+    """Why the server refused a client in the handshake."""
+
+    NO_CERTIFICATE = "no-certificate"
+    UNTRUSTED = "untrusted"  # of another CA, or expired
+    NAME = "name"  # of the right CA, with none of the names that may call
+
+
 class Metrics:
     """The web layer's metrics of one process, in the engine's registry or in one of their own."""
 
@@ -103,6 +111,14 @@ class Metrics:
         self._entries: frozenset[str] = frozenset()
         for why in Ended:
             self._ended.labels(why.value)
+        self._clients_refused = Counter(
+            "topogate_clients_refused",
+            "Clients of the webhook port that were refused for their certificate, or for having none.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for refusal in Refusal:
+            self._clients_refused.labels(refusal.value)
         for port in ("webhook", "ops"):
             self._faults.labels(port)
 
@@ -171,6 +187,10 @@ class Metrics:
     def ended(self, why: Ended) -> None:
         """Count one connection that the server ended."""
         self._ended.labels(why.value).inc()
+
+    def client_refused(self, why: Refusal) -> None:
+        """Count one client that was refused in the handshake."""
+        self._clients_refused.labels(why.value).inc()
 
     def fault(self, port: str) -> None:
         """Count one unexpected error in the event loop of a port: `webhook` or `ops`."""

@@ -25,12 +25,13 @@ from typing import Any, Final
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.connections.connection import LINGER_SECONDS, Connection, Progress
+from webhook.connections.connection import LINGER_SECONDS, ClientNotAllowed, Connection, Progress
 from webhook.connections.listener import leave, listen
 from webhook.connections.parked import ParkedConnections, Stage
 from webhook.connections.thread_pool import ThreadPool
 from webhook.server.exchange import Exchange
 from webhook.server.fault_log import FaultLog
+from webhook.server.handshake_log import HandshakeLog
 from webhook.server.metrics import Ended
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ SWEEP_SECONDS: Final = 0.5  # between checks of the parked connections' time lim
 OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes later than this was prevented from running
 SPARE_FILES: Final = 8  # freed when no descriptor is left: the application opens files too
 STOP_LINGER: Final = 2.0  # how long a stopping worker keeps silent connections: a request may be on its way
-COMPLAINT_SECONDS: Final = 30.0  # between log lines about clients that distrust the certificate
 
 
 def _is_unproven(event: tuple[selectors.SelectorKey, int]) -> bool:
@@ -63,7 +63,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self._arrived = self._polled  # when the bytes of that turn had arrived
         self._overslept = False
         self._next_sweep = 0.0
-        self._next_complaint = 0.0
+        self._handshake_log = HandshakeLog(self._metrics)
         self._faults = FaultLog(self._metrics, "webhook")
         self._drain: threading.Thread | None = None
 
@@ -180,7 +180,12 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             return False
         try:
             connection = Connection(
-                sock, client, listener.getsockname(), context=self.context, max_body=self.app.max_body
+                sock,
+                client,
+                listener.getsockname(),
+                context=self.context,
+                max_body=self.app.max_body,
+                client_names=self.app.service.client_names,
             )
         except OSError:
             sock.close()
@@ -295,8 +300,12 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             if progress is Progress.ANSWER and not shaking:  # else it is submitted again, to a thread for answers
                 return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
             return progress
-        except ssl.SSLError as error:
-            self._explain(conn, error)
+        except (ssl.SSLError, ClientNotAllowed) as error:
+            if getattr(error, "reason", None) == "HTTP_REQUEST":
+                conn.refuse_plain_http()
+            if self._handshake_log.report(conn.client, error) is not None:
+                conn.finish()
+                return Progress.LINGER  # closing on unread bytes is a reset, which can overtake TLS' word of the reason
         except OSError as error:
             log.debug("connection from %s: %s", conn.client, error)
         return Progress.CLOSE
@@ -311,14 +320,3 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
             # The unread rest of a request would turn close() into a reset that can overtake the answer.
             return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
         return Progress.ANSWER if connection.ahead else Progress.BYTES
-
-    def _explain(self, connection: Connection, error: ssl.SSLError) -> None:
-        if error.reason == "HTTP_REQUEST":
-            connection.refuse_plain_http()
-        distrusted = "UNKNOWN_CA" in (error.reason or "") or "CERTIFICATE" in (error.reason or "")
-        now = time.monotonic()
-        if distrusted and now >= self._next_complaint:
-            self._next_complaint = now + COMPLAINT_SECONDS
-            log.warning("%s does not trust our certificate (%s): is caBundle current?", connection.client, error.reason)
-        else:
-            log.debug("TLS with %s: %s", connection.client, error)

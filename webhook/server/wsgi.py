@@ -42,12 +42,14 @@ class Service:
     whether the port may open; `context` returns the TLS context of the current certificate and is called for each
     handshake; `listening(port)` reports the open port; `drain` runs beside the last requests as soon as the worker
     stops (release the Lease here); `stop` comes last. `drain` and `stop` also run when the worker ends by a fault or
-    never was ready. `turns` limits how many reviews compute at a time.
+    never was ready. With `client_names` only clients whose certificate has one of them may call; it is `context` that
+    asks them for one. `turns` limits how many reviews compute at a time.
     """
 
     start: Callable[[], Endpoint]
     ready: Callable[[float], bool]
     context: Callable[[], ssl.SSLContext]
+    client_names: frozenset[str] = frozenset()
     listening: Callable[[int], None] = lambda port: None
     drain: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None

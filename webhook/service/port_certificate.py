@@ -1,7 +1,8 @@
-"""The certificate of the webhook port: signed with our own CA, or read from a directory that others renew.
+"""The certificates of the webhook port: ours, and those that clients must have.
 
-With our own CA every replica signs its leaf, and the leader publishes the CA. With a directory there is no CA of ours:
-nothing is written, and what is in the directory is served while it is usable.
+Ours is signed with our own CA, or read from a directory that others renew. With our own CA every replica signs its
+leaf, and the leader publishes the CA. With a directory there is no CA of ours: nothing is written, and what is in the
+directory is served while it is usable.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from certs.authority import AuthorityError
+from certs.clients import ClientAuthority, ClientAuthorityUnusable
 from certs.mounted import CertificateUnusable, MountedCertificate
 from certs.secret import SecretUnusable
 from certs.serving import ServingCertificate
@@ -55,6 +57,7 @@ class PortCertificate:
         self._authority = authority
         self._wall = wall
         self._trust = ConfigurationTrust(objects)
+        self._clients: ClientAuthority | None = None
         self._certificate: ServingCertificate | MountedCertificate | None = None
         self._problem = ""  # as it was logged last
 
@@ -90,45 +93,74 @@ class PortCertificate:
                 self._certificate = self._first(alone)
                 self._problem = ""
                 return
-            except (ApiFault, SecretUnusable, CertificateUnusable) as error:
+            except (ApiFault, SecretUnusable, CertificateUnusable, ClientAuthorityUnusable) as error:
                 if str(error) != self._problem:
                     self._problem = str(error)
-                    log.error("no serving certificate yet: %s", error)
+                    log.error("the port stays closed: %s", error)
                 stop.wait(RETRY)
 
     def _first(self, alone: Callable[[], bool]) -> ServingCertificate | MountedCertificate:
         settings = self._settings
+        if settings.client_ca is not None:
+            self._clients = ClientAuthority(settings.client_ca, clock=self._wall)
         if settings.certificates_from is not None:
             return MountedCertificate(
                 settings.certificates_from,
                 hosts=(settings.dns_names[0], *settings.addresses),
                 clock=self._wall,
                 trusted=self._trust.trusts,
+                clients=self._client_bundle,
             )
         assert self._authority is not None
         self._authority.obtain(alone)
         return ServingCertificate(
-            self._authority.authority, dns_names=settings.dns_names, addresses=settings.addresses, clock=self._wall
+            self._authority.authority,
+            dns_names=settings.dns_names,
+            addresses=settings.addresses,
+            clock=self._wall,
+            clients=self._client_bundle,
         )
 
     def follow(self) -> None:
-        """Renew the certificate when that is due, or serve the new one in the directory."""
+        """Renew the certificate when that is due, or serve the new one in the directory; follow the CA of clients."""
         if self._certificate is None:
             return
+        if self._clients is not None and self._clients.follow():
+            log.info("clients must have a certificate of other CAs from now on: %s", self._accepted())
         try:
             if self._certificate.renew_if_due():
                 log.info("a new serving certificate is in force until %d", self._certificate.leaf.not_after)
         except AuthorityError as error:
             log.error("the serving certificate could not be renewed: %s", error)
-        problem = self._complaint() or self._trust.distrust(self.context)
+        of_clients = "" if self._clients is None else self._clients.problem
+        problem = self._complaint() or self._trust.distrust(self.context) or of_clients
         if problem and problem != self._problem:
-            log.warning("the serving certificate: %s", problem)
+            log.warning("the certificates of the port: %s", problem)
         elif self._problem and not problem:
-            log.info("the serving certificate is in order again")
+            log.info("the certificates of the port are in order again")
         self._problem = problem
 
-    def check(self) -> Check:
-        """Return the condition of readiness: there is a valid certificate. Its detail says what is wrong with it."""
+    def checks(self) -> Sequence[Check]:
+        """Return the conditions of readiness: there is a valid certificate; and which clients may call, if not all.
+
+        Their details say what is wrong.
+        """
+        if self._clients is None:
+            return (self._check(),)
+        problem = self._clients.problem
+        detail = f"{problem}; the CAs before stay in force" if problem else self._accepted()
+        return self._check(), Check("clients", True, detail[:MAX_DETAIL], odd=bool(problem))
+
+    def _accepted(self) -> str:
+        """Return whose certificates clients must have, in words."""
+        marks = ", ".join(mark(one) for one in self._clients.certificates) if self._clients is not None else ""
+        named = f" named {' or '.join(self._settings.client_names)}" if self._settings.client_names else ""
+        return f"certificates of CA {marks}{named}"
+
+    def _client_bundle(self) -> bytes:
+        return b"" if self._clients is None else b"".join(self._clients.certificates)
+
+    def _check(self) -> Check:
         certificate = self._certificate
         if certificate is None:
             missing = ", ".join(self._objects.missing())

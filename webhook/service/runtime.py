@@ -85,6 +85,7 @@ class Runtime:
             start=self._start,
             ready=self._ready,
             context=self._context,
+            client_names=frozenset(self._settings.client_names),
             listening=self._listening,
             drain=self._drain,
             stop=self._end,
@@ -273,7 +274,7 @@ class Runtime:
         missing = self._caches.missing()
         return (
             Check("caches", not missing, ", ".join(missing)),
-            self._certificate.check(),
+            *self._certificate.checks(),
             policy_check(self._policy),
         )
 

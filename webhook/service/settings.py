@@ -41,6 +41,8 @@ class Settings:
     domain_metrics: int = MOST_DOMAINS  # domains with metrics of their own
     service_account: str = names.SERVICE_ACCOUNT
     addresses: tuple[str, ...] = ()  # IP addresses that the serving certificate names beside the Service
+    client_ca: Path | None = None  # file with the CAs of clients; None: whoever reaches the port may call
+    client_names: tuple[str, ...] = ()  # names of which a client's certificate must have one; (): any
     certificates_from: Path | None = None  # directory with tls.crt, tls.key and ca.crt; None: a CA of our own
 
     @property

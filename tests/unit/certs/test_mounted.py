@@ -77,6 +77,10 @@ def leaf(**options: float) -> dict[str, bytes]:
 
 FAULTS: dict[str, tuple[Callable[[], dict[str, bytes]], str]] = {
     "half written": (lambda: good() | {"tls.crt": good()["tls.crt"][:300]}, "tls.crt holds no certificates"),
+    "half of the CAs": (
+        lambda: good() | {"ca.crt": CA.pem + NEXT.pem[:300]},
+        "ca.crt holds no certificates, or not all",
+    ),
     "half of the key": (lambda: good() | {"tls.key": good()["tls.key"][:100]}, "tls.key is no unencrypted private key"),
     "not yet written": (lambda: good() | {"tls.key": b""}, "tls.key is missing or empty"),
     "without a file": (lambda: {"tls.crt": good()["tls.crt"]}, "tls.key is missing or empty"),

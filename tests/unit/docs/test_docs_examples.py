@@ -19,6 +19,7 @@ from engine.policy.model import Policy, PolicyError, default_policy, parse_polic
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
 from hack.chart.values import values_schema
+from local import webhook_client
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import workload_of
 from tests.support.pages import ROOT, pages
@@ -71,6 +72,12 @@ def check(document: dict[str, Any]) -> None:
             assert quota(document).hard.keys() == hard.keys()
         case {"kind": "Certificate", "spec": {"dnsNames": list(hosts), "secretName": str()}}:
             assert {f"topogate.{names.NAMESPACE}.svc"} <= set(hosts)
+        case {"kind": "AdmissionConfiguration", "plugins": list(plugins)}:
+            assert tuple(one["name"] for one in plugins) == webhook_client.PLUGINS
+        case {"kind": "Config", "users": [{"name": str(host), "user": {"client-certificate": str()}}]}:
+            assert host == f"topogate.{names.NAMESPACE}.svc"
+        case {"kind": "ClusterConfiguration", "apiServer": {"extraArgs": [{"name": str(flag)}]}}:
+            assert f"--{flag}=" in webhook_client.WebhookClient(ROOT).flag
         case {"args": ["serve", *options], "volumeMounts": [{"mountPath": str(path)}], "volumes": [{"secret": {}}]}:
             context = main.commands["serve"].make_context("serve", options)
             assert str(context.params["certificates_from"]) == path
