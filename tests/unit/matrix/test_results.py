@@ -22,17 +22,17 @@ def test_the_readme_shows_what_ran() -> None:
     assert table_in(README.read_text(encoding="utf-8")) == table(load(), VERSIONS)
 
 
-@pytest.mark.parametrize("minor", load())
-def test_what_ran_is_what_would_be_built_now(minor: str) -> None:
+def test_what_ran_is_what_would_be_built_now() -> None:
     """Another patch of a version is another version: run `make test-matrix`."""
-    assert load()[minor].version == VERSIONS[minor]
+    found = load()
+    assert {minor: one.version for minor, one in found.items()} == {minor: VERSIONS[minor] for minor in found}
 
 
-@pytest.mark.parametrize("minor", load())
-def test_the_core_passes_where_it_ran(minor: str) -> None:
+def test_the_core_passes_where_it_ran() -> None:
     """What fails on a version is mended, or the version is not supported."""
-    assert load()[minor].failed == []
-    assert load()[minor].passed >= 100
+    found = load()
+    assert {minor: one.failed for minor, one in found.items() if one.failed} == {}
+    assert [minor for minor, one in found.items() if one.passed < 100] == []
 
 
 def test_the_table_names_what_failed_and_what_never_ran() -> None:
