@@ -15,6 +15,7 @@ from hack.reference.kinds_page import kinds_page
 from hack.reference.manifest_pages import webhooks_page, workloads_role_page
 from hack.reference.messages_page import messages_page
 from hack.reference.policy_page import policy_page
+from hack.reference.rights_page import rights_page
 from hack.reference.rooms_picture import rooms_picture
 from hack.reference.schemas import answer_schema, kind_entry_schema, policy_schema, schema_text, simulate_schema
 from local.controllers.catalogue import how_tested
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "docs/reference/cli.md": cli_page(),
         "docs/reference/kind-entries.md": kind_entries_page(),
         "docs/reference/kinds.md": kinds_page(tested=how_tested()),
+        "docs/reference/rights.md": rights_page(_ROOT),
         "manifests/base/webhooks.yaml": webhooks_page(),
         "manifests/base/rbac-workloads.yaml": workloads_role_page(),
     }

@@ -218,6 +218,21 @@ def test_the_service_s_own_pods_are_admitted(plane: ControlPlane, admin: Client)
         create(admin, body, path=f"/api/v1/namespaces/{names.NAMESPACE}/pods")
 
 
+@pytest.mark.parametrize("sample", sorted(path.name for path in (MANIFESTS / "samples").glob("job-*.yaml")))
+def test_the_samples_run_under_the_restricted_standard(plane: ControlPlane, admin: Client, sample: str) -> None:
+    """A namespace that enforces it, as ours does, lets in the pods of the sample, and nobody is warned of the Job."""
+    job = yaml.safe_load((MANIFESTS / "samples" / sample).read_text())
+    pod = {"metadata": {"name": "worker"}, "spec": job["spec"]["template"]["spec"]}
+    create(admin, pod, path=f"/api/v1/namespaces/{names.NAMESPACE}/pods")
+    pod["spec"]["securityContext"]["runAsUser"] = 0
+    with pytest.raises(ClientError, match="violates PodSecurity"):
+        create(admin, pod, path=f"/api/v1/namespaces/{names.NAMESPACE}/pods")
+    file = str(MANIFESTS / "samples" / sample)
+    done = plane.kubectl("apply", "--dry-run=server", "--namespace", names.NAMESPACE, "-f", file)
+    assert "created (server dry run)" in done.stdout
+    assert "PodSecurity" not in done.stderr
+
+
 # The Placement's schema
 
 
