@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from engine.api.text import sanitize
-from engine.cluster.client import ApiFault, KubeClient
+from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient
 
 OLDEST: Final = (1, 30)  # matchConditions and ValidatingAdmissionPolicies are stable since then
 _MUTABLE_RESOURCES: Final = (1, 36)  # MutablePodResourcesForSuspendedJobs is beta, and on, since then
@@ -23,11 +23,16 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 def server_version(api: KubeClient) -> str:
-    """Return what the API server calls itself ("v1.36.3"); empty if it says nothing of the kind. Raises ApiFault."""
+    """Return what the API server calls itself ("v1.36.3"); empty if it does not say it. Raises ApiFault.
+
+    What is no JSON is the answer of no API server: ApiUnavailable.
+    """
     try:
         return msgspec.json.decode(api.request("GET", "/version", timeout=_TIMEOUT), type=_Answer).git_version
-    except msgspec.MsgspecError:
+    except msgspec.ValidationError:
         return ""
+    except msgspec.DecodeError:
+        raise ApiUnavailable("its answer about its version cannot be read") from None
 
 
 def release_of(version: str) -> tuple[int, int] | None:

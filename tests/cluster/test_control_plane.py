@@ -222,7 +222,8 @@ def test_programs_end_with_the_process_that_wanted_them(programs: dict[str, Path
             os.close(1)
             time.sleep(3600)
         print(running.pid, fork, *running.pids.values(), flush=True)
-        time.sleep(3600)
+        while True:  # a signal between the check for signals and one long sleep would be seen after that sleep
+            time.sleep(0.1)
         """
     )
     files = [str(programs[program.name]) for program in PROGRAMS]

@@ -58,10 +58,16 @@ def test_resources_of_a_waiting_job_may_change_since_1_36() -> None:
     assert kept == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"no json", b'{"gitVersion": 7}', b'{"gitVersion": null}', b"{}"])
+@pytest.mark.parametrize("answer", [b"[]", b'{"gitVersion": 7}', b'{"gitVersion": null}', b"{}"])
 def test_an_answer_without_a_version_is_none(answer: bytes) -> None:
-    """A proxy in front of the API server answers something else."""
     assert server_version(server(answer)) == ""
+
+
+@pytest.mark.parametrize("answer", [b"", b"no json"])
+def test_an_answer_that_is_no_json_is_none_of_an_api_server(answer: bytes) -> None:
+    """A proxy in front of the API server answers something else."""
+    with pytest.raises(ApiUnavailable, match="cannot be read"):
+        server_version(server(answer))
 
 
 @pytest.mark.parametrize(
