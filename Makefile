@@ -95,7 +95,7 @@ test-faults: $(STAMP) ## All faults under load, upgrades from the last releases 
 
 # 10,000 lives on the simulated API (six kinds, tests/support/lives.py), then 200 schedules on the real one.
 .PHONY: test-nightly
-test-nightly: $(STAMP) ## 10,000 random lives of gangs, and 200 random schedules on a real control plane (3 hours; WORKERS=4, SCHEDULES=200)
+test-nightly: $(STAMP) ## 10,000 random lives of gangs, and 200 random schedules on a real control plane (2 hours; WORKERS=4, SCHEDULES=200)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal --timeout=0 --hypothesis-profile=nightly \
 		tests/property/test_gang_life.py tests/property/test_autoscaling_life.py tests/property/test_preemption_life.py
 	@$(BIN)/pytest --capture=no --schedules=$(SCHEDULES) --first-seed=$${SEED:-$$(date +%s)} tests/cluster/gangs/test_faults_chaos.py $(ARGS)
