@@ -39,9 +39,11 @@ def is_field(path: str) -> bool:
 
 
 def exists(what: str) -> bool:
-    """Whether there is such a test, file, target of make, or field of the policy."""
+    """Whether there is such a test, file, target of make, option, or field of the policy."""
     if what.startswith("test_"):
         return what in TESTS
+    if what.startswith("--"):
+        return f"  {what} " in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     if what.startswith("make "):
         return f"\n{what.removeprefix('make ')}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
     return (ROOT / what).is_file() if "/" in what else is_field(what)
@@ -67,6 +69,7 @@ def test_what_does_not_exist_is_noticed() -> None:
     for what in (
         "test_of_nothing_at_all",
         "make nothing",
+        "--client",
         "manifests/base/none.yaml",
         "messages.hosts",
         "kinds[].hosts",
