@@ -15,6 +15,7 @@ from engine.api.reasons import REASONS
 from engine.history.record import ON_GANGS, ON_SERVICE
 from engine.kinds.registry import RegistryError, registry_of
 from engine.policy.model import PolicyError, default_policy, parse_policy
+from hack.chart.release import stale_files
 from hack.reference import pages
 from hack.reference.policy_page import takes
 from hack.reference.schemas import kind_entry_schema, policy_schema
@@ -26,6 +27,11 @@ ROOT = Path(__file__).parents[3]
 def test_generated_files_are_current(path: str) -> None:
     """Committed pages and schemas are what `python -m hack.reference` writes."""
     assert (ROOT / path).read_text(encoding="utf-8") == pages()[path], "run python -m hack.reference"
+
+
+def test_the_chart_follows_the_manifests() -> None:
+    """A change of manifests/base, of a component or of the policy's schema is in the chart too."""
+    assert stale_files(ROOT) == [], "run python -m hack.reference"
 
 
 def test_every_reason_has_a_line() -> None:
