@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from hack.image.base import ensure_bases, missing_tools
+from hack.image.base import ImageError, ensure_bases, missing_tools
 from hack.image.build import build, root_of, storage, write_archive
 from local.controlplane import ControlPlane
 from local.programs import ensure_programs
@@ -23,7 +24,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any(item.path.is_relative_to(here) for item in session.items)
     if wanted and not session.config.option.collectonly and not missing_tools() and os.geteuid() == 0:
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-        ensure_bases(progress=terminal.write_line if terminal else print)
+        # What goes wrong is told by the tests, which try again: others run in this session as well.
+        with suppress(ImageError):
+            ensure_bases(progress=terminal.write_line if terminal else print)
 
 
 @pytest.fixture(scope="session")
