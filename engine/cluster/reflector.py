@@ -40,6 +40,11 @@ READ_TIMEOUT: Final = 100.0
 LIST_TIMEOUT: Final = (5.0, 60.0)
 # How long a new leader trusts the running watch to catch up before it lists afresh.
 CATCH_UP: Final = 0.3
+# Of a collection with more objects than this a bookmark proves that it is fresh, at the price of a few seconds: listing
+# it anew would cost more. The server sends one 2 s before the time of a watch is over, and looks about every second.
+LARGE: Final = 2_000
+PROOF_SECONDS: Final = 3
+PROOF_WAIT: Final = 4.0
 # A watch that ends sooner without a word counts as a fault (client-go's "very short watch").
 SHORT_WATCH: Final = 1.0
 # After these the next attempt lists: the version is not understood, or the collection is not there (a missing CRD).
@@ -191,6 +196,7 @@ class Reflector(Generic[R]):
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
         first_page: int = FIRST_PAGE,
         read_timeout: float = READ_TIMEOUT,
+        large: int = LARGE,
     ) -> None:
         self.store = store
         self.counts = Counts()
@@ -206,6 +212,8 @@ class Reflector(Generic[R]):
         self._wait = wait
         self._page = first_page
         self._read_timeout = read_timeout
+        self._large = large
+        self._proving = False  # the next watch is short, for the bookmark at its end
         self._backoff = Backoff(clock=clock, rng=self._rng)
         self._problem: str | None = "not listed yet"
         self._version: str | None = None
@@ -271,8 +279,9 @@ class Reflector(Generic[R]):
         """Update the store to at least the cluster's current state; False when `timeout` seconds were not enough.
 
         Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
-        (a quiet collection gets a bookmark only once a minute), the whole collection is listed afresh. A collection
-        that fits one page is read with that first request, and most often equals the store already.
+        (a quiet collection gets a bookmark only once a minute), the whole collection is listed afresh; a large one
+        only if the bookmark at the end of a short watch does not come or is older. A collection that fits one page is
+        read with that first request, and most often equals the store already.
         """
         deadline = self._clock() + timeout
         small = self.store.synced and len(self.store) < LATER_PAGE
@@ -293,6 +302,10 @@ class Reflector(Generic[R]):
         patience = min(CATCH_UP, deadline - self._clock())
         if self.store.synced and self.store.wait_seen(newest, max(0.0, patience)):
             return True
+        if self.store.synced and len(self.store) > self._large:
+            self._prove()
+            if self.store.wait_seen(newest, max(0.0, min(PROOF_WAIT, deadline - self._clock()))):
+                return True
         self._interrupt(stop=False)
         return self.store.wait_seen(newest, max(0.0, deadline - self._clock()))
 
@@ -420,7 +433,7 @@ class Reflector(Generic[R]):
             "watch": "1",
             "resourceVersion": self._version or "",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
+            "timeoutSeconds": str(self._seconds()),
         }
         opened, lines = self._clock(), 0
         try:
@@ -441,7 +454,7 @@ class Reflector(Generic[R]):
             raise
         finally:
             self._stream = None
-        if not lines and self._clock() - opened < SHORT_WATCH and not self._interrupted():
+        if not lines and self._clock() - opened < SHORT_WATCH and not (self._interrupted() or self._proving):
             # Without this a server that ends every watch at once would be asked in a tight loop.
             raise ApiUnavailable(f"GET {self._path}: the watch ended at once")
 
@@ -490,6 +503,22 @@ class Reflector(Generic[R]):
             while len(self._unreadable) > REMEMBERED_BAD:
                 self._unreadable.popitem(last=False)
 
+    def _prove(self) -> None:
+        """Have the watch opened again for a short time: before its end the server sends a bookmark."""
+        with self._lock:
+            self._proving = True
+            self._wake.set()
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def _seconds(self) -> int:
+        with self._lock:
+            proving, self._proving = self._proving, False
+            if proving and not self._interrupted():
+                self._wake.clear()
+        return PROOF_SECONDS if proving else self._rng.randint(*WATCH_SECONDS)
+
     def _interrupt(self, *, stop: bool) -> None:
         with self._lock:
             if stop:
@@ -513,7 +542,7 @@ class Reflector(Generic[R]):
 
     def _register_stream(self, stream: Stream) -> bool:
         with self._lock:
-            if self._interrupted():
+            if self._interrupted() or self._proving:
                 return False
             self._stream = stream
             return True

@@ -75,6 +75,26 @@ def test_a_reflector_follows_a_real_collection(
     assert reflector.refresh(60)
 
 
+def test_a_large_collection_is_proved_fresh_without_another_list(
+    api: KubeClient, client: Client, namespace: str
+) -> None:
+    """A real API server sends a bookmark just before a short watch is over, as new as the quorum read before it."""
+    path = object_path("v1", "configmaps", namespace=namespace)
+    for number in range(101):  # more than one page: few enough are compared at once
+        client.create(path, config_map(namespace, f"m{number}", "1"))
+    store: Store[ConfigMap] = Store(lambda item: item.name)
+    reflector = Reflector(api, path, objects.config_map, store, large=100)
+    reflector.start()
+    try:
+        assert store.wait_synced(60)
+        other = client.create(object_path("v1", "secrets", namespace=namespace), {"metadata": {"name": "other"}})
+        assert reflector.refresh(60)
+        assert store.seen >= int(other["metadata"]["resourceVersion"])
+        assert reflector.counts.lists == 1
+    finally:
+        reflector.stop()
+
+
 def test_a_lease_is_created_by_one_of_two(api: KubeClient, client: Client, namespace: str) -> None:
     """Two candidates race on a real API server: one leads, and hands over when it stops."""
     terms = Terms(duration=90.0, renew_deadline=60.0, retry=0.5)  # so long that nobody loses it by being slow

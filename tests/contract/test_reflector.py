@@ -535,6 +535,32 @@ def test_refresh_lists_a_large_collection_whose_watch_is_quiet(fake: FakeApi, wa
     assert watched.store.seen >= fake.version
 
 
+@pytest.mark.parametrize("sent", [True, False], ids=["bookmark", "no bookmark"])
+def test_refresh_of_a_very_large_collection_is_content_with_a_bookmark(fake: FakeApi, watch: Watch, sent: bool) -> None:
+    """A short watch ends with one; it has what was missed as well. Without one the collection is listed again."""
+    for number in range(100):
+        fake.put(f"{MAPS}/m{number}", data={"x": "1"})
+    watched = watch(large=50)
+    watching(fake)
+    fake.ending_bookmarks = sent
+    held = threading.Event()
+    fake.fault(Stall(held), when=is_watch)
+    fake.drop_watches()
+    watching(fake, 2)  # one that says nothing of what happens now
+    fake.put(f"{MAPS}/m7", data={"x": "2"})
+    fake.advance(10)
+    threading.Timer(0.5, held.set).start()
+    assert watched.reflector.refresh(60)
+    assert watched.store.seen >= fake.version
+    assert watched.data()["m7"] == "2"
+    assert watched.reflector.counts.lists == (1 if sent else 2)
+    if sent:
+        watching(fake, 4)  # the next one is as long as any other
+        seconds = [int(request.query["timeoutSeconds"]) for request in fake.requests if request.is_watch]
+        assert sorted(seconds)[0] == 3
+        assert seconds[-1] > 200
+
+
 def test_refresh_sees_through_a_stalled_watch(fake: FakeApi, watch: Watch) -> None:
     """A replica whose watch hangs does not become leader on stale state."""
     fake.fault(Stall(held := threading.Event()), when=is_watch)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,6 +28,8 @@ import jsonpatch
 
 Json = dict[str, Any]
 BODY_LIMIT = 8 * 1024 * 1024
+# Seconds before a watch is over in which kube-apiserver sends its last bookmark.
+LAST_BOOKMARK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class FakeApi:
     def __init__(self, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.token = token
         self.requests: list[Request] = []
+        self.ending_bookmarks = True
         self.missing: set[str] = set()  # collections (`/apis/g/v/plural`) that answer 404
         self.kinds: dict[str, dict[str, str]] = {}  # what `/apis/<group>/<version>` says: plural -> kind
         self.short_names: dict[tuple[str, str], list[str]] = {}
@@ -290,6 +294,7 @@ class FakeApi:
         """Yield events; None means: nothing now, look whether the client is still there."""
         position = int(request.query["resourceVersion"])
         ends = time.monotonic() + float(request.query.get("timeoutSeconds", "300"))
+        last = ends - LAST_BOOKMARK if self.ending_bookmarks else inf
         with self._changed:
             generation, bookmarks = request.marks["generation"], request.marks["bookmarks"]
             if position < self._floor:
@@ -302,7 +307,8 @@ class FakeApi:
                     for version, kind, body in self._log
                     if version > position and _below(body["_path"], request.path)
                 ]
-                wanted = self._bookmarks > bookmarks and request.query.get("allowWatchBookmarks") == "true"
+                nearly = time.monotonic() > last
+                wanted = (self._bookmarks > bookmarks or nearly) and request.query.get("allowWatchBookmarks") == "true"
                 bookmarks, version_now = self._bookmarks, self._version
                 over = self._closing or self._generation != generation or time.monotonic() > ends
                 if not events and not wanted and not over:
@@ -310,6 +316,7 @@ class FakeApi:
             for version, kind, body in events:
                 position = version
                 yield {"type": kind, "object": {k: v for k, v in body.items() if k != "_path"}}
+            last = inf if nearly else last
             if wanted:
                 yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version_now)}}}
             if over and not events:
