@@ -4,7 +4,8 @@ Life: LIST (consistent, in pages) -> replace the store -> WATCH from the list's 
 end watch again from the last version -> on 410 or an unreadable answer list again -> on every other fault wait
 (`backoff`) and watch again. Rules and their reasons: client-go's reflector.
 
-Numbers are client-go's reflector: 0.8 s doubling to 30 s, back to the start after 2 minutes without a failure.
+Numbers are client-go's reflector: 0.8 s doubling to 30 s, back to the start after 2 minutes without a failure; to 8 s
+only while the server cannot be reached.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from engine.decoding.wire import UNREADABLE
 FIRST: Final = 0.8
 LIMIT: Final = 30.0
 HEALTHY: Final = 120.0
+# Seconds, at most, while the server cannot be reached at all: it restarts, and nothing is spared by coming late.
+UNREACHABLE_LIMIT: Final = 8.0
 
 # The first list should be quick; a later one runs beside reviews, and a page holds the GIL while it is parsed.
 FIRST_PAGE: Final = 500
@@ -80,15 +83,15 @@ class Backoff:
         self._next = first
         self._resume_at: float | None = None
 
-    def delay(self, *, at_least: float | None = None) -> float:
+    def delay(self, *, at_least: float | None = None, at_most: float | None = None) -> float:
         """Return the delay after one more failure; `at_least` is the server's Retry-After, never undercut.
 
-        A Retry-After beyond an hour is taken as an hour.
+        A Retry-After beyond an hour is taken as an hour. `at_most` is for this failure alone.
         """
         now = self._clock()
         if self._resume_at is not None and now - self._resume_at >= self._healthy:
             self._next = self._first
-        delay = self._next * self._rng.uniform(0.5, 1.0)
+        delay = min(self._next, self._limit if at_most is None else at_most) * self._rng.uniform(0.5, 1.0)
         self._next = min(self._next * 2, self._limit)
         if at_least is not None:
             # Jitter goes on top: every client got the same number.
@@ -215,6 +218,8 @@ class Reflector(Generic[R]):
         self._large = large
         self._proving = False  # the next watch is short, for the bookmark at its end
         self._backoff = Backoff(clock=clock, rng=self._rng)
+        # A server that refuses a version is there: after an outage the list does not wait as long as the calls before.
+        self._expiry_backoff = Backoff(clock=clock, rng=self._rng)
         self._problem: str | None = "not listed yet"
         self._version: str | None = None
         self._unreadable: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -312,7 +317,7 @@ class Reflector(Generic[R]):
     def run(self) -> None:
         """Do the work until `stop`; `start` calls this in a thread."""
         while not self._stopping:
-            retry_after: float | None = None
+            retry_after, at_most, backoff = None, None, self._backoff
             try:
                 if self._pop_list_request() or self._version is None:
                     self._list()
@@ -324,10 +329,12 @@ class Reflector(Generic[R]):
                 continue
             except _ListAgain as reason:
                 self.counts.expired += 1
+                backoff = self._expiry_backoff
                 self._problem, self._version = f"GET {self._path}: listing again: {reason}", None
             except ApiFault as fault:
                 self.counts.faults += 1
                 self._problem, retry_after = str(fault), fault.retry_after
+                at_most = UNREACHABLE_LIMIT if isinstance(fault, ApiUnavailable) else None
                 self._forbidden = isinstance(fault, ApiError) and fault.status == HTTPStatus.FORBIDDEN
                 if isinstance(fault, ApiError) and fault.status in VERSION_REFUSED:
                     self._version = None
@@ -336,7 +343,7 @@ class Reflector(Generic[R]):
                 self.counts.faults += 1
                 self._problem, self._version = "an internal fault", None
                 _log.exception("%s: the watch failed", self._path)
-            delay = self._backoff.delay(at_least=retry_after)
+            delay = backoff.delay(at_least=retry_after, at_most=at_most)
             if not self._stopping:
                 _log.info("%s; again in %.1f s", self._problem, delay)
                 self._wait(self._wake, delay)

@@ -334,6 +334,33 @@ def test_refusals_are_repeated_with_growing_delays(fake: FakeApi, watch: Watch, 
     assert watched.reflector.counts.faults == 5
 
 
+def test_a_list_does_not_wait_as_long_as_the_calls_of_the_outage_before(fake: FakeApi, watch: Watch) -> None:
+    """A server that is back and refuses the version is asked for a list at once, not after half a minute."""
+    fake.put(MAPS + "/a", data={"x": "1"})
+    watched = watch()
+    watching(fake)
+    fake.fault(Answer(500), when=is_watch, times=7)
+    fake.drop_watches()
+    watching(fake, 9)  # the first, seven that are refused, and one that works
+    assert max(watched.delays) > 12
+    fake.expire()
+    fake.drop_watches()
+    eventually(lambda: watched.reflector.counts.lists == 2)
+    assert watched.delays[-1] <= 0.8
+
+
+def test_a_server_that_cannot_be_reached_is_called_every_few_seconds(fake: FakeApi, watch: Watch) -> None:
+    """It restarts; a watch that comes half a minute late leaves a cache that is so old."""
+    watched = watch()
+    watching(fake)
+    fake.fault(Stall(ended := threading.Event()), when=is_watch, times=10**6)
+    ended.set()  # each connection is cut without an answer
+    fake.drop_watches()
+    eventually(lambda: len(watched.delays) >= 9)
+    assert watched.delays[4] > 4
+    assert max(watched.delays) <= 8
+
+
 def test_retry_after_is_honoured(fake: FakeApi, watch: Watch) -> None:
     """A 429 with Retry-After waits at least as long as it says."""
     fake.fault(Answer(429, {}, (("Retry-After", "9"),)))
