@@ -100,6 +100,7 @@ class Run:
     writes_until_bound: int = 0
     patched: int = 0
     reviews: dict[str, float] = field(default_factory=dict)  # "mutate Job" -> how many
+    handshakes: float = 0.0
     review_seconds: float = 0.0  # mean, from a review's first byte to its answer
 
     @property
@@ -182,7 +183,7 @@ def _run(
     bodies = scene.bodies(gang=gang)
     # What the run before left behind (controllers clean up after its Jobs) is not this one's cost.
     until(lambda: processes.at_rest(groups), "the control plane is at rest")
-    answered, spent = reviews.told(service)
+    told_before = reviews.told(service)
     before, machine = processes.cpu_seconds(groups), processes.machine_seconds()
     began, start = time.time(), time.monotonic()
     sent = scene.submit(client, jobs, bodies, hosts=hosts)
@@ -205,9 +206,10 @@ def _run(
         others=max(0.0, busy - spent_here) / (time.monotonic() - start),
         cpu={name: after[name] - before[name] for name in after},
     )
-    now_answered, now_spent = reviews.told(service)
-    run.reviews = {what: count - answered.get(what, 0) for what, count in now_answered.items()}
-    run.review_seconds = (now_spent - spent) / max(1.0, sum(run.reviews.values()))
+    told_after = reviews.told(service)
+    run.reviews = {what: count - told_before.answered.get(what, 0) for what, count in told_after.answered.items()}
+    run.review_seconds = (told_after.seconds - told_before.seconds) / max(1.0, sum(run.reviews.values()))
+    run.handshakes = told_after.handshakes - told_before.handshakes
     if gang:
         what = f"the status of every gang of {namespace} says Running or Finished"
         until(lambda: told(client, namespace, scene.gangs), what, AFTERWARDS)
@@ -247,7 +249,7 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
     for column in ("GANG", "PODS A SECOND", "RATIO", "HALF WAIT s", "NINE OF TEN WAIT s"):
         flow.add_column(column, justify="left" if column == "GANG" else "right")
     answers = Table(box=None, pad_edge=False, title="reviews until all are bound (median)", title_justify="left")
-    for column in ("GANG", "A POD", "MEAN ms", "WHICH"):
+    for column in ("GANG", "A POD", "MEAN ms", "HANDSHAKES", "WHICH"):
         answers.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
     for name, pairs in found.items():
         scene = SCENES[name]
@@ -287,6 +289,7 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
             title,
             f"{sum(kept.values()) / scene.total:.2f}",
             results.spread([run.review_seconds * 1e3 for run in gangs]),
+            results.spread([run.handshakes for run in gangs]),
             ", ".join(f"{count:g} {what}" for what, count in sorted(kept.items()) if count),
         )
     for table in (times, flow, writes, answers):

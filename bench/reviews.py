@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from local.service import Service
 
 
-def told(service: Service) -> tuple[dict[str, float], float]:
-    """Reviews answered by all running replicas ("mutate Pod" -> how many), and the seconds that they took together."""
+class Told(NamedTuple):
+    """Reviews that all running replicas have answered ("mutate Pod" -> how many), their seconds, and handshakes."""
+
+    answered: dict[str, float]
+    seconds: float
+    handshakes: float
+
+
+def told(service: Service) -> Told:
+    """What all running replicas say so far, together."""
     answered: dict[str, float] = {}
-    seconds = 0.0
+    seconds = handshakes = 0.0
     for replica in service.running():
         for family in text_string_to_metric_families(replica.page("/metrics")[1]):
             for sample in family.samples:
@@ -19,4 +29,6 @@ def told(service: Service) -> tuple[dict[str, float], float]:
                     answered[what] = answered.get(what, 0.0) + sample.value
                 elif sample.name == "topogate_review_duration_seconds_sum":
                     seconds += sample.value
-    return answered, seconds
+                elif sample.name == "topogate_handshakes_total":
+                    handshakes += sample.value
+    return Told(answered, seconds, handshakes)

@@ -153,6 +153,16 @@ def test_reviews_in_the_api_servers_form_are_answered_like_all_others(replica: R
     assert all(found["", name] == found["X-Other: 1\r\n", name] for name in ("t1", "boom", "not-synced"))
 
 
+def test_a_handshake_is_counted_once_however_many_reviews_follow(replica: Replica) -> None:
+    """And one that is never finished is not counted."""
+    before = replica.metric("topogate_handshakes_total")
+    with replica.tcp(), replica.tls() as sock:
+        for _ in range(3):
+            sock.sendall(api_server_request(review_body()))
+            assert read_answer(sock)[0] == 200
+        assert replica.metric("topogate_handshakes_total") == before + 1
+
+
 def test_pipelined_requests_are_answered_in_order(replica: Replica) -> None:
     """Requests that arrive together are all answered, in their order."""
     with replica.tls() as client:

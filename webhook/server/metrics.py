@@ -81,6 +81,11 @@ class Metrics:
         )
         self.in_flight = Gauge("topogate_reviews_in_flight", "Reviews in progress.", registry=self.registry)
         self.connections = Gauge("topogate_connections", "Open connections to the webhook.", registry=self.registry)
+        self.handshakes = Counter(
+            "topogate_handshakes",
+            "TLS handshakes completed; many for each review mean that reviews come in bursts.",
+            registry=self.registry,
+        )
         self._ended = Counter(
             "topogate_connections_ended",
             "Connections to the webhook that the server closed.",

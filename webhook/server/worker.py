@@ -297,6 +297,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         try:
             # A complete large request is now in the thread that answers large ones.
             progress = Progress.ANSWER if conn.large and conn.complete else conn.advance()
+            if shaking and conn.handshaken:
+                self._metrics.handshakes.inc()
             if progress is Progress.ANSWER and not shaking:  # else it is submitted again, to a thread for answers
                 return Progress.CLOSE if conn.hung_up() else self._answer(conn, busy=busy)
             return progress
