@@ -288,7 +288,7 @@ def test_a_waiting_gang_has_the_numbers_of_its_message() -> None:
         "best": [
             {"level": "block", "domain": "b0", "pods": 4},
             {"level": "rack", "domain": "b0/b0-r0", "pods": 3},
-            {"level": "host", "domain": "b0/b0-r0/b0-r0-h0", "pods": 1},
+            {"level": "host", "domain": "b0/b0-r0", "pods": 1},
         ],
         "proposal": {"level": "block", "pods": 3},
     }
