@@ -159,7 +159,10 @@ def both_webhooks(service: Service, body: bytes) -> None:
     before = service.ask("validate", body)
     if asked is None or not asked["allowed"] or "patch" not in asked:
         return
-    sent = json.loads(body)
+    try:
+        sent = json.loads(body)
+    except ValueError:  # bad bytes in a part that the service does not read
+        return
     operations = json.loads(base64.b64decode(asked["patch"]))
     try:
         changed = jsonpatch.apply_patch(sent["request"]["object"], operations)

@@ -48,6 +48,8 @@ LONG = {
     "tests/property/test_election.py": 15,
     "tests/contract/test_server_frozen.py": 14,
     "tests/property/test_store_converges.py": 11,
+    "tests/fuzz/test_fuzz.py": 10,
+    "tests/property/test_disclosure.py": 10,
 }
 
 
