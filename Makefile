@@ -23,6 +23,7 @@ help: ## Tell what there is
 setup: $(STAMP) browser builder ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
 	@$(BIN)/python -m local programs >/dev/null
 	@$(BIN)/python -m local controllers --build-only >/dev/null
+	@$(BIN)/python -m local.helm >/dev/null
 	@! $(HAS_BUILDER) || test "$$(id -u)" != 0 || $(BIN)/python -m hack.image --bases-only || echo "the tests of the image will fail" >&2
 
 # Chromium is the system's: no package of an index brings one that fits. Without it its tests are skipped, and say so.

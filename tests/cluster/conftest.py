@@ -15,9 +15,11 @@ from local.controllers.building import Built, ensure_controllers
 from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
+from local.helm.building import ensure_helm
 from local.nodes import NODES
 from local.programs import ProgramsError, ensure_programs
 from local.releases import DEFAULT, UnknownRelease, number
+from tests.support.charts import Helm
 from tests.support.cluster_autoscaler import RealClusterAutoscaler
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
@@ -29,6 +31,7 @@ from tests.support.workloads import RESOURCES, collection
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 StartAutoscaler = Callable[..., None]
 PROGRAMS = pytest.StashKey[dict[str, Path] | ProgramsError]()
+HELM = pytest.StashKey[Path | ProgramsError]()
 BUILT = pytest.StashKey[dict[str, Built] | ProgramsError]()
 HERE = Path(__file__).parent
 # Of the control plane's programs: memory for less collecting of garbage, a quarter of all that these tests compute.
@@ -51,7 +54,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test: inside one, the build would run into that test's time limit.
 
     Of the controllers of other kinds, those that a collected test asks for: by a fixture (`jobset`, `mpi_operator`), or
-    by the marker `controllers`.
+    by the marker `controllers`; Helm by the fixture `helm`.
     """
     if session.config.option.collectonly or not any(item.path.is_relative_to(HERE) for item in session.items):
         return
@@ -66,6 +69,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.stash[PROGRAMS] = session.config.stash[BUILT] = error
         return
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if "helm" in fixtures:
+        try:
+            session.config.stash[HELM] = ensure_helm(progress=progress)
+        except ProgramsError as error:
+            session.config.stash[HELM] = error
     marked = {name for item in session.items for marker in item.iter_markers("controllers") for name in marker.args}
     wanted = with_needed(name for name in CONTROLLERS if name.replace("-", "_") in fixtures or name in marked)
     try:
@@ -81,6 +89,15 @@ def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
     if isinstance(found, ProgramsError):
         raise found
     return found
+
+
+@pytest.fixture(scope="session")
+def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """The real Helm, which knows no cluster."""
+    found = pytestconfig.stash[HELM]
+    if isinstance(found, ProgramsError):
+        raise found
+    return Helm(found, tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="session")

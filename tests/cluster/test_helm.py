@@ -1,0 +1,130 @@
+"""The chart in the hands of the real Helm: installed and upgraded beside a running service.
+
+The API server of the tests reaches no Service: a post-renderer writes the address of a process into the webhook
+configurations, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from engine.api import names
+from hack.chart import CHART
+from local.controlplane import ControlPlane
+from local.ports import free_ports
+from local.service import CONFIGURATIONS, NAMESPACE, Service
+from tests.support.charts import Helm, HelmRefused
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet
+from tests.support.gangs import Namespace, require
+
+POST_RENDERER = """\
+import sys, yaml
+documents = [one for one in yaml.load_all(sys.stdin, yaml.CSafeLoader) if one]
+for one in documents:
+    for hook in one.get("webhooks", ()):
+        service = hook["clientConfig"].pop("service")
+        hook["clientConfig"]["url"] = "https://127.0.0.1:" + sys.argv[1] + service["path"]
+yaml.dump_all(documents, sys.stdout, yaml.CSafeDumper)
+"""
+POLICY = {"topologies": [{"name": "default", "preset": "demo"}], "nodes": {"settle": "0s"}}
+IN = ("--namespace", NAMESPACE)
+LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.LAST_GOOD_POLICY_NAME}"
+
+
+@pytest.fixture(scope="module")
+def service(plane: ControlPlane) -> Iterator[Service]:
+    """Replicas for the objects that Helm installs; nothing runs yet."""
+    running = Service(plane, free_ports(1)[0], plane.directory / "service")
+    running.directory.mkdir(mode=0o700)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def local_helm(helm: Helm, plane: ControlPlane, service: Service, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm as admin of the control plane, with the post-renderer `local`."""
+    found = Helm(helm.program, tmp_path_factory.mktemp("local-helm"), plane.kubeconfig)
+    plugin = found.folder / "plugins" / "local"
+    plugin.mkdir(parents=True)
+    (plugin / "local.py").write_text(POST_RENDERER)
+    command = {"command": sys.executable, "args": [str(plugin / "local.py"), str(service.port)]}
+    about = {
+        "name": "local",
+        "version": "1.0.0",
+        "apiVersion": "v1",
+        "type": "postrenderer/v1",
+        "runtime": "subprocess",
+        "runtimeConfig": {"platformCommand": [command]},
+    }
+    (plugin / "plugin.yaml").write_text(json.dumps(about))
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(local_helm: Helm, plane: ControlPlane, service: Service) -> Helm:
+    """The chart, with a policy, and a replica that leads."""
+    local_helm.run(
+        "install", "topogate", str(CHART), *IN, "--create-namespace", "--post-renderer", "local",
+        values={"policy": POLICY},
+    )  # fmt: skip
+    service.start(1)
+    eventually(service.leader, message="the replica leads")
+    return local_helm
+
+
+@pytest.fixture(scope="module")
+def team(plane: ControlPlane) -> Namespace:
+    """A namespace with a Job that waits: there are no nodes."""
+    plane.client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    return Namespace(plane.client, "team", Fleet(plane.client, ""))
+
+
+def bundles(plane: ControlPlane) -> set[str]:
+    return {hook["clientConfig"]["caBundle"] for path in CONFIGURATIONS for hook in plane.client.get(path)["webhooks"]}
+
+
+def test_what_helm_installs_works(installed: Helm, plane: ControlPlane, team: Namespace) -> None:
+    """The service has the rights and the policy of the chart: a Job is held, and is told why it waits."""
+    team.submit("waits", pods=2, annotations=require("rack"))
+    team.waits("waits")
+    assert team.job("waits")["spec"]["suspend"] is True
+    kept = eventually(lambda: plane.client.find(LAST_GOOD), message="the leader keeps the policy in force")
+    assert "preset: demo" in kept["data"][names.POLICY_KEY]
+    # The release is in the namespace of the service: it was there before, and is not the chart's.
+    assert "meta.helm.sh/release-name" not in plane.client.get(f"/api/v1/namespaces/{NAMESPACE}")["metadata"].get(
+        "annotations", {}
+    )
+
+
+def test_an_upgrade_changes_what_the_values_say_and_nothing_else(
+    installed: Helm, plane: ControlPlane, service: Service, team: Namespace
+) -> None:
+    """The CA bundle of the leader stays, the policy in force changes, and who waits goes on waiting."""
+    before = bundles(plane)
+    changed = {**POLICY, "queue": {"patience": "3m"}}
+    installed.run(
+        "upgrade", "topogate", str(CHART), *IN, "--post-renderer", "local",
+        values={"policy": changed, "replicas": 3, "spread": {"hosts": "required"}},
+    )  # fmt: skip
+    deployment = plane.client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/topogate")
+    assert deployment["spec"]["replicas"] == 3
+    affinity = deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    assert [*affinity] == ["requiredDuringSchedulingIgnoredDuringExecution"]
+    eventually(
+        lambda: "patience: 3m" in plane.client.get(LAST_GOOD)["data"][names.POLICY_KEY],
+        message="the leader has taken the new policy",
+    )
+    assert bundles(plane) == before
+    team.submit("later", pods=2, annotations=require("rack"))
+    team.waits("later")
+    assert [team.job(name)["spec"]["suspend"] for name in ("waits", "later")] == [True, True]
+    with pytest.raises(HelmRefused, match="mode"):  # our webhook refuses what the schema of the chart cannot see
+        installed.run(
+            "upgrade", "topogate", str(CHART), *IN, "--post-renderer", "local",
+            values={"policy": "mode: enforcing\n"},
+        )  # fmt: skip
