@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from unittest.mock import Mock
+
 import pytest
 
-from tests.support.steady_load import Call, SteadyLoad
+from tests.support.eventually import eventually
+from tests.support.steady_load import PARALLEL, Call, SteadyLoad
 
 OURS = '500 InternalError: failed calling webhook "workloads.topogate.dev": connection refused'
 
@@ -32,3 +36,14 @@ def test_a_call_does_not_count_while_nobody_is_answered(plain: float, counts: bo
     call = Call("asking job", 10.0, 2.0, OURS)
     assert failed(Call("plain pod", 9.0, plain, ""), call) == ["asking job"] * counts
     assert failed(Call("plain pod", 20.0, 5.0, ""), call) == ["asking job"]
+
+
+def test_calls_do_not_pile_up() -> None:
+    """An API server that answers nothing gets so many calls at a time; the others are left out, and counted."""
+    answer = threading.Event()
+    client = Mock(create=Mock(side_effect=lambda *_args, **_options: answer.wait()))
+    with SteadyLoad(client, Mock(fleet=Mock(selector={})), rate=1000.0) as load:
+        eventually(lambda: load.left_out > PARALLEL, message="calls are left out")
+        assert client.create.call_count <= PARALLEL
+        answer.set()
+        load.goes_on(PARALLEL)
