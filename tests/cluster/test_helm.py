@@ -1,23 +1,29 @@
-"""The chart in the hands of the real Helm: installed and upgraded beside a running service.
+"""The chart in the hands of the real Helm: installed, upgraded and uninstalled beside a running service.
 
 The API server of the tests reaches no Service: a post-renderer writes the address of a process into the webhook
-configurations, and nothing else.
+configurations, and nothing else. No kubelet runs the pods; what the Job of the uninstall does is done here, with its
+own arguments and its own service account.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from engine.api import names
 from hack.chart import CHART
 from local.controlplane import ControlPlane
+from local.credentials import kubeconfig
 from local.ports import free_ports
 from local.service import CONFIGURATIONS, NAMESPACE, Service
 from tests.support.charts import Helm, HelmRefused
+from tests.support.cli import topogate
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace, require
@@ -33,7 +39,16 @@ yaml.dump_all(documents, sys.stdout, yaml.CSafeDumper)
 """
 POLICY = {"topologies": [{"name": "default", "preset": "demo"}], "nodes": {"settle": "0s"}}
 IN = ("--namespace", NAMESPACE)
+HOOK = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/topogate-uninstall"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.LAST_GOOD_POLICY_NAME}"
+# Of everything that the chart and the service make, in the cluster and in the namespace of the service.
+KINDS = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,crds,clusterroles,"
+KINDS += "clusterrolebindings,validatingadmissionpolicybindings"
+OWN_KINDS = (
+    "deployments,jobs,pods,services,secrets,configmaps,leases,serviceaccounts,roles,rolebindings,resourcequotas,"
+)
+OWN_KINDS += "networkpolicies,poddisruptionbudgets"
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +143,52 @@ def test_an_upgrade_changes_what_the_values_say_and_nothing_else(
             "upgrade", "topogate", str(CHART), *IN, "--post-renderer", "local",
             values={"policy": "mode: enforcing\n"},
         )  # fmt: skip
+
+
+def as_kubelet(
+    plane: ControlPlane, service: Service, folder: Path, done: list[subprocess.CompletedProcess[str]]
+) -> None:
+    """Do what the pod of the uninstall's Job does, with its arguments and its account, and say that it has ended."""
+    selector = "app.kubernetes.io/name=topogate-uninstall"
+    pods = eventually(lambda: plane.client.items(PODS, selector=selector), message="the Job has made its pod")
+    spec = pods[0]["spec"]
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{spec['serviceAccountName']}/token"
+    token = plane.client.create(account, {"spec": {"expirationSeconds": 600}})["status"]["token"]
+    mine = folder / "uninstall.kubeconfig"
+    mine.write_bytes(kubeconfig(plane.url, ca_certificate=plane.ca_certificate, user="uninstall", token=token))
+    ending = threading.Thread(target=ends_with_its_deployment, args=(plane, service))
+    ending.start()
+    done.append(topogate(mine, *spec["containers"][0]["args"]))
+    ending.join()
+    phase = {"status": {"phase": "Failed" if done[0].returncode else "Succeeded"}}
+    plane.client.patch(f"{PODS}/{pods[0]['metadata']['name']}/status", phase, kind="merge")
+
+
+def ends_with_its_deployment(plane: ControlPlane, service: Service) -> None:
+    """End the replicas when their Deployment has gone, as the kubelets would."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/topogate"
+    eventually(lambda: plane.client.find(path) is None, message="the Deployment is deleted")
+    service.stop()
+
+
+def test_an_uninstall_releases_everything_and_leaves_nothing(
+    installed: Helm, plane: ControlPlane, service: Service, team: Namespace, tmp_path: Path
+) -> None:
+    """The Job of the hook has all the rights that it needs, nothing stays held, and its rights go with it."""
+    done: list[subprocess.CompletedProcess[str]] = []
+    kubelet = threading.Thread(target=as_kubelet, args=(plane, service, tmp_path, done))
+    kubelet.start()
+    installed.run("uninstall", "topogate", *IN, "--timeout", "240s")
+    kubelet.join()
+    assert (done[0].returncode, done[0].stderr.count("no right")) == (0, 0), done[0].stdout + done[0].stderr
+    jobs = [team.job(name) for name in ("waits", "later")]
+    assert [job["spec"]["suspend"] for job in jobs] == [False, False]
+    assert [names.HELD_BY in job["metadata"].get("annotations", {}) for job in jobs] == [False, False]
+    left = plane.kubectl("get", KINDS, "-o", "name").stdout.split()
+    assert [one for one in left if "topogate" in one] == []
+    eventually(lambda: own(plane) == [], message=lambda: f"nothing is left of {own(plane)}")
+
+
+def own(plane: ControlPlane) -> list[str]:
+    found = plane.kubectl("get", OWN_KINDS, *IN, "-o", "name").stdout.split()
+    return sorted(set(found) - {"serviceaccount/default", "configmap/kube-root-ca.crt"})
