@@ -33,11 +33,16 @@ class Stage:
         self.cluster = cluster
         self._service: Service | None = None
 
-    def serve(self, replicas: int) -> Service:
-        """Install the service and its policy, and start so many replicas; returns when one leads."""
+    def install(self) -> Service:
+        """Install the service and its policy; no replica runs yet."""
         service = self._service = Service.install(self.cluster)
         policy = {"metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": POLICY}}
         self.cluster.client.create(CONFIG_MAPS, policy)
+        return service
+
+    def serve(self, replicas: int) -> Service:
+        """Install the service and its policy, and start so many replicas; returns when one leads."""
+        service = self.install()
         service.start(replicas)
         until(lambda: service.leader() is not None, "a replica leads")
         return service
@@ -76,8 +81,8 @@ def some_of(known: Iterable[str], what: str) -> Callable[[str], list[str]]:
 
 
 @contextmanager
-def stage(options: argparse.Namespace, console: Console) -> Iterator[Stage]:
-    """A stage of its own, for as long as the block runs.
+def stage(options: argparse.Namespace, console: Console, *, hosts: bool = True) -> Iterator[Stage]:
+    """A stage of its own, for as long as the block runs; without `hosts` it has none at first.
 
     What does not come up, or ends meanwhile, is told with the replicas' logs, and SystemExit says 1; an interrupt 130.
     """
@@ -85,7 +90,8 @@ def stage(options: argparse.Namespace, console: Console) -> Iterator[Stage]:
     built: Stage | None = None
     try:
         built = Stage(ControlPlane.start(directory, api_server_flags=audit.flags(directory)))
-        nodes.add(built.cluster.client, nodes.grid_nodes(options.grid))
+        if hosts:
+            nodes.add(built.cluster.client, nodes.grid_nodes(options.grid))
         yield built
     except FAULTS as error:
         console.print(f"[bold red]failed:[/] {error}")
