@@ -131,6 +131,29 @@ def test_the_secret_of_the_ca_is_deleted_and_no_call_fails(gangs: Namespace, ser
     assert count(after) == count(before) + 1
 
 
+def test_a_corrupted_secret_is_restored_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
+    """A key that is garbage, half a certificate, nothing at all: what was in it stands there again."""
+    eventually(service.leader, message="a replica leads")
+    path, before = f"{SECRETS}/{names.CA_SECRET_NAME}", stored(client)["data"]
+    with calls_of(gangs) as calls:
+        for damage in (
+            {"ca.key": base64.b64encode(b"garbage").decode()},
+            {"ca.crt": base64.b64encode(base64.b64decode(before["ca.crt"])[:200]).decode()},
+            {"ca.crt": None, "ca.key": None},
+        ):
+            client.patch(path, {"data": damage})
+            eventually(
+                lambda: (
+                    {key: (stored(client).get("data") or {}).get(key) for key in ("ca.crt", "ca.key")}
+                    == {key: before[key] for key in ("ca.crt", "ca.key")}
+                ),
+                message=f"{sorted(damage)} are restored",
+            )
+            calls.go_on(10)
+    assert calls.failed == []
+    assert trusted(service, base64.b64decode(before["ca.crt"]))
+
+
 def test_the_ca_is_renewed_on_request_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
     """Old and new overlap; every replica comes to serve the new one; the old one is dropped where that is asked for."""
     eventually(service.leader, message="a replica leads")
