@@ -134,10 +134,10 @@ bench-preemption: $(STAMP) ## Measure the search for victims among 10 to 2,560 g
 bench-map: $(STAMP) ## Measure the data and the page of topogate map on 10,240 hosts (3 minutes)
 	@$(BIN)/python -m bench.map $(ARGS)
 
-bench-growth: $(STAMP) ## Measure how the leader's time and memory grow up to 102,400 hosts and 1,000,000 pods (15 minutes)
+bench-growth: $(STAMP) ## Measure how the leader's time and memory grow up to 102,400 hosts and 1,000,000 pods (3 minutes)
 	@$(BIN)/python -m bench.growth $(ARGS)
 
-bench-scale: $(STAMP) ## Measure start, memory and reconnection of a replica on 10,240 nodes and 100,000 pods (5 minutes)
+bench-scale: $(STAMP) ## Measure start, memory and reconnection of a replica on 10,240 nodes and 100,000 pods (2 minutes)
 	@$(BIN)/python -m bench.scale $(ARGS)
 
 bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (20 minutes; ARGS=--quick: one)
