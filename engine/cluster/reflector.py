@@ -23,7 +23,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, Stream, status_error
-from engine.cluster.store import Store
+from engine.cluster.store import Store, version_number
 from engine.decoding.wire import UNREADABLE
 
 # Of `Backoff`: the first and the longest delay, and the time without a failure after which it starts over (s).
@@ -147,10 +147,6 @@ def _identity(raw: msgspec.Raw) -> tuple[str, str] | None:
     except UNREADABLE:
         return None
     return meta.uid, meta.resource_version
-
-
-def _older(version: str, seen: int) -> bool:
-    return version.isascii() and version.isdigit() and int(version) < seen
 
 
 class _ListAgain(Exception):
@@ -367,7 +363,8 @@ class Reflector(Generic[R]):
         while True:
             # Without a resourceVersion: a quorum read, so a list never goes back in time.
             page = self._get_page(query, LIST_TIMEOUT)
-            if not anew and _older(page.metadata.resource_version, self.store.seen):
+            version = version_number(page.metadata.resource_version)
+            if not anew and version is not None and version < self.store.seen:
                 # A restored etcd gives the versions that we have seen to other contents.
                 anew, held = True, {}
             for raw in page.items or ():

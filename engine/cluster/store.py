@@ -117,7 +117,7 @@ class Store(Generic[R]):
         `anew`: records are made in another way than before, and may differ although the objects do not.
         """
         fresh = {self._key(record): record for record in items}
-        version = _number(resource_version)
+        version = version_number(resource_version)
         with self._changed:
             if version is not None and version < self._seen:
                 # Time went back (a restored etcd): none of our writes can be trusted any more.
@@ -155,7 +155,7 @@ class Store(Generic[R]):
         A stored record of another object of that name counts only when we wrote it ourselves: else the watch is right.
         """
         key = self._key(record)
-        version = _number(_version(record))
+        version = version_number(_version(record))
         with self._changed:
             self._note_event()
             if version is not None:
@@ -177,7 +177,7 @@ class Store(Generic[R]):
     def apply_own_write(self, record: R) -> None:
         """Apply the answer to a write of ours, unless the watch has shown a newer version or the deletion."""
         key = self._key(record)
-        version = _number(_version(record))
+        version = version_number(_version(record))
         with self._changed:
             before = self._items.get(key)
             if _uid(record) in self._tombstones or (
@@ -207,7 +207,7 @@ class Store(Generic[R]):
 
         A write of ours up to it that the watch never showed is outside of the watch's selector: it is removed.
         """
-        version = _number(resource_version)
+        version = version_number(resource_version)
         with self._changed:
             self._note_event()
             if version is not None:
@@ -223,7 +223,7 @@ class Store(Generic[R]):
         False, and nothing is recorded, when the store holds others. So a quiet collection is known to be unchanged
         without a whole list being applied.
         """
-        version = _number(resource_version)
+        version = version_number(resource_version)
         with self._changed:
             held = {(_uid(record), _version(record)) for record in self._items.values()}
             if version is None or held != versions or len(held) != len(self._items):
@@ -306,13 +306,14 @@ def _version(record: Any) -> str:
     return str(getattr(record, "resource_version", ""))
 
 
-def _number(version: str) -> int | None:
-    # Versions of one collection are ordered, but nothing says that they are numbers for ever: then nothing is "older".
+def version_number(version: str) -> int | None:
+    """Return a resourceVersion as a number, by which those of one collection are ordered; None if it is no number."""
+    # Nothing says that they are numbers for ever: then nothing is "older".
     return int(version) if version.isascii() and version.isdigit() else None
 
 
 def _older(version: int | None, held: Any) -> bool:
-    known = _number(_version(held))
+    known = version_number(_version(held))
     return version is not None and known is not None and version < known
 
 
