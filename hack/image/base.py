@@ -91,12 +91,12 @@ def image_cache() -> Path:
     return cache_directory().parent / "image"
 
 
-def packages_of(archive: Path) -> tuple[tuple[str, str], ...]:
-    """Return name and version of the Debian packages that a base notes."""
+def packages_of(archive: Path, *, left_out: Sequence[re.Pattern[str]] = ()) -> tuple[tuple[str, str], ...]:
+    """Return name and version of the Debian packages that a base notes, written without what `left_out` names."""
     found = []
     with tarfile.open(archive) as base:
-        for member in base:
-            if member.isfile() and member.name.startswith(_STATUS):
+        for name, member in _members(base).items():
+            if member.isfile() and name.startswith(_STATUS) and not _matches(name, left_out):
                 file = base.extractfile(member)
                 assert file is not None
                 fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", file.read().decode(), re.MULTILINE))
@@ -110,11 +110,9 @@ def write_base(source: Path, target: Path, *, left_out: Sequence[re.Pattern[str]
     The service's user and the name python3 are added. The same packages make the same bytes.
     """
     with tarfile.open(source) as old, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as new:
-        members = {member.name.removeprefix("./").rstrip("/"): member for member in old}
-        members.pop("", None)
-        members.pop(".", None)
+        members = _members(old)
         for name in sorted(members):
-            if any(pattern.fullmatch(name) for pattern in left_out):
+            if _matches(name, left_out):
                 continue
             member = members[name]
             member.name, member.mtime, member.pax_headers = name, 0, {}
@@ -135,6 +133,16 @@ def write_base(source: Path, target: Path, *, left_out: Sequence[re.Pattern[str]
                 folder = tarfile.TarInfo(name)
                 folder.type, folder.mode = tarfile.DIRTYPE, mode
                 new.addfile(folder)
+
+
+def _members(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
+    """Return what an archive holds by its path; mmdebstrap begins the names with `./`."""
+    members = {member.name.removeprefix("./").rstrip("/"): member for member in archive}
+    return {name: member for name, member in members.items() if name not in ("", ".")}
+
+
+def _matches(name: str, patterns: Sequence[re.Pattern[str]]) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def _own_files() -> dict[str, bytes]:

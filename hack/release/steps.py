@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.chart.release import ReleaseError, package_chart, render_manifests, stale_files, write_images
-from hack.image.base import ensure_bases, missing_tools, packages_of
+from hack.image.base import LEFT_OUT, ensure_bases, missing_tools, packages_of
 from hack.image.build import build, digest_of, storage, write_archive
 from hack.plugin.platforms import ROOT
 from hack.plugin.program import build_wheel
@@ -91,4 +91,4 @@ def _image(
             progress=lambda line: progress(f"    {line}"),
         )
         write_archive(where, name, archive)
-    return digest_of(archive), packages_of(bases.runs)
+    return digest_of(archive), packages_of(bases.runs, left_out=LEFT_OUT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from hack.image.base import LEFT_OUT, packages_of
 from hack.release.materials import IMAGE, Locked, bill_of_materials, locked_packages
 from hack.release.project import Source
 
@@ -78,3 +81,14 @@ def test_equal_sources_make_equal_text() -> None:
 def test_a_lock_without_exact_versions_is_refused() -> None:
     with pytest.raises(ValueError, match="unpack"):
         list(locked_packages("flask>=3,<4 --hash=sha256:" + "a" * 64))
+
+
+def test_the_packages_of_a_base_are_those_that_the_image_notes(tmp_path: Path) -> None:
+    """The archive's names begin with `./`, and notes that the image leaves out do not count."""
+    with tarfile.open(tmp_path / "base.tar", "w") as archive:
+        for package in ("netbase", "mawk"):
+            text = f"Package: {package}\nVersion: 6.5\nDescription: x\n".encode()
+            note = tarfile.TarInfo(f"./var/lib/dpkg/status.d/{package}")
+            note.size = len(text)
+            archive.addfile(note, io.BytesIO(text))
+    assert packages_of(tmp_path / "base.tar", left_out=LEFT_OUT) == (("netbase", "6.5"),)
