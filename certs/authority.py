@@ -72,6 +72,17 @@ class Leaf:
         return overdue_at(renew_at=self.renew_at, not_after=self.not_after)
 
 
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def life_of(certificate: x509.Certificate) -> tuple[float, float]:
+    """Return when two thirds of a certificate's life are over, and when it ends, in seconds since the epoch."""
+    begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+    return begin + (end - begin) * 2 / 3, end
+
+
 def overdue_at(*, renew_at: float, not_after: float) -> float:
     """Return when a seventh of a certificate's life is left, of which a third is left at `renew_at`.
 
@@ -98,7 +109,7 @@ def new_authority(*, now: float, name: str) -> Authority:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _authority((_pem(certificate),), certificate, _key_pem(key))
+    return _authority((pem_of(certificate),), certificate, _key_pem(key))
 
 
 def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
@@ -120,7 +131,7 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
         raise AuthorityError("the key belongs to none of the certificates")
     _check_signer(signer, now)
     moment = _time(now)
-    trusted = [_pem(c) for c in certificates if c.not_valid_after_utc > moment]
+    trusted = [pem_of(c) for c in certificates if c.not_valid_after_utc > moment]
     return _authority(tuple(dict.fromkeys(trusted)), signer, key)
 
 
@@ -171,13 +182,13 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
     )
     not_after = end.timestamp()
     return Leaf(
-        chain=_pem(certificate), key=_key_pem(key), renew_at=now + (not_after - now) * 2 / 3, not_after=not_after
+        chain=pem_of(certificate), key=_key_pem(key), renew_at=now + (not_after - now) * 2 / 3, not_after=not_after
     )
 
 
 def _authority(certificates: tuple[bytes, ...], signer: x509.Certificate, key: bytes) -> Authority:
-    begin, end = signer.not_valid_before_utc.timestamp(), signer.not_valid_after_utc.timestamp()
-    return Authority(certificates, _pem(signer), key, renew_at=begin + (end - begin) * 2 / 3, not_after=end)
+    renew_at, end = life_of(signer)
+    return Authority(certificates, pem_of(signer), key, renew_at=renew_at, not_after=end)
 
 
 def _check_signer(certificate: x509.Certificate, now: float) -> None:
@@ -222,10 +233,6 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _time(now: float) -> datetime.datetime:

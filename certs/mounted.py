@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from certs.authority import MAX_PEM, Leaf, overdue_at, whole_certificates
+from certs.authority import MAX_PEM, Leaf, life_of, overdue_at, pem_of, whole_certificates
 from certs.serving import serving_context
 from certs.trust import refusal
 
@@ -94,16 +94,16 @@ def usable(files: MountedFiles, *, hosts: Sequence[str], now: float, clients: by
     except ssl.SSLError as error:
         raise CertificateUnusable(f"TLS refuses the certificate: {error.reason}") from None
     # A client that trusts the certificate itself looks at name and purpose alone.
-    itself = chain[0].public_bytes(serialization.Encoding.PEM)
+    itself = pem_of(chain[0])
     for host in hosts:
         if why := refusal(context, bundle=itself, host=host):
             raise CertificateUnusable(f"clients that call {host} refuse the certificate: {why}")
     signer = _signer(files, chain, context, host=hosts[0]) if files.authority else None
     if signer is None:
         return Served(files, leaf, b"", 0.0, 0.0, context)
-    renew_at, end = _life(signer)
+    renew_at, end = life_of(signer)
     overdue = overdue_at(renew_at=renew_at, not_after=end)
-    return Served(files, leaf, signer.public_bytes(serialization.Encoding.PEM), end, overdue, context)
+    return Served(files, leaf, pem_of(signer), end, overdue, context)
 
 
 class MountedCertificate:
@@ -217,14 +217,8 @@ def _leaf(files: MountedFiles, certificate: x509.Certificate) -> Leaf:
         fits = False
     if not fits:
         raise CertificateUnusable(f"{KEY_FILE} is not the key of {CHAIN_FILE}")
-    renew_at, end = _life(certificate)
+    renew_at, end = life_of(certificate)
     return Leaf(files.chain, files.key, renew_at=renew_at, not_after=end)
-
-
-def _life(certificate: x509.Certificate) -> tuple[float, float]:
-    """Return when two thirds of a certificate's life are over, and when it ends."""
-    begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
-    return begin + (end - begin) * 2 / 3, end
 
 
 def _signer(

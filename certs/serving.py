@@ -11,6 +11,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from certs.authority import Authority, Leaf, new_leaf
 
@@ -37,8 +38,10 @@ class ServingCertificate:
     time.
 
     `authority` is called at each renewal, `clock` returns seconds since the epoch, `clients` the CA of clients as
-    `serving_context` takes it.
+    `serving_context` takes it. `problem` is always "": a leaf that cannot be renewed raises.
     """
+
+    problem: Final = ""
 
     def __init__(
         self,
@@ -64,11 +67,6 @@ class ServingCertificate:
     def valid(self) -> bool:
         """Return True while clients accept the leaf."""
         return self._clock() < self._leaf.not_after
-
-    @property
-    def not_after(self) -> float:
-        """Return when the leaf ends, in seconds since the epoch."""
-        return self._leaf.not_after
 
     @property
     def leaf(self) -> Leaf:

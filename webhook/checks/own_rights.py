@@ -14,6 +14,7 @@ from engine.kinds.rules import READ, rules
 from webhook.snapshot.granted_rights import NeededRight, rights_of
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
+_CONFIGURATIONS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 
 
 def _rights(
@@ -46,10 +47,11 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("events.k8s.io", "events", ("create", "patch")),
         *_rights(
             _ADMISSION,
-            "mutatingwebhookconfigurations,validatingwebhookconfigurations",
-            (*READ, "patch"),
+            _CONFIGURATIONS,
+            READ,
             objects=(names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION),
         ),
+        *_rights(_ADMISSION, _CONFIGURATIONS, ("patch",), objects=(names.POLICY_CONFIGURATION,)),
         *_rights(
             "coordination.k8s.io",
             "leases",
@@ -61,12 +63,22 @@ OWN_RIGHTS: Final = frozenset(
         *_rights(
             "", "configmaps", ("create", "update", "patch"), objects=(names.LAST_GOOD_POLICY_NAME,), namespaced=True
         ),
+    )
+)
+# Only a service with a CA of its own needs these: it keeps the CA in a Secret and writes the caBundle of its webhooks.
+CA_RIGHTS: Final = frozenset(
+    (
+        *_rights(_ADMISSION, _CONFIGURATIONS, ("patch",), objects=(names.MUTATING_CONFIGURATION,)),
         *_rights("", "secrets", (*READ, "patch"), objects=(names.CA_SECRET_NAME,), namespaced=True),
         *_rights("", "secrets", ("create",), namespaced=True),
     )
 )
 
 
-def needed_rights(registry: Registry) -> list[NeededRight]:
-    """Return the rights that the service needs with the kinds of a registry, in a stable order."""
-    return sorted(OWN_RIGHTS | {right for rule in rules(registry).cluster_role for right in rights_of(rule)})
+def needed_rights(registry: Registry, *, own_ca: bool = True) -> list[NeededRight]:
+    """Return the rights that the service needs with the kinds of a registry, in a stable order.
+
+    `own_ca` is False for a service that takes its certificate from a directory (`--certificates-from`).
+    """
+    of_kinds = {right for rule in rules(registry).cluster_role for right in rights_of(rule)}
+    return sorted(OWN_RIGHTS | of_kinds | (CA_RIGHTS if own_ca else frozenset()))

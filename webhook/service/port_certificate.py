@@ -187,4 +187,4 @@ class PortCertificate:
         metrics.set_signer(mark(certificate.signer), cas=len(kept.authority.certificates))
 
     def _complaint(self) -> str:
-        return self._certificate.problem if isinstance(self._certificate, MountedCertificate) else ""
+        return self._certificate.problem if self._certificate is not None else ""

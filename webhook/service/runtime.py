@@ -77,7 +77,7 @@ class Runtime:
         self._started = False
         self._ops: PlainServer | None = None
         self._decisions = DecisionLog()
-        self._server = ""  # its version at our start: a warning rests on it, no decision
+        self._resources_fixed = False  # by the API server's version at our start: a warning rests on it, no decision
 
     def service(self) -> Service:
         """Return the hooks that the server calls, in their order."""
@@ -157,7 +157,7 @@ class Runtime:
             policy_loaded=lambda: self._policy.loaded,
             turns=self._turns,
             allowance=ForecastBudget(),
-            resources_fixed=lambda: keeps_resources(self._server),
+            resources_fixed=lambda: self._resources_fixed,
         )
         self._ops = PlainServer(
             pages(ready=self.checks, metrics=self._exposition),
@@ -200,7 +200,7 @@ class Runtime:
         if not self._certificate.obtained:
             return False
         if not self._policy.loaded:
-            self._server = report_server(self._api)
+            threading.Thread(target=self._ask_version, name="server-version", daemon=True).start()
             self._policy.start(
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )
@@ -211,6 +211,10 @@ class Runtime:
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
         return True
+
+    def _ask_version(self) -> None:
+        """Ask the API server for its version; in a thread of its own, as a slow answer must not delay the start."""
+        self._resources_fixed = keeps_resources(report_server(self._api))
 
     def _context(self) -> ssl.SSLContext:
         return self._certificate.context

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -54,19 +54,25 @@ _MOST_PAGES: Final = 10
 _MOST_WAITED: Final = 15.0  # seconds for a renewal of the Lease
 
 
+class NeededRights(Protocol):
+    """Returns the rights that the service needs."""
+
+    def __call__(self, registry: Registry, *, own_ca: bool) -> Sequence[NeededRight]:
+        """Return them for the kinds of a policy; `own_ca` tells whether the service has a CA of its own."""
+
+
 def read_installation(
     api: KubeClient,
     *,
     namespace: str,
     try_in: str,
-    needed: Callable[[Registry], Sequence[NeededRight]],
+    needed: NeededRights,
     wall: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
 ) -> Installation:
     """Return the installation in `namespace`; the dry runs are Jobs in `try_in`.
 
-    `needed` returns the rights that the service needs for a policy's kinds. Raises ConnectionProblem if the server does
-    not answer, or does not know the caller.
+    Raises ConnectionProblem if the server does not answer, or does not know the caller.
     """
     try:
         version = server_version(api)
@@ -80,14 +86,13 @@ def read_installation(
 
     policy = get("v1", "configmaps", names.POLICY_NAME, within=namespace)
     last_good = get("v1", "configmaps", names.LAST_GOOD_POLICY_NAME, within=namespace)
-    secret, bundle = _authority(api, namespace)
     pods_path = object_path("v1", "pods", namespace=namespace)
     pods = _object(api, pods_path, query={"labelSelector": SERVICE_PODS, "limit": "50"})
     lease, renewed = _lease(api, namespace, wall=wall, pause=pause)
     deployment = get("apps/v1", "deployments", names.SERVICE_NAME, within=namespace)
-    rights = needed(installed_policy(policy, last_good).policy.registry)
-    if certificates_are_mounted(deployment):
-        rights = [one for one in rights if not _for_own_ca(one)]
+    own_ca = not certificates_are_mounted(deployment)
+    secret, bundle = _authority(api, namespace) if own_ca else (ReadObject(absent=True), b"")
+    rights = needed(installed_policy(policy, last_good).policy.registry, own_ca=own_ca)
     return Installation(
         namespace=namespace,
         taken=wall(),
@@ -112,12 +117,6 @@ def read_installation(
         gang=_dry_run(api, try_in, level=names.AUTO),
         wrong=_dry_run(api, try_in, level=""),
     )
-
-
-def _for_own_ca(right: NeededRight) -> bool:
-    """Return True for a right that only a service with a CA of its own needs."""
-    configuration = right.resource.endswith("webhookconfigurations") and right.name == names.MUTATING_CONFIGURATION
-    return right.resource == "secrets" or (configuration and right.verb == "patch")
 
 
 def _decoded(body: bytes) -> Mapping[str, Any]:

@@ -56,7 +56,7 @@ def test_it_is_renewed_after_two_thirds_and_not_before(world: World) -> None:
     world.now = START + 4.7 * DAY
     assert world.certificate.renew_if_due() is True
     assert world.certificate.context is not first
-    assert world.certificate.not_after == pytest.approx(world.now + 7 * DAY, abs=1)
+    assert world.certificate.leaf.not_after == pytest.approx(world.now + 7 * DAY, abs=1)
 
 
 def test_it_is_renewed_when_another_authority_signs(world: World) -> None:
@@ -69,17 +69,17 @@ def test_it_is_renewed_when_another_authority_signs(world: World) -> None:
 def test_it_is_valid_until_its_end(world: World) -> None:
     """Readiness asks this: a process that was paused too long is not ready."""
     assert world.certificate.valid
-    world.now = world.certificate.not_after
+    world.now = world.certificate.leaf.not_after
     assert not world.certificate.valid
 
 
 def test_a_renewal_that_fails_leaves_the_old_one_in_force(world: World) -> None:
     """A CA that cannot sign raises, and what is served stays."""
-    before, end = world.certificate.context, world.certificate.not_after
+    before, end = world.certificate.context, world.certificate.leaf.not_after
     world.now = START + 4000 * DAY
     with pytest.raises(AuthorityError):
         world.certificate.renew_if_due()
-    assert (world.certificate.context, world.certificate.not_after) == (before, end)
+    assert (world.certificate.context, world.certificate.leaf.not_after) == (before, end)
 
 
 def test_the_context_speaks_tls_1_3_only(world: World) -> None:

@@ -38,7 +38,7 @@ from tests.support.installations import (
 from webhook.checks.definition import definition, fields
 from webhook.checks.installation import verify
 from webhook.checks.model import Finding
-from webhook.checks.own_rights import OWN_RIGHTS, needed_rights
+from webhook.checks.own_rights import CA_RIGHTS, OWN_RIGHTS, needed_rights
 from webhook.checks.text import finding_texts, verdict_text
 from webhook.snapshot.granted_rights import NeededRight, missing_rights, rights_of
 from webhook.snapshot.installation import DryRun, GrantedRights, Installation, ReadObject, ReadyPage
@@ -211,9 +211,11 @@ def test_the_rights_are_those_of_the_manifests() -> None:
         for rule in one["rules"]
         for right in rights_of(rule, namespaced=one["kind"] == "Role")
     }
-    assert granted == OWN_RIGHTS
+    assert granted == OWN_RIGHTS | CA_RIGHTS
+    assert not OWN_RIGHTS & CA_RIGHTS
     of_kinds = {right for rule in rules(built_in()).cluster_role for right in rights_of(rule)}
-    assert set(needed_rights(built_in())) == OWN_RIGHTS | of_kinds
+    assert set(needed_rights(built_in())) == OWN_RIGHTS | CA_RIGHTS | of_kinds
+    assert set(needed_rights(built_in(), own_ca=False)) == OWN_RIGHTS | of_kinds
 
 
 def test_missing_rights_are_found_in_roles() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from engine.cluster.client import KubeClient, connect
-from engine.kinds.registry import Registry, built_in
+from engine.kinds.registry import Registry
 from tests.support.fake_api import Answer, FakeApi, Request, Stall
-from webhook.checks.own_rights import needed_rights
+from webhook.checks.own_rights import CA_RIGHTS, needed_rights
 from webhook.snapshot import live_installation
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight
@@ -115,14 +115,14 @@ def test_each_replica_is_asked_through_the_proxy(server: FakeApi, api: KubeClien
 
 
 def test_with_certificates_of_others_no_right_for_a_ca_is_needed(server: FakeApi, api: KubeClient) -> None:
-    """Neither Secrets nor writing the bundle: both are needed for a CA of our own alone."""
+    """Neither Secrets nor writing the bundle: both are needed for a CA of our own alone. Its Secret is not read."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/topogate"
     counts = []
     for arguments in (["serve"], ["serve", "--certificates-from", "/certificates"]):
         server.put(path, spec={"template": {"spec": {"containers": [{"args": arguments}]}}})
         counts.append(read(api).rights.looked_at)
-    own = [one for one in needed_rights(built_in()) if one.resource == "secrets"]
-    assert counts[0] - counts[1] == len(own) + 2
+    assert counts[0] - counts[1] == len(CA_RIGHTS)
+    assert [request for request in server.requests if "/secrets/" in request.path][1:] == []
 
 
 def test_of_the_secret_only_the_certificates_are_kept(server: FakeApi, api: KubeClient) -> None:
@@ -157,9 +157,9 @@ def test_the_rights_that_are_needed_follow_the_policy_in_force(
             server.put(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}", data={"policy.yaml": text})
     asked: list[Registry] = []
 
-    def needed(registry: Registry) -> Sequence[NeededRight]:
+    def needed(registry: Registry, *, own_ca: bool) -> Sequence[NeededRight]:
         asked.append(registry)
-        return needed_rights(registry)
+        return needed_rights(registry, own_ca=own_ca)
 
     read_installation(api, namespace=NAMESPACE, try_in="default", needed=needed, pause=lambda _seconds: None)
     (registry,) = asked
