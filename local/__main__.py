@@ -254,7 +254,7 @@ def controllers(directory: Path, names: tuple[str, ...], build_only: bool) -> No
     """  # noqa: D301 - click wants the backspace itself
     wanted = with_needed(names or CONTROLLERS)
     running = None if build_only else ControlPlane.find(directory.absolute())
-    kubectl = ensure_programs(progress=_progress)["kubectl"]
+    kubectl = ensure_programs(progress=_progress, only=["kubectl"])["kubectl"]
     built = ensure_controllers(wanted, kubectl=kubectl, progress=_progress)
     for name in wanted:
         if running is None:

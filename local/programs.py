@@ -55,6 +55,7 @@ class ProgramsError(Exception):
 def ensure_programs(
     *,
     progress: Progress,
+    only: Sequence[str] = (),
     kubernetes: str = DEFAULT,
     environment: Mapping[str, str] = os.environ,
     cache: Path | None = None,
@@ -62,6 +63,7 @@ def ensure_programs(
 ) -> dict[str, Path]:
     """Return the file of every program by name, building what is missing; `kubernetes` is the minor version.
 
+    With `only` it is these programs alone.
     Two processes that need them at once: one builds, the other waits for it. Raises ProgramsError, and UnknownRelease
     of releases.py.
     """
@@ -69,7 +71,9 @@ def ensure_programs(
     assets = _assets(environment, module)
     found: dict[str, Path] = {}
     for source in dict.fromkeys((module, MODULE)):
-        wanted = [program for program in PROGRAMS if _module(program, module) == source]
+        wanted = [
+            program for program in PROGRAMS if _module(program, module) == source and (not only or program.name in only)
+        ]
         directory = (cache or cache_directory(environment)) / build_key(source)
         files = {program.name: assets.get(program.name, directory / program.name) for program in wanted}
         if _missing(files):

@@ -10,6 +10,7 @@ from hack.chart import ROOT
 from hack.chart.files import files
 from hack.chart.release import ReleaseError, package_chart, render_manifests, stale_files, write_images
 from hack.plugin.platforms import project
+from hack.plugin.program import PluginError, source_date_epoch
 from local.programs import ProgramsError, ensure_programs
 
 
@@ -37,12 +38,12 @@ def release(version: str, image: str, into: Path) -> None:
     try:
         if stale := stale_files(ROOT):
             raise ReleaseError(f"run python -m hack.chart: {', '.join(stale)}")
-        kubectl = ensure_programs(progress=lambda line: click.echo(line, err=True))["kubectl"]
-        click.echo(package_chart(version, into, image=image))
+        kubectl = ensure_programs(progress=lambda line: click.echo(line, err=True), only=["kubectl"])["kubectl"]
+        click.echo(package_chart(version, into, epoch=source_date_epoch(), image=image))
         for path in render_manifests(version, into, kubectl=kubectl, image=image):
             click.echo(path)
         click.echo(write_images(version, into, image=image))
-    except (ReleaseError, ProgramsError) as error:
+    except (ReleaseError, PluginError, ProgramsError) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -5,13 +5,10 @@ All of it names one image: where the release's image is, by tag or digest. Equal
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import os
 import re
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +19,7 @@ import yaml
 
 from hack.chart import CHART, MANIFESTS
 from hack.chart.files import IMAGES_HEAD, chart_text, files
-from hack.plugin.program import source_date_epoch
+from hack.plugin.archive import packed
 
 # The files of a release, and the components of manifests/ that each has.
 MANIFEST_FILES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -60,15 +57,20 @@ class Image:
         return f"{self.name}:{self.tag}" + (f"@{self.digest}" if self.digest else "")
 
 
-def package_chart(version: str, out: Path, *, image: str = "topogate") -> Path:
-    """Write the chart of a version, `topogate-VERSION.tgz`, to the folder `out`. Raises ReleaseError."""
+def package_chart(version: str, out: Path, *, epoch: int, image: str = "topogate") -> Path:
+    """Write the chart of a version, `topogate-VERSION.tgz`, to the folder `out`. Raises ReleaseError.
+
+    `epoch` is the time of its files, in seconds since 1970.
+    """
     found = Image.parse(image, version=version)
     content = {str(path.relative_to(CHART)): path.read_bytes() for path in sorted(CHART.rglob("*")) if path.is_file()}
     content["Chart.yaml"] = chart_text(version).encode()
     content["values.yaml"] = _with_image(content["values.yaml"].decode(), found, version=version).encode()
     path = out / f"topogate-{version}.tgz"
     out.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_packed(content, epoch=source_date_epoch()))
+    # Helm reads Chart.yaml first where it only wants to know what it has.
+    ordered = sorted(content, key=lambda one: (one != "Chart.yaml", one))
+    path.write_bytes(packed([(f"topogate/{name}", 0o644, content[name]) for name in ordered], epoch=epoch))
     return path
 
 
@@ -113,20 +115,6 @@ def _with_image(values: str, image: Image, *, version: str) -> str:
         if times != 1:
             raise ReleaseError(f"values.yaml has {times} lines for image.{key}")
     return values
-
-
-def _packed(content: Mapping[str, bytes], *, epoch: int) -> bytes:
-    packed = io.BytesIO()
-    with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=epoch) as compressed,
-        tarfile.open(mode="w", fileobj=compressed, format=tarfile.USTAR_FORMAT) as archive,
-    ):
-        # Helm reads Chart.yaml first where it only wants to know what it has.
-        for name in sorted(content, key=lambda one: (one != "Chart.yaml", one)):
-            member = tarfile.TarInfo(f"topogate/{name}")
-            member.mode, member.mtime, member.size = 0o644, epoch, len(content[name])
-            archive.addfile(member, io.BytesIO(content[name]))
-    return packed.getvalue()
 
 
 def _rendered(kubectl: Path, components: tuple[str, ...], *, image: Image) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hack.image.base import ImageError, ensure_bases
-from hack.image.build import build, digest_of, storage, write_archive
+from hack.image.build import build_archive
 from hack.plugin.platforms import ROOT, project
 from hack.plugin.program import PluginError, source_date_epoch
 
@@ -25,12 +25,10 @@ def main(into: Path, fresh: bool, bases_only: bool) -> None:
         if bases_only:
             return
         into.mkdir(parents=True, exist_ok=True)
-        with storage() as where:
-            name = build(where, bases, version=version, epoch=source_date_epoch(), progress=_tell)
-            write_archive(where, name, target)
+        digest = build_archive(bases, target, version=version, epoch=source_date_epoch(), progress=_tell)
     except (ImageError, PluginError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{digest_of(target)}  {target}")
+    click.echo(f"{digest}  {target}")
 
 
 def _tell(line: str) -> None:

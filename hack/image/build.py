@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.image.base import LEFT_OUT, Bases, ImageError, Progress, image_cache, run, write_base
+from hack.plugin.platforms import ROOT
 
-ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "topogate"
 # Settings of pip that the build takes over from who builds. They are mounted, and so in no layer: an index may need a
 # password.
@@ -105,6 +105,16 @@ def write_archive(where: Storage, name: str, target: Path) -> None:
                 member.size, member.mode = path.stat().st_size, 0o644
                 with path.open("rb") as file:
                     archive.addfile(member, file)
+
+
+def build_archive(
+    bases: Bases, target: Path, *, version: str, revision: str = "", epoch: int, progress: Progress
+) -> str:
+    """Build the image, write it as an OCI archive to `target`, and return its digest. Raises ImageError."""
+    with storage() as where:
+        name = build(where, bases, version=version, revision=revision, epoch=epoch, progress=progress)
+        write_archive(where, name, target)
+    return digest_of(target)
 
 
 def digest_of(archive: Path) -> str:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,17 +26,22 @@ class Archive:
 def pack(program: Path, platform: Platform, *, version: str, into: Path, epoch: int) -> Archive:
     """Write the archive of a program to the folder `into`."""
     path = into / f"{PROGRAM}_v{version}_{platform.os}_{platform.arch}.tar.gz"
-    packed = io.BytesIO()
+    content = packed(
+        [("LICENSE", 0o644, (ROOT / "LICENSE").read_bytes()), (PROGRAM, 0o755, program.read_bytes())], epoch=epoch
+    )
+    path.write_bytes(content)
+    return Archive(platform, path, hashlib.sha256(content).hexdigest())
+
+
+def packed(files: Iterable[tuple[str, int, bytes]], *, epoch: int) -> bytes:
+    """Return a compressed tar archive of files: name, mode and content of each, in this order."""
+    into = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=epoch) as compressed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=into, mtime=epoch) as compressed,
         tarfile.open(mode="w", fileobj=compressed, format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for name, mode, content in (
-            ("LICENSE", 0o644, (ROOT / "LICENSE").read_bytes()),
-            (PROGRAM, 0o755, program.read_bytes()),
-        ):
+        for name, mode, content in files:
             member = tarfile.TarInfo(name)
             member.mode, member.mtime, member.size = mode, epoch, len(content)
             archive.addfile(member, io.BytesIO(content))
-    path.write_bytes(packed.getvalue())
-    return Archive(platform, path, hashlib.sha256(packed.getvalue()).hexdigest())
+    return into.getvalue()

@@ -11,7 +11,7 @@ from typing import Final
 
 from hack.chart.release import ReleaseError, package_chart, render_manifests, stale_files, write_images
 from hack.image.base import LEFT_OUT, ensure_bases, missing_tools, packages_of
-from hack.image.build import build, digest_of, storage, write_archive
+from hack.image.build import build_archive
 from hack.plugin.platforms import ROOT
 from hack.plugin.program import build_wheel
 from hack.release.materials import bill_of_materials
@@ -36,7 +36,7 @@ def make_release(source: Source, *, repository: str, into: Path, with_image: boo
     if stale := stale_files(ROOT):
         raise ReleaseError(f"files of the chart are not generated anew ({', '.join(stale)}): run python -m hack.chart")
     into.mkdir(parents=True, exist_ok=True)
-    kubectl = ensure_programs(progress=progress)["kubectl"]
+    kubectl = ensure_programs(progress=progress, only=["kubectl"])["kubectl"]
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=into) as name:
         folder = Path(name) / target.name
         folder.mkdir()
@@ -46,7 +46,7 @@ def make_release(source: Source, *, repository: str, into: Path, with_image: boo
         digest, debian = _image(folder, source, wanted=with_image, progress=progress)
         image = f"{repository}:{source.version}" + (f"@{digest}" if digest else "")
         progress("3/7 chart")
-        package_chart(source.version, folder, image=image)
+        package_chart(source.version, folder, epoch=source.epoch, image=image)
         progress("4/7 manifests, and the images that they name")
         render_manifests(source.version, folder, kubectl=kubectl, image=image)
         write_images(source.version, folder, image=image)
@@ -81,14 +81,12 @@ def _image(
         return "", ()
     bases = ensure_bases(progress=lambda line: progress(f"    {line}"))
     archive = folder / IMAGE.format(version=source.version)
-    with storage() as where:
-        name = build(
-            where,
-            bases,
-            version=source.version,
-            revision=source.commit,
-            epoch=source.epoch,
-            progress=lambda line: progress(f"    {line}"),
-        )
-        write_archive(where, name, archive)
-    return digest_of(archive), packages_of(bases.runs, left_out=LEFT_OUT)
+    digest = build_archive(
+        bases,
+        archive,
+        version=source.version,
+        revision=source.commit,
+        epoch=source.epoch,
+        progress=lambda line: progress(f"    {line}"),
+    )
+    return digest, packages_of(bases.runs, left_out=LEFT_OUT)

@@ -96,8 +96,7 @@ def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, st
     controller = built.controller
     directory = built.program.parent
     with tempfile.TemporaryDirectory(prefix=".source-", dir=directory) as folder:
-        module = Path(folder) / "module"
-        downloaded = download(
+        module = unpacked(
             controller.module,
             controller.version,
             checksum=controller.checksum,
@@ -105,9 +104,6 @@ def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, st
             folder=Path(folder),
             environment=environment,
         )
-        shutil.copytree(downloaded, module, copy_function=_copy)
-        for path in [module, *module.rglob("*/")]:
-            path.chmod(0o755)  # the module cache is read-only, and so would be the copies of its folders
         for substitution in controller.substitutions:
             path = module / substitution.file
             text = path.read_text()
@@ -140,7 +136,19 @@ def undescribed(value: Any) -> Any:
             return value
 
 
-def download(
+def unpacked(
+    module: str, version: str, *, checksum: str, go: str, folder: Path, environment: Mapping[str, str]
+) -> Path:
+    """Return a copy of a module in `folder`, a main module of its own that may be changed. Raises ProgramsError."""
+    copy = folder / "module"
+    downloaded = _download(module, version, checksum=checksum, go=go, folder=folder, environment=environment)
+    shutil.copytree(downloaded, copy, copy_function=_copy)
+    for path in [copy, *copy.rglob("*/")]:
+        path.chmod(0o755)  # the module cache is read-only, and so would be the copies of its folders
+    return copy
+
+
+def _download(
     module: str, version: str, *, checksum: str, go: str, folder: Path, environment: Mapping[str, str]
 ) -> Path:
     """Return a module's folder in the module cache, after a look at its checksum; `folder` is in no module.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import shutil
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from local.controllers.building import download
+from local.controllers.building import unpacked
 from local.programs import Program, Progress, build, cache_directory, find_go, locked, told
 
 MODULE: Final = "helm.sh/helm/v4"
@@ -26,6 +28,12 @@ def flags() -> list[str]:
     return ["-trimpath", "-buildvcs=false", "-ldflags", linker]
 
 
+def key() -> str:
+    """Return what the built program is filed under: its version, and a hash of all that makes a difference."""
+    text = json.dumps([MODULE, VERSION, CHECKSUM, flags(), platform.system(), platform.machine()])
+    return f"helm-{VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
 def ensure_helm(
     *,
     progress: Progress,
@@ -37,7 +45,7 @@ def ensure_helm(
 
     Two processes that need it at once: one builds, the other waits for it. Raises ProgramsError.
     """
-    directory = (cache or cache_directory(environment)) / f"helm-{VERSION}"
+    directory = (cache or cache_directory(environment)) / key()
     program = directory / "helm"
     if program.exists():
         return program
@@ -51,11 +59,6 @@ def ensure_helm(
 
 def _build(directory: Path, go: str, *, environment: Mapping[str, str], beat: Callable[[], None]) -> None:
     with tempfile.TemporaryDirectory(prefix=".source-", dir=directory) as folder:
-        downloaded = download(MODULE, VERSION, checksum=CHECKSUM, go=go, folder=Path(folder), environment=environment)
-        # A main module of its own, so that its go.sum says what it is built from; the module cache is read-only.
-        module = Path(folder) / "module"
-        shutil.copytree(downloaded, module, copy_function=shutil.copyfile)
-        for path in [module, *module.rglob("*/")]:
-            path.chmod(0o755)
+        module = unpacked(MODULE, VERSION, checksum=CHECKSUM, go=go, folder=Path(folder), environment=environment)
         program = Program("helm", "./cmd/helm", SECONDS)
         build(program, go, flags(), module=module, into=directory, environment=environment, beat=beat)

@@ -91,7 +91,7 @@ def manifest(archive: Archive) -> Path:
 def tools(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for the PATH with kubectl, krew, and a Python that fits."""
     folder = tmp_path_factory.mktemp("tools")
-    (folder / "kubectl").symlink_to(ensure_programs(progress=print)["kubectl"])
+    (folder / "kubectl").symlink_to(ensure_programs(progress=print, only=["kubectl"])["kubectl"])
     (folder / "kubectl-krew").symlink_to(ensure_krew() / "krew")
     names = [f"python{major}.{minor}" for major, minor in python_versions()]
     if found := next((path for name in names if (path := shutil.which(name))), None):

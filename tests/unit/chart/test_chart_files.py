@@ -65,11 +65,12 @@ def test_a_change_of_the_base_that_the_chart_does_not_know_is_told() -> None:
 
 def test_a_packed_chart_is_the_same_bytes_and_has_the_version(tmp_path: Path) -> None:
     """Version and image of the release are in it; everything else is the folder's."""
-    packed = package_chart("1.2.3", tmp_path / "a", image=f"example.com/t/topogate@{DIGEST}")
-    again = package_chart("1.2.3", tmp_path / "b", image=f"example.com/t/topogate@{DIGEST}")
+    packed = package_chart("1.2.3", tmp_path / "a", epoch=1577836800, image=f"example.com/t/topogate@{DIGEST}")
+    again = package_chart("1.2.3", tmp_path / "b", epoch=1577836800, image=f"example.com/t/topogate@{DIGEST}")
     assert packed.name == "topogate-1.2.3.tgz"
     assert packed.read_bytes() == again.read_bytes()
     with tarfile.open(packed) as archive:
+        assert {member.mtime for member in archive} == {1577836800}
         archive.extractall(tmp_path, filter="data")
     found = tmp_path / "topogate"
     chart = yaml.safe_load((found / "Chart.yaml").read_text())

@@ -81,6 +81,13 @@ def test_only_what_is_missing_is_built(tmp_path: Path) -> None:
     assert said[0].split(";")[0] == "building kwok (1 of 1)"
 
 
+def test_a_program_that_is_wanted_alone_is_built_alone(tmp_path: Path) -> None:
+    go = Go(tmp_path / "go")
+    found = ensure_programs(progress=print, only=["kubectl"], environment=go.environment, cache=tmp_path / "cache")
+    assert list(found) == ["kubectl"]
+    assert len(go.builds) == 1
+
+
 def test_a_long_build_says_that_it_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the compiler is silent, the elapsed time is told from time to time."""
     monkeypatch.setattr(programs, "BEAT_SECONDS", 0.01)
