@@ -75,6 +75,7 @@ def test_a_reflector_follows_a_real_collection(
     assert reflector.refresh(60)
 
 
+@pytest.mark.since("1.31", "the API server asks etcd how far it is")
 def test_a_large_collection_is_proved_fresh_without_another_list(
     api: KubeClient, client: Client, namespace: str
 ) -> None:

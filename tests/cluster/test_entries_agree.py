@@ -340,9 +340,11 @@ def patched(requests: Sequence[str]) -> Iterator[Case]:
 
 
 ASKS = ("a request", "a request taken back", "an alias")
+OF_OTHERS = "job of another controller"
 KINDS: Mapping[str, list[Case]] = {
     "pod": [*pods()],
-    "job": [*workloads("job", tuple(REQUESTS), ("ours",)), *workloads("job", FEW[1:], (*ASIDE, ELSEWHERE))],
+    "job": [*workloads("job", tuple(REQUESTS), ("ours",)), *workloads("job", FEW[1:], tuple(ASIDE))],
+    OF_OTHERS: [*workloads("job", FEW[1:], (ELSEWHERE,))],
     **{
         name: [
             *workloads(name, ASKS, ("ours", "another scheduler", "a queue of Kueue")),
@@ -358,6 +360,14 @@ KINDS: Mapping[str, list[Case]] = {
         if name != "job"
     },
 }
+
+
+EACH = [
+    pytest.param(kind, marks=pytest.mark.since("1.32", "a Job can name another controller"))
+    if kind == OF_OTHERS
+    else kind
+    for kind in KINDS
+]
 
 
 def answers(case: Case) -> tuple[Response, Response]:
@@ -378,7 +388,7 @@ def at_update(stored: Json, new: Json) -> tuple[Response, Response, Json]:
     return mutated, validate(review(after, old=stored, namespace=NAMESPACE, **ADMIN), view, 0.0), after
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_nothing_that_is_only_waved_through_waits_for_the_service(
     admin: Client, recorder: Recorder, service: Service, kind: str
 ) -> None:
@@ -395,7 +405,7 @@ def test_nothing_that_is_only_waved_through_waits_for_the_service(
     assert not refused, "\n".join(refused[:5])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_whatever_the_code_has_to_say_is_said_on_an_api_server(admin: Client, service: Service, kind: str) -> None:
     """What is refused, told and marked is what the handlers refuse, tell and mark, each branch of them."""
     differ = []

@@ -39,7 +39,6 @@ pytestmark = pytest.mark.core
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "team"
 SELECTABLE = pytest.mark.since("1.31", "custom resources have selectable fields")
-APPLIED = pytest.mark.since("1.31", "an older server drops selectable fields, which kubectl then writes each time")
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TGP = f"/apis/topogate.dev/v1alpha1/namespaces/{NAMESPACE}/placements"
@@ -148,9 +147,8 @@ def create(client: Client, body: dict[str, Any], *, path: str = JOBS) -> None:
 # Applying
 
 
-@pytest.mark.parametrize(
-    "side", [pytest.param([], marks=APPLIED, id="client-side"), pytest.param(["--server-side"], id="server-side")]
-)
+@pytest.mark.since("1.31", "an older server drops selectable fields, which kubectl then writes each time")
+@pytest.mark.parametrize("side", [[], ["--server-side"]], ids=["client-side", "server-side"])
 def test_applying_the_same_manifests_again_changes_nothing(
     plane: ControlPlane, admin: Client, overlay: str, recorder: Recorder, side: list[str]
 ) -> None:
