@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import urllib3
@@ -27,6 +28,9 @@ MAX_LINE: Final = 16 * 1024 * 1024
 POOL_SIZE: Final = 64
 MAX_MESSAGE: Final = 2000
 TIMEOUT: Final = (5.0, 30.0)  # connect, read
+# Credentials are used for this long before they are asked for again (seconds), unless a request fails. The client's
+# hook sets the whole configuration anew each time, with the proxies of the environment: 0.1 ms a request.
+CREDENTIALS_KEPT: Final = 1.0
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -175,6 +179,8 @@ class KubeClient:
         self._pools = client.rest_client.pool_manager
         self._user_agent = user_agent
         self._credentials = threading.Lock()
+        self._header: tuple[float, dict[str, str]] = (float("-inf"), {})  # until when, and what is sent
+        self._opener: tuple[Any, str] | None = None
 
     def request(
         self,
@@ -214,11 +220,15 @@ class KubeClient:
             except urllib3.exceptions.ProtocolError as error:
                 if attempts:
                     continue
+                self._forget_credentials()
                 raise ApiUnavailable(f"{what}: {_describe(error)}") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
+                self._forget_credentials()
                 raise ApiUnavailable(f"{what}: {_describe(error)}") from None
             if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
                 return data
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                self._forget_credentials()
             raise status_error(data, http_status=response.status, retry_after=_retry_after(response.headers))
 
     def stream(
@@ -236,7 +246,10 @@ class KubeClient:
             data = response.read(MAX_LINE)
             response.close()
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._forget_credentials()
             raise ApiUnavailable(f"{what}: {_describe(error)}") from None
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._forget_credentials()
         raise status_error(data, http_status=response.status, retry_after=_retry_after(response.headers))
 
     def _open(
@@ -249,15 +262,15 @@ class KubeClient:
         body: bytes | None = None,
         content_type: str = JSON,
     ) -> urllib3.BaseHTTPResponse:
-        url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
+        opener, base = self._opener or self._find_opener()
         headers = {"Accept": JSON, "User-Agent": self._user_agent}
         if body is not None:
             headers["Content-Type"] = content_type
         headers.update(self._authorization())
         # A redirect is never followed: it would carry the token to a host that was not configured.
-        response: urllib3.BaseHTTPResponse = self._pools.urlopen(
+        response: urllib3.BaseHTTPResponse = opener.urlopen(
             method,
-            url,
+            f"{base}{path}?{urlencode(query)}" if query else base + path,
             redirect=False,
             body=body,
             headers=headers,
@@ -267,14 +280,34 @@ class KubeClient:
         )
         return response
 
+    def _find_opener(self) -> tuple[Any, str]:
+        """Return the pool to send requests with, and what comes before their paths.
+
+        There is one server, hence one pool; the manager would parse the URL and find that pool at every request. A
+        proxy may want the whole URL, so there the manager stays.
+        """
+        if self._pools.proxy is None:
+            self._opener = self._pools.connection_from_url(self._host), urlsplit(self._host).path
+        else:
+            self._opener = self._pools, self._host
+        return self._opener
+
     def _authorization(self) -> dict[str, str]:
+        until, header = self._header
+        if time.monotonic() < until:
+            return header
         # The client's hook re-reads the projected token every minute and sets several attributes: one thread at a time.
         try:
             with self._credentials:
                 settings = self._configuration.auth_settings()
         except Exception as error:  # whatever an exec plugin or a token file brings; its text may hold the secret
             raise ApiUnavailable(f"the credentials cannot be read ({type(error).__name__})") from None
-        return {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
+        header = {item["key"]: item["value"] for item in settings.values() if item["in"] == "header" and item["value"]}
+        self._header = time.monotonic() + CREDENTIALS_KEPT, header
+        return header
+
+    def _forget_credentials(self) -> None:
+        self._header = float("-inf"), {}
 
 
 def get_or_none(api: KubeClient, path: str, *, timeout: tuple[float, float] = TIMEOUT) -> bytes | None:

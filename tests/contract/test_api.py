@@ -20,6 +20,7 @@ from engine.cluster import client as api_module
 from engine.cluster.client import (
     MERGE_PATCH,
     ApiError,
+    ApiFault,
     ApiUnavailable,
     KubeClient,
     connect,
@@ -320,6 +321,65 @@ def test_in_a_pod_the_mounted_token_is_used_and_read_again(
         # The client looks at the file once a minute.
         monkeypatch.setattr(incluster_config, "datetime", _Later)
         api.request("GET", MAPS)
+
+
+def test_credentials_are_kept_for_a_second_unless_a_request_fails(
+    kubeconfig: Kubeconfig, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst of requests does not ask for credentials each time; after a refusal or a fault the next one does."""
+    api = connect(kubeconfig=kubeconfig(fake.url, token="t"), user_agent="t")
+    clock = _Clock(monkeypatch)
+    asked: list[str] = []
+    settings = api._configuration.auth_settings
+    monkeypatch.setattr(api._configuration, "auth_settings", lambda: asked.append("") or settings())
+    for _ in range(3):
+        api.request("GET", MAPS)
+    assert len(asked) == 1
+    clock.now += api_module.CREDENTIALS_KEPT
+    api.request("GET", MAPS)
+    assert len(asked) == 2
+    for faults, times in ((Answer(401), 1), (Hang(), 2)):
+        before = len(asked)
+        fake.fault(faults, times=times)
+        with pytest.raises(ApiFault):
+            api.request("GET", MAPS)
+        api.request("GET", MAPS)
+        assert len(asked) == before + 1
+    before = len(asked)
+    fake.fault(Answer(401))
+    with pytest.raises(ApiError), api.stream(MAPS, WATCH):
+        pass
+    api.request("GET", MAPS)
+    assert len(asked) == before + 1
+
+
+class _Clock:
+    """The monotonic clock of the client, turned by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(api_module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_server_below_a_path_gets_that_path(kubeconfig: Kubeconfig, fake: FakeApi) -> None:
+    """Some management systems serve many clusters below paths of one host."""
+    api = connect(kubeconfig=kubeconfig(f"{fake.url}/clusters/one/"), user_agent="t")
+    with pytest.raises(ApiError):
+        api.request("GET", MAPS)
+    assert fake.requests[-1].path == f"/clusters/one{MAPS}"
+
+
+def test_a_proxy_gets_the_whole_url(kubeconfig: Kubeconfig, fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy is asked for the server's URL; for a server without TLS it forwards each request."""
+    monkeypatch.setenv("http_proxy", fake.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    api = connect(kubeconfig=kubeconfig("http://api.example:8080"), user_agent="t")
+    api.request("GET", MAPS)
+    assert fake.requests[-1].headers["host"] == "api.example:8080"
 
 
 class _LaterClock(datetime.datetime):
