@@ -25,6 +25,7 @@ from engine.gang.warnings import (
 )
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
+from webhook.configuration import first_look
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
 from webhook.configuration.cel_templates import in_made_metadata, templates
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_exempt
@@ -166,7 +167,7 @@ def asks(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> 
     served.
     """
     served = negated(workload_exempt(registry, tuple(schedulers)))
-    return _of_any(registry, all_of(_REQUESTED, any_of(_MARKED, served)))
+    return all_of(*first_look.of_workload(registry), _of_any(registry, all_of(_REQUESTED, any_of(_MARKED, served))))
 
 
 def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
@@ -176,7 +177,8 @@ def asks_of_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:
     """
     unknown = of_other_schedulers(registry, DEFAULT_SCHEDULERS)
     served = negated(workload_exempt(registry, tuple(schedulers)))
-    return _of_any(registry, all_of(_REQUESTED, unknown, negated(_MARKED), served))
+    whole = _of_any(registry, all_of(_REQUESTED, unknown, negated(_MARKED), served))
+    return all_of(*first_look.of_workload(registry), whole)
 
 
 def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
@@ -197,11 +199,12 @@ def left_alone(
     requests = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
     # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
     not_asking = negated(all_of(changed(), asks(registry, schedulers)))
+    look = first_look.of_workload(registry, of="[object]")
     if not hints:
-        return all_of(_of_any(registry, any_of(*requests), of="[object]"), not_asking)
+        return all_of(*look, _of_any(registry, any_of(*requests), of="[object]"), not_asking)
     only_hint = f"request.kind.kind in {texts(hints)}"
     meant = any_of(*requests, all_of(only_hint, _in_metadata(_ALIAS)))
-    return all_of(_of_any(registry, meant, of="[object]"), any_of(only_hint, not_asking))
+    return all_of(*look, _of_any(registry, meant, of="[object]"), any_of(only_hint, not_asking))
 
 
 def in_namespaces(patterns: Iterable[str]) -> str:
@@ -246,14 +249,15 @@ request.operation != 'UPDATE' || [[object, oldObject].map(o,
 )].exists(p, p[0] != p[1])"""
 
 
-def names_devices(registry: Registry, *, resources: Iterable[str] = ()) -> str:
-    """Return the condition that a container names a resource of Koordinator, or one of `resources`."""
-    return f"""\
+def names_devices(registry: Registry) -> str:
+    """Return the condition that a container names a resource of Koordinator."""
+    whole = f"""\
 [object].exists(o,
 {indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
     [?t.?spec].exists(p, type(p) == map && [?p.?containers, ?p.?initContainers].exists(cs, type(cs) == list &&
       cs.exists(c, type(c) == map && [?c.?resources].exists(r, type(r) == map &&
-        [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(resources)})))))))))"""
+        [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(())})))))))))"""
+    return all_of(*first_look.of_devices(registry), whole)
 
 
 def counted(resources: Iterable[str]) -> str:

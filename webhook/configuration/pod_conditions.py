@@ -10,6 +10,7 @@ from typing import Final
 
 from engine.api import names
 from engine.kinds.registry import Registry
+from webhook.configuration import first_look
 from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_exempt, pod_of_other_schedulers
 from webhook.configuration.match_conditions import (
@@ -34,10 +35,13 @@ NOT_HELD: Final = f"!{_HELD}"
 WRITES_DEVICES: Final = f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}"
 # The entry for pods with devices leaves out pods like those of gangs.
 LIKE_OF_A_GANG: Final = f"'{names.MANAGED}' in {_LABELS} || {_HELD}"
-MARKED: Final = f"""\
-{OWNED_LABELS}.exists(k, k in {_LABELS}) ||
-{_HELD} ||
-{_MARKS}.exists(k, k in {_ANNOTATIONS})"""
+MARKED: Final = any_of(
+    _HELD,
+    all_of(
+        first_look.of_pod(),
+        f"{OWNED_LABELS}.exists(k, k in {_LABELS}) || {_MARKS}.exists(k, k in {_ANNOTATIONS})",
+    ),
+)
 FREE: Final = f"""\
 !has(object.spec.nodeName) && !{_OWNERS}.exists(o,
   o.kind == 'DaemonSet' && o.?controller.orValue(false))"""
@@ -84,7 +88,7 @@ def asks() -> str:
 
     It is one expression with its rarest part first, because most pods make no request.
     """
-    return all_of(_REQUESTED, FREE, negated(pod_exempt()))
+    return all_of(first_look.of_pod(), _REQUESTED, FREE, negated(pod_exempt()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
@@ -93,7 +97,7 @@ def asks_of_schedulers(schedulers: Iterable[str]) -> str:
     `schedulers` are all that are served.
     """
     served = negated(pod_exempt(tuple(schedulers)))
-    return all_of(_REQUESTED, FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
+    return all_of(first_look.of_pod(), _REQUESTED, FREE, pod_of_other_schedulers(DEFAULT_SCHEDULERS), served)
 
 
 def of_no_workload(registry: Registry) -> str:
@@ -119,7 +123,7 @@ def of_no_workload(registry: Registry) -> str:
 def left_alone() -> str:
     """Return the condition that a pod without a controller seems to make a request but does not meet `asks`."""
     grouped = all_of(_MINIMUM, negated(pod_exempt()))
-    return all_of(any_of(_NATIVE, _UNREAD, _FOREIGN, grouped), _ALONE, negated(asks()))
+    return all_of(first_look.of_pod(), _ALONE, any_of(_NATIVE, _UNREAD, _FOREIGN, grouped), negated(asks()))
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:
@@ -130,9 +134,14 @@ def names_devices(resources: Iterable[str] = ()) -> str:
     {counted(resources)})))"""
 
 
-def writes_or_names_devices() -> str:
+def requests_devices(resources: Iterable[str] = ()) -> str:
+    """Return the condition that a pod names such a resource and may be placed."""
+    return all_of(names_devices(resources), FREE)
+
+
+def writes_or_requests_devices() -> str:
     """Return the condition that a pod states its allocated devices, or requests devices and may be placed."""
-    return any_of(WRITES_DEVICES, all_of(FREE, names_devices()))
+    return any_of(WRITES_DEVICES, requests_devices())
 
 
 def _of_group(group: str) -> str:

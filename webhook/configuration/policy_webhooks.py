@@ -115,8 +115,7 @@ def extra_kinds(policy: Policy) -> Registry:
 def _gpu_pods(whole: Sequence[str], *, username: str) -> entries_of.WebhookEntry:
     # Pods of a gang and Koordinator's resources have entries of their own (manifests/base/webhooks.yaml).
     return entries_of.gpu_pods(
-        entries_of.MatchCondition("free-to-place", pod_conditions.FREE),
-        entries_of.MatchCondition("names-devices", pod_conditions.names_devices(whole)),
+        entries_of.MatchCondition("names-devices", pod_conditions.requests_devices(whole)),
         username=username,
     )
 

@@ -15,7 +15,7 @@ from engine.kinds.registry import Registry
 from engine.kinds.rules import rules
 from engine.kinds.schema import KindEntry
 from webhook.configuration import match_conditions, pod_conditions
-from webhook.configuration.cel import all_of
+from webhook.configuration.cel import all_of, any_of
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS
 
 Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -61,9 +61,6 @@ def _not_ours(username: str) -> MatchCondition:
     return MatchCondition("not-ours", match_conditions.not_ours(username))
 
 
-_NOT_BEING_DELETED: Final = MatchCondition("not-being-deleted", match_conditions.NOT_BEING_DELETED)
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookEntry:
     """An entry of a webhook configuration.
@@ -105,46 +102,56 @@ class WebhookEntry:
 
 def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[WebhookEntry, ...]:
     """Return the ordered entries of the manifests for the kinds of a registry and the service's user name."""
-    found = [
+    ours = _not_ours(username)
+    asking = asking_pods(
+        MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username
+    )
+    if resource == MUTATING:
+        return (
+            workloads(registry, username=username),
+            gpu_workloads(registry, username=username),
+            *children(registry, username=username),
+            asking,
+            WebhookEntry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours,), labelled=True),
+            _other_pods(
+                MatchCondition(
+                    "marked-or-names-devices",
+                    any_of(pod_conditions.MARKED, pod_conditions.requests_devices()),
+                    f"Our gate or another mark of ours; or devices. {_FREE_NOTE}",
+                ),
+                username=username,
+                note="Must be last: pods that the entries before have labelled are excluded.",
+            ),
+        )
+    return (
         workloads(registry, username=username),
         gpu_workloads(registry, username=username),
-        *(children(registry, username=username) if resource == MUTATING else ()),
-        asking_pods(MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username),
-    ]
-    ours = _not_ours(username)
-    if resource == MUTATING:
-        marked = MatchCondition("carries-our-marks", pod_conditions.MARKED)
-        found.append(WebhookEntry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours, marked)))
-        names_devices: tuple[MatchCondition, ...] = (
-            MatchCondition("free-to-place", pod_conditions.FREE, _FREE_NOTE),
-            MatchCondition("names-devices", pod_conditions.names_devices()),
-        )
-    else:
-        names_devices = (
+        asking,
+        _plain_pods(registry, username=username),
+        left_alone_workloads(registry, username=username),
+        _other_pods(
             MatchCondition(
-                "names-devices",
-                pod_conditions.writes_or_names_devices(),
-                "Any pod with an allocation of devices is sent: it takes them from other pods. Resource names alone "
-                "are not checked on DaemonSet pods and pods with a nodeName (also mirror pods).",
+                "means-to-ask-or-names-devices",
+                any_of(
+                    pod_conditions.left_alone(),
+                    all_of(pod_conditions.writes_or_requests_devices(), pod_conditions.NOT_HELD),
+                ),
+                "A request without effect, on a pod without a controller; or devices: any pod with an allocation of "
+                "devices is sent, because it takes them from other pods. Resource names alone are not checked on "
+                "DaemonSet pods and pods with a nodeName (also mirror pods).",
             ),
-        )
-    last = "Must be last: pods that the entries before have labelled are excluded." if resource == MUTATING else ""
-    found.append(gpu_pods(*names_devices, username=username, note=last))
-    if resource == VALIDATING:
-        found += [
-            _plain_pods(registry, username=username),
-            left_alone_workloads(registry, username=username),
-            _left_alone_pods(username=username),
-            WebhookEntry(
-                "policy.topogate.dev",
-                "Ignore",
-                WORKLOADS_TIMEOUT,
-                (_CONFIG_MAP_RULE,),
-                (ours, MatchCondition("the-policy", match_conditions.named(names.POLICY_NAME))),
-                within=True,
-            ),
-        ]
-    return tuple(found)
+            username=username,
+            note="Like left-alone-workloads, for pods; and those with devices.",
+        ),
+        WebhookEntry(
+            "policy.topogate.dev",
+            "Ignore",
+            WORKLOADS_TIMEOUT,
+            (_CONFIG_MAP_RULE,),
+            (ours, MatchCondition("the-policy", match_conditions.named(names.POLICY_NAME))),
+            within=True,
+        ),
+    )
 
 
 def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> WebhookEntry:
@@ -157,14 +164,14 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
         "only if it changes the spec or a key that we read; removing a key is a change, finalizers and owner "
         "references are not."
     )
-    asks = MatchCondition("asks", all_of(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
+    asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)
 
 
 def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
     """Return the entry for requesting workloads with schedulers beyond the manifests; `schedulers`: all served."""
     asks = MatchCondition(
-        "asks", all_of(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
+        "asks", _live(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
     )
     return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
 
@@ -177,7 +184,6 @@ def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username:
         rules(_without_hints(registry)).webhook,
         (
             _not_ours(username),
-            _NOT_BEING_DELETED,
             asks,
         ),
     )
@@ -195,10 +201,9 @@ def left_alone_workloads(
         rules(registry).webhook,
         (
             _not_ours(username),
-            _NOT_BEING_DELETED,
             MatchCondition(
                 "means-to-ask",
-                all_of(
+                _live(
                     match_conditions.left_alone(registry, schedulers, hints=hints),
                     match_conditions.changed(foreign=True),
                 ),
@@ -207,8 +212,22 @@ def left_alone_workloads(
                 "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key.",
             ),
         ),
-        note="Users get a warning when their request has no effect. While the service is down nothing is blocked.",
+        note="Users get a warning when their request has no effect. While the service is down nothing is blocked. One "
+        "entry with gpu-workloads would take the API server twice as long to compile.",
     )
+
+
+def _names_devices(registry: Registry) -> str:
+    return all_of(
+        match_conditions.names_devices(registry),
+        match_conditions.not_managed(registry),
+        match_conditions.templates_changed(registry),
+    )
+
+
+def _live(*expressions: str) -> str:
+    """Return a condition that holds for no object that is being deleted; the rarest expression comes first."""
+    return all_of(expressions[0], match_conditions.NOT_BEING_DELETED, *expressions[1:])
 
 
 def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
@@ -220,14 +239,9 @@ def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
         rules(_without_hints(registry)).webhook,
         (
             _not_ours(username),
-            _NOT_BEING_DELETED,
             MatchCondition(
                 "names-devices",
-                all_of(
-                    match_conditions.names_devices(registry),
-                    match_conditions.not_managed(registry),
-                    match_conditions.templates_changed(registry),
-                ),
+                _live(_names_devices(registry)),
                 "The entry before has labelled workloads with a topology request. Live templates do not change, but "
                 "applying a file again brings its original resource names back.",
             ),
@@ -249,7 +263,7 @@ def asking_pods(
         (POD_RULE,),
         (
             _not_ours(username),
-            replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD)) if mutating else asks,
+            replace(asks, expression=all_of(pod_conditions.NOT_HELD, asks.expression)) if mutating else asks,
         ),
         note="Must be before pods.topogate.dev: a held pod that gets its node there loses the gate, and would be "
         "sent again."
@@ -282,33 +296,29 @@ def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
     )
 
 
-def _left_alone_pods(*, username: str) -> WebhookEntry:
+def _other_pods(condition: MatchCondition, *, username: str, note: str) -> WebhookEntry:
+    """Return the entry for pods without the label of a gang's pods that meet the condition."""
     return WebhookEntry(
-        "left-alone-pods.topogate.dev",
+        "other-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (
-            _not_ours(username),
-            MatchCondition("means-to-ask", pod_conditions.left_alone()),
-        ),
+        (_not_ours(username), condition),
         labelled=False,
-        note="Like left-alone-workloads, for pods without a controller.",
+        note=note,
     )
 
 
-def gpu_pods(*names_devices: MatchCondition, username: str, note: str = "") -> WebhookEntry:
-    """Return the entry for pods without a gang that meet the conditions `names_devices`."""
-    ours = _not_ours(username)
-    held = MatchCondition("not-held", pod_conditions.NOT_HELD)
+def gpu_pods(names_devices: MatchCondition, *, username: str) -> WebhookEntry:
+    """Return the entry for pods without a gang that meet the condition `names_devices`, beyond the manifests."""
+    names_devices = replace(names_devices, expression=all_of(names_devices.expression, pod_conditions.NOT_HELD))
     return WebhookEntry(
         "gpu-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (ours, held, *names_devices),
+        (_not_ours(username), names_devices),
         labelled=False,
-        note=note,
     )
 
 
@@ -376,9 +386,8 @@ def children(
         rules(Registry(kinds)).webhook,
         (
             _not_ours(username),
-            _NOT_BEING_DELETED,
             MatchCondition(
-                "made-for-another", all_of(match_conditions.controlled_by(through), match_conditions.changed())
+                "made-for-another", _live(match_conditions.controlled_by(through), match_conditions.changed())
             ),
         ),
         note="A TrainJob has the request but no pod templates: the gate and labels go into the JobSet that its "

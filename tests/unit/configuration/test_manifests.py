@@ -11,14 +11,26 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.api import names
-from engine.gang.warnings import GANG_PREFIX, GROUP_ANNOTATIONS, WITHOUT_PREFIX
+from engine.gang.warnings import (
+    GANG_PREFIX,
+    GROUP_ANNOTATIONS,
+    GROUP_LABELS,
+    LIKE_A_LEVEL,
+    LIKE_AN_ALIAS,
+    LIKE_OUR_PREFIX,
+    READ_ELSEWHERE,
+    WITHOUT_PREFIX,
+)
 from engine.kinds.conditions import ObjectCondition
 from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
 from engine.topology.levels import presets
+from webhook.configuration.first_look import BEGINNING, is_looked_at
 from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +40,12 @@ SAMPLES = ROOT / "manifests" / "samples"
 
 OUR_USER = f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}"
 ALIAS_KEYS = sorted(key for dialect in names.ALIASES.values() for key in dialect)
+ALL_KEYS = {
+    *ALIAS_KEYS,
+    *(key for keys in names.UNREAD.values() for key in keys),
+    *(*names.REQUEST_KEYS, *names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
+    *(*GROUP_ANNOTATIONS, *GROUP_LABELS, *WITHOUT_PREFIX, *READ_ELSEWHERE),
+}
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 # The table of the entries: what each is called for, what its absence means, how long a user may have to wait.
 ENTRIES = {
@@ -36,14 +54,13 @@ ENTRIES = {
     (MUTATING, "child-workloads.topogate.dev"): ("jobsets", ["CREATE", "UPDATE"], "Ignore", 3),
     (MUTATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
-    (MUTATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (MUTATING, "other-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Fail", 3),
     (VALIDATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
-    (VALIDATING, "gpu-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "plain-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "left-alone-workloads.topogate.dev"): ("every kind", ["CREATE", "UPDATE"], "Ignore", 3),
-    (VALIDATING, "left-alone-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
+    (VALIDATING, "other-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
 }
 PLACED = Registry(tuple(one for one in built_in().entries if one.handling != "hint"))
@@ -160,7 +177,7 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
         *(*names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
         *("topogate", "t", "top", "Top", GANG_PREFIX, *GROUP_ANNOTATIONS, *WITHOUT_PREFIX),  # what looks like ours
-        *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false"),
+        *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false", BEGINNING),
     }
     for one in built_in().entries:
         known |= {one.match.group, f"{one.match.group}/", one.match.kind, *one.match.versions}
@@ -178,6 +195,50 @@ def test_a_workload_that_is_mutated_is_validated(name: str) -> None:
     assert entry(MUTATING, name)["rules"] == entry(VALIDATING, name)["rules"]
 
 
+def test_a_pod_meets_two_entries_of_a_configuration() -> None:
+    """One that fails and one that lets pass: each costs the API server a conversion of every pod in the cluster."""
+    marked = {"key": names.MANAGED, "operator": "Exists"}
+    for kind in (MUTATING, VALIDATING):
+        met = [
+            hook["failurePolicy"]
+            for hook in one(kind)["webhooks"]
+            if any("pods" in rule["resources"] for rule in hook["rules"])
+            and hook.get("objectSelector", {}).get("matchExpressions") != [marked]
+        ]
+        assert sorted(met) == ["Fail", "Ignore"], kind
+
+
+@pytest.mark.parametrize("key", sorted(ALL_KEYS))
+def test_the_first_look_sees_every_key_that_a_condition_looks_for(key: str) -> None:
+    """What it does not see is never sent."""
+    assert is_looked_at(key)
+
+
+@given(
+    st.one_of(
+        *(st.from_regex(pattern) for pattern in (LIKE_A_LEVEL, LIKE_AN_ALIAS, LIKE_OUR_PREFIX)),
+        *(st.text().map(prefix.__add__) for prefix in (names.PREFIX, GANG_PREFIX, names.POD_GROUP_PREFIX)),
+        st.text().map("topogate{}".format),
+    )
+)
+def test_the_first_look_sees_whatever_resembles_a_key(key: str) -> None:
+    """Also a misspelt key, of which only a part is known."""
+    assert is_looked_at(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("app", "tier", "team", "pod-template-hash", "job-name", "batch.kubernetes.io/job-name"),
+        *("app.kubernetes.io/name", "deployment.kubernetes.io/revision", "helm.sh/chart", "controller-uid"),
+        *("kubectl.kubernetes.io/last-applied-configuration", "sidecar.istio.io/inject", "prometheus.io/scrape"),
+    ],
+)
+def test_the_first_look_passes_over_the_keys_of_everybody(key: str) -> None:
+    """Else it would spare nobody anything."""
+    assert not is_looked_at(key)
+
+
 def test_pods_of_gangs_are_told_apart_by_their_label_before_any_condition() -> None:
     """A selector is far cheaper than a condition, and the API server evaluates an entry's conditions all."""
     selected = {
@@ -185,13 +246,13 @@ def test_pods_of_gangs_are_told_apart_by_their_label_before_any_condition() -> N
         for kind, name in ENTRIES
         if "objectSelector" in entry(kind, name)
     }
-    unmarked = [{"key": names.MANAGED, "operator": "DoesNotExist"}]
+    marked, unmarked = ([{"key": names.MANAGED, "operator": one}] for one in ("Exists", "DoesNotExist"))
     assert selected == {
-        (MUTATING, "gpu-pods.topogate.dev"): unmarked,
-        (VALIDATING, "gpu-pods.topogate.dev"): unmarked,
+        (MUTATING, "pods.topogate.dev"): marked,
+        (MUTATING, "other-pods.topogate.dev"): unmarked,
         (VALIDATING, "asking-pods.topogate.dev"): unmarked,
-        (VALIDATING, "left-alone-pods.topogate.dev"): unmarked,
-        (VALIDATING, "plain-pods.topogate.dev"): [{"key": names.MANAGED, "operator": "Exists"}],
+        (VALIDATING, "other-pods.topogate.dev"): unmarked,
+        (VALIDATING, "plain-pods.topogate.dev"): marked,
     }
 
 
@@ -209,7 +270,7 @@ def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:
     """The entry for pods without a gate is asked before the one that takes the gate off."""
     order = [hook["name"] for hook in one(MUTATING)["webhooks"]]
     assert order.index("asking-pods.topogate.dev") < order.index("pods.topogate.dev")
-    assert order.index("pods.topogate.dev") < order.index("gpu-pods.topogate.dev")
+    assert order.index("pods.topogate.dev") < order.index("other-pods.topogate.dev")
     assert order.index("workloads.topogate.dev") < order.index("gpu-workloads.topogate.dev")
 
 
@@ -218,9 +279,7 @@ def test_a_pod_that_gets_its_place_is_reviewed_once() -> None:
 def test_what_translation_wrote_asks_for_nothing(kind: str, name: str) -> None:
     """An object that we only translated is not sent to an entry that fails while the service is down."""
     asks = condition(kind, name, "asks")
-    (left_out,) = set(
-        re.findall(rf"startsWith\('{names.PREFIX}'\) && !\(k in \[([^]]*)\]\) &&", asks.split("labels")[0])
-    )
+    (left_out,) = set(re.findall(rf"startsWith\('{names.PREFIX}'\) && !\(k in \[([^]]*)\]\) &&", asks))
     assert {names.ORIGINAL_REQUESTS, names.GPU_REQUEST} <= set(re.findall(r"'([^']*)'", left_out))
 
 

@@ -82,7 +82,7 @@ def test_scope_all_adds_one_entry_to_each_configuration() -> None:
         conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
         assert conditions["not-ours"] == f"request.userInfo.username != '{US}'"
         assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
-        assert names.GATE in conditions["not-held"]
+        assert names.GATE in conditions["names-devices"]
         assert entry["objectSelector"]["matchExpressions"] == [{"key": names.MANAGED, "operator": "DoesNotExist"}]
 
 
