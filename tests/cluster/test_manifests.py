@@ -32,6 +32,7 @@ from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overla
 from tests.support.leader import merged
 from tests.support.provisioning import DIGEST, START, answered, asked, rules
 from tests.support.recorder import Recorder
+from webhook.configuration import first_look
 from webhook.connections.review_head import review_head
 
 pytestmark = pytest.mark.core
@@ -725,6 +726,20 @@ def test_thousands_of_foreign_annotations_cost_nobody_his_job(admin: Client, rec
     """The conditions stay within the API server's budget for CEL: over it, the Job would be refused."""
     many = {f"k{number:04}": "" for number in range(8000)}
     assert recorder.during(lambda: create(admin, job(annotations=many, template={"annotations": many}))) == []
+
+
+def test_as_many_long_keys_as_the_first_look_tests_cost_nobody_his_job(
+    admin: Client, recorder: Recorder, stored: Callable[..., str]
+) -> None:
+    """In all eight places of an update, each key as long as can be: the dearest first look stays within the budget."""
+    keys = {f"{'k' * 61}.{'k' * 63}.{'k' * 63}.{'k' * 63}/{number:063}": "" for number in range(first_look.MOST_KEYS)}
+    assert {len(key) for key in keys} == {253 + 1 + 63}
+
+    def change() -> None:
+        path = stored("long", annotations=keys, labels=keys, template={"annotations": keys, "labels": keys})
+        admin.patch(path, {"spec": {"parallelism": 2}})
+
+    assert recorder.during(change) == []
 
 
 @pytest.fixture

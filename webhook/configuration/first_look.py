@@ -1,9 +1,9 @@
 """The cheap beginning of match conditions: false for nearly all objects that request nothing. Pure.
 
 The API server evaluates the conditions for every object that the rules match, and the whole conditions search each
-place where a request may be, for dozens of keys. A first look tests each key of an object once, in one short expression
-that is true for any key that a whole condition could look for. It only looks into kinds of Kubernetes' own groups: these
-are many, and have a schema, so that the paths in it never fail.
+place where a request may be, for dozens of keys. A first look tests each key of an object once, and is true for any key
+that a whole condition could look for. It only looks into kinds of Kubernetes' own groups: these are many, and have a
+schema, so that the paths in it never fail.
 """
 
 from __future__ import annotations

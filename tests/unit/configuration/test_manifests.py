@@ -214,6 +214,21 @@ def test_the_first_look_sees_every_key_that_a_condition_looks_for(key: str) -> N
     assert is_looked_at(key)
 
 
+def test_the_first_look_sees_whatever_the_expressions_compare_a_key_with() -> None:
+    """Each exact key and beginning in the conditions as they are generated."""
+    listed, found = r"\[('[^']*'(?:, '[^']*')*)\]", set[str]()
+    for kind, name in ENTRIES:
+        for expression in (item["expression"] for item in entry(kind, name)["matchConditions"]):
+            for one in re.findall(rf"\bk in {listed}|{listed}\.exists\((?:k, k in|prefix,) ", expression):
+                found |= {*re.findall(r"'([^']*)'", "".join(one))}
+            found |= {*re.findall(r"'([^']*)' in (?:[alm]|object\.metadata)\b", expression)}
+            found |= {*re.findall(r"\bk\.startsWith\('([^']*)'\)", expression)}
+    assert {*ALIAS_KEYS, names.MANAGED, names.PREFIX, names.POD_GROUP_NAME, GANG_PREFIX, *WITHOUT_PREFIX} <= found
+    # Looked for without a first look; names of resources; the first letter of what a pattern is compared with then.
+    without = {names.DEVICE_ALLOCATED, "koordinator.sh/", "t"}
+    assert {key for key in found - without if not is_looked_at(key)} == set()
+
+
 @given(
     st.one_of(
         *(st.from_regex(pattern) for pattern in (LIKE_A_LEVEL, LIKE_AN_ALIAS, LIKE_OUR_PREFIX)),
