@@ -54,9 +54,7 @@ def table(results: Mapping[str, Result], versions: Mapping[str, str]) -> str:
         version = (one.version if one else versions[minor]).removeprefix("v")
         rows.append(f"| {minor} | {version} | {one.date if one else '-'} | {_said(one) if one else 'not yet'} |")
     return (
-        "\n".join(
-            ["| Kubernetes | tested release | last run | core of the cluster tests |", "|---|---|---|---|", *rows]
-        )
+        "\n".join(["| Kubernetes | release | last run | core of the cluster tests |", "|---|---|---|---|", *rows])
         + "\n"
     )
 

@@ -40,12 +40,16 @@ class Platform:
 
     def target(self, python: tuple[int, int]) -> str:
         """Return pex's description of CPython of this version here: the values of markers, and the tags of wheels."""
-        major, minor = python
-        full = f"{major}.{minor}.0"
-        interpreter = f"cp{major}{minor}"
+        interpreter = f"cp{python[0]}{python[1]}"
         where = list(self._tags())
         tags = [*cpython_tags(python, [interpreter], where), *compatible_tags(python, interpreter, where)]
-        markers = {
+        return json.dumps({"marker_environment": self.markers(python), "compatible_tags": [str(tag) for tag in tags]})
+
+    def markers(self, python: tuple[int, int]) -> dict[str, str]:
+        """Return the values of a requirement's markers for CPython of this version here."""
+        major, minor = python
+        full = f"{major}.{minor}.0"
+        return {
             "implementation_name": "cpython",
             "implementation_version": full,
             "os_name": "posix",
@@ -56,7 +60,6 @@ class Platform:
             "python_version": f"{major}.{minor}",
             "sys_platform": self.os,
         }
-        return json.dumps({"marker_environment": markers, "compatible_tags": [str(tag) for tag in tags]})
 
     def _tags(self) -> Iterator[str]:
         if self.os == "darwin":

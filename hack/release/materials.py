@@ -24,23 +24,17 @@ from packaging.utils import canonicalize_name
 
 from hack.image import trim
 from hack.image.base import PYTHON
+from hack.plugin.platforms import PLATFORMS
 from hack.release.project import Source
 
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _NAMESPACE: Final = uuid.UUID("6b2f2a3e-5d0c-5c3b-9a5e-0d9e6f6b7a11")  # of our serial numbers; any will do
-_VERSION: Final = PYTHON.removeprefix("python")
+_MAJOR, _MINOR = PYTHON.removeprefix("python").split(".")
+# Values that no requirement of ours asks for are those of no machine.
 IMAGE: Final[dict[str, str]] = {
-    "implementation_name": "cpython",
-    "implementation_version": f"{_VERSION}.0",
-    "os_name": "posix",
-    "platform_machine": "x86_64",
-    "platform_python_implementation": "CPython",
     "platform_release": "",
-    "platform_system": "Linux",
     "platform_version": "",
-    "python_full_version": f"{_VERSION}.0",
-    "python_version": _VERSION,
-    "sys_platform": "linux",
+    **PLATFORMS["linux/amd64"].markers((int(_MAJOR), int(_MINOR))),
 }
 
 
