@@ -116,8 +116,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map bench-growth bench-scale
-bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map bench-growth bench-scale bench-load
+bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale bench-load ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -139,6 +139,9 @@ bench-growth: $(STAMP) ## Measure how the leader's time and memory grow up to 10
 
 bench-scale: $(STAMP) ## Measure start, memory and reconnection of a replica on 10,240 nodes and 100,000 pods (2 minutes)
 	@$(BIN)/python -m bench.scale $(ARGS)
+
+bench-load: $(STAMP) ## Measure reviews by the clock while the caches of 10,240 nodes and 100,000 pods receive events (5 minutes)
+	@$(BIN)/python -m bench.scale.load $(ARGS)
 
 bench-placement: $(STAMP) ## Simulate streams of gangs under our rules and those of others (20 minutes; ARGS=--quick: one)
 	@$(BIN)/python -m bench.placement $(ARGS)

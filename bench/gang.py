@@ -26,6 +26,7 @@ POLICY = """
 topologies:
 - {name: default, preset: demo}
 nodes: {settle: 0s}
+timeouts: {hold: 24h}
 """
 NAMESPACE, JOB, UID = "ml", "train", "3c7f8a52-0000-4000-8000-000000000001"
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -75,108 +76,8 @@ class PlacedGang:
         return cls(live, view, resumed, pods)
 
     def pod(self, rank: int) -> Json:
-        """A pod as it comes to admission: from the Job controller, after the API server's own defaults."""
-        template = self.job["spec"]["template"]
-        labels = {
-            **template["metadata"].get("labels", {}),
-            "batch.kubernetes.io/controller-uid": UID,
-            "batch.kubernetes.io/job-completion-index": str(rank),
-            "batch.kubernetes.io/job-name": JOB,
-            "controller-uid": UID,
-            "job-name": JOB,
-        }
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": JOB, "uid": UID}
-        (container,) = template["spec"]["containers"]
-        limits = container["resources"]["limits"]
-        token = "kube-api-access-x7k2p"
-        ready = {"effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 300}
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "generateName": f"{JOB}-{rank}-",
-                "namespace": NAMESPACE,
-                "creationTimestamp": None,
-                "labels": labels,
-                "annotations": {
-                    **template["metadata"]["annotations"],
-                    "batch.kubernetes.io/job-completion-index": str(rank),
-                },
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-                "finalizers": ["batch.kubernetes.io/job-tracking"],
-            },
-            "spec": {
-                **template["spec"],
-                "volumes": [
-                    {
-                        "name": token,
-                        "projected": {
-                            "sources": [
-                                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                                {
-                                    "configMap": {
-                                        "name": "kube-root-ca.crt",
-                                        "items": [{"key": "ca.crt", "path": "ca.crt"}],
-                                    }
-                                },
-                                {
-                                    "downwardAPI": {
-                                        "items": [
-                                            {
-                                                "path": "namespace",
-                                                "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
-                                            }
-                                        ]
-                                    }
-                                },
-                            ],
-                            "defaultMode": 420,
-                        },
-                    }
-                ],
-                "containers": [
-                    {
-                        **container,
-                        "resources": {"limits": limits, "requests": {**limits, **container["resources"]["requests"]}},
-                        "env": [
-                            {
-                                "name": "JOB_COMPLETION_INDEX",
-                                "valueFrom": {
-                                    "fieldRef": {
-                                        "apiVersion": "v1",
-                                        "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
-                                    }
-                                },
-                            }
-                        ],
-                        "volumeMounts": [
-                            {
-                                "name": token,
-                                "readOnly": True,
-                                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-                            }
-                        ],
-                        "terminationMessagePath": "/dev/termination-log",
-                        "terminationMessagePolicy": "File",
-                        "imagePullPolicy": "IfNotPresent",
-                    }
-                ],
-                "dnsPolicy": "ClusterFirst",
-                "serviceAccountName": "default",
-                "serviceAccount": "default",
-                "hostname": f"{JOB}-{rank}",
-                "securityContext": {},
-                "schedulerName": "default-scheduler",
-                "priority": 0,
-                "enableServiceLinks": True,
-                "preemptionPolicy": "PreemptLowerPriority",
-                "tolerations": [
-                    {**ready, "key": "node.kubernetes.io/not-ready"},
-                    {**ready, "key": "node.kubernetes.io/unreachable"},
-                ],
-            },
-            "status": {},
-        }
+        """A pod of the gang as it comes to admission."""
+        return pod_of(self.job, rank)
 
     def stored(self, rank: int) -> bytes:
         """That pod as the watch shows it after admission."""
@@ -186,6 +87,112 @@ class PlacedGang:
         known = {"name": f"{JOB}-{rank}-abcde", "uid": f"pod-{rank}", "resourceVersion": f"{1000 + rank}"}
         stored["metadata"] = stored["metadata"] | known
         return json.dumps(stored).encode()
+
+
+def pod_of(job: Json, rank: int) -> Json:
+    """A pod of an Indexed Job as it comes to admission: from its controller, after the API server's own defaults."""
+    meta, template = job["metadata"], job["spec"]["template"]
+    name, uid = meta["name"], meta["uid"]
+    labels = {
+        **template["metadata"].get("labels", {}),
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-completion-index": str(rank),
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    (container,) = template["spec"]["containers"]
+    limits = container["resources"]["limits"]
+    token = "kube-api-access-x7k2p"
+    ready = {"effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 300}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name}-{rank}-",
+            "namespace": meta["namespace"],
+            "creationTimestamp": None,
+            "labels": labels,
+            "annotations": {
+                **template["metadata"]["annotations"],
+                "batch.kubernetes.io/job-completion-index": str(rank),
+            },
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+        },
+        "spec": {
+            **template["spec"],
+            "volumes": [
+                {
+                    "name": token,
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                            {
+                                "configMap": {
+                                    "name": "kube-root-ca.crt",
+                                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                                }
+                            },
+                            {
+                                "downwardAPI": {
+                                    "items": [
+                                        {
+                                            "path": "namespace",
+                                            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+                                        }
+                                    ]
+                                }
+                            },
+                        ],
+                        "defaultMode": 420,
+                    },
+                }
+            ],
+            "containers": [
+                {
+                    **container,
+                    "resources": {"limits": limits, "requests": {**limits, **container["resources"]["requests"]}},
+                    "env": [
+                        {
+                            "name": "JOB_COMPLETION_INDEX",
+                            "valueFrom": {
+                                "fieldRef": {
+                                    "apiVersion": "v1",
+                                    "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
+                                }
+                            },
+                        }
+                    ],
+                    "volumeMounts": [
+                        {
+                            "name": token,
+                            "readOnly": True,
+                            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                        }
+                    ],
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "serviceAccount": "default",
+            "hostname": f"{name}-{rank}",
+            "securityContext": {},
+            "schedulerName": "default-scheduler",
+            "priority": 0,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
+            "tolerations": [
+                {**ready, "key": "node.kubernetes.io/not-ready"},
+                {**ready, "key": "node.kubernetes.io/unreachable"},
+            ],
+        },
+        "status": {},
+    }
 
 
 def live_view(view: ClusterState) -> LiveReader:
@@ -209,7 +216,7 @@ def review_body(body: Json, *, group: str, user: str) -> bytes:
         "resource": resource,
         "requestKind": kind,
         "requestResource": resource,
-        "namespace": NAMESPACE,
+        "namespace": body["metadata"].get("namespace", NAMESPACE),
         "operation": "CREATE",
         "userInfo": {
             "username": user,

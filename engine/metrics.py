@@ -118,6 +118,12 @@ policy_refused = Gauge("topogate_policy_refused", "1 while the policy in the Con
 cache_age = Gauge(
     "topogate_cache_age_seconds", "Time since a watch last received data.", ["collection"], registry=registry
 )
+watch_events = Counter(
+    "topogate_watch_events",
+    "Changes of objects that watches have received, without bookmarks.",
+    ["resource"],
+    registry=registry,
+)
 forbidden_collections = Gauge(
     "topogate_forbidden_collections",
     "1 for a collection that the service may not read.",

@@ -8,13 +8,10 @@ last the API server is restarted, and the replica has to follow it again.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,16 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import processes, results
-from bench.scale.objects import node_items, pod_items
-from bench.scale.storage import Storage
+from bench.scale.large_cluster import LIMIT, fill, replica_pids, standing_still
 from bench.stage import Stage, stage
 from bench.waiting import make_namespace, until
 from local.controlplane import ControlPlane
 from local.nodes import NODES, Grid
 from local.service import Replica
 
-STILL: Final = ("kube-scheduler", "kube-controller-manager", "kwok")
-LIMIT: Final = 600.0  # seconds for each step that is waited for
 AGE: Final = re.compile(r'^topogate_cache_age_seconds\{collection="([^"]+)"\} (\S+)$', re.MULTILINE)
 
 
@@ -62,10 +56,8 @@ def _measure(built: Stage, options: argparse.Namespace, console: Console) -> dic
     cluster = built.cluster
     make_namespace(cluster.client, "scale-0")  # nobody asks for those of the other pods
     service = built.install()
-    with _standing_still(cluster):
-        _fill(cluster, options, console)
-        plane = {name: [pid] for name, pid in cluster.pids.items()}
-        until(lambda: processes.at_rest(plane), "the control plane is at rest", LIMIT)
+    with standing_still(cluster):
+        fill(cluster, options.grid, options.pods, console)
         began = time.monotonic()
         (replica,) = service.start(1, wait=False)
         steps: dict[str, dict[str, float]] = {}
@@ -76,7 +68,7 @@ def _measure(built: Stage, options: argparse.Namespace, console: Console) -> dic
 
         step("ready", replica.ready)
         step("leading", lambda: "read afresh in" in replica.log())
-        until(lambda: processes.at_rest({"replica": processes.group(replica.child.process.pid)}), "rest", LIMIT)
+        until(lambda: processes.at_rest({"replica": replica_pids(replica)}), "rest", LIMIT)
         memory = _memory(replica)
         used, listed = _cpu(replica), _lists(replica)
         cluster.restart_api_server()
@@ -85,29 +77,6 @@ def _measure(built: Stage, options: argparse.Namespace, console: Console) -> dic
         step("following a restarted API server", lambda: _follows(replica, since=began))
         steps["following a restarted API server"]["cpu"] -= used
         return {"steps": steps, "memory": memory, "lists": _lists(replica) - listed, "pods": options.pods}
-
-
-def _fill(cluster: ControlPlane, options: argparse.Namespace, console: Console) -> None:
-    storage, began = Storage(cluster), time.monotonic()
-    try:
-        written = storage.put(node_items(options.grid)) + storage.put(pod_items(options.grid, options.pods))
-    finally:
-        storage.close()
-    until(lambda: len(cluster.client.items(NODES)) >= options.grid.size, "the API server knows all nodes", LIMIT)
-    console.print(f"{written:,} objects written in {time.monotonic() - began:.0f} s")
-
-
-@contextmanager
-def _standing_still(cluster: ControlPlane) -> Iterator[None]:
-    """Stop the programs that would work on the objects; they go on afterwards, so that they can end."""
-    still = [pid for name, pid in cluster.pids.items() if name in STILL]
-    for pid in still:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in still:
-            os.kill(pid, signal.SIGCONT)
 
 
 def _change(cluster: ControlPlane) -> None:
@@ -119,14 +88,13 @@ def _change(cluster: ControlPlane) -> None:
 
 
 def _cpu(replica: Replica) -> float:
-    pids = processes.group(replica.child.process.pid)
-    return processes.cpu_seconds({"replica": pids})["replica"]
+    return processes.cpu_seconds({"replica": replica_pids(replica)})["replica"]
 
 
 def _memory(replica: Replica) -> dict[str, float]:
     """Return the proportional set size of the arbiter and the worker (MiB)."""
     found = {}
-    for pid in processes.group(replica.child.process.pid):
+    for pid in replica_pids(replica):
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         (size,) = (int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
         found["arbiter" if pid == replica.child.process.pid else f"worker {pid}"] = size / 1024

@@ -20,23 +20,36 @@ FILL: Final = "topogate-bench/fill"
 def node_items(grid: Grid) -> Iterator[tuple[str, bytes]]:
     """Yield the key in etcd and the value of every node of a grid."""
     for number, body in enumerate(nodes.grid_nodes(grid)):
-        meta = body["metadata"]
-        meta |= {"uid": f"00000000-0000-4000-8000-{number:012x}", "creationTimestamp": CREATED}
-        yield f"/registry/minions/{meta['name']}", _filled(body, NODE_BYTES)
+        yield node_item(number, body)
 
 
 def pod_items(grid: Grid, count: int) -> Iterator[tuple[str, bytes]]:
     """Yield the key in etcd and the value of so many running pods, spread over the nodes of a grid."""
     hosts = [body["metadata"]["name"] for body in nodes.grid_nodes(grid)]
     for number in range(count):
-        body = pod(number, host=hosts[number % len(hosts)])
-        meta = body["metadata"]
-        yield f"/registry/pods/{meta['namespace']}/{meta['name']}", _filled(body, POD_BYTES)
+        yield pod_item(pod(number, host=hosts[number % len(hosts)]))
 
 
-def pod(number: int, *, host: str) -> dict[str, Any]:
-    """Return a running pod of a ReplicaSet of 50, as its kubelet and the scheduler leave it."""
+def node_item(number: int, body: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the key and the value of the node of that number in a grid."""
+    meta = body["metadata"]
+    meta |= {"uid": f"00000000-0000-4000-8000-{number:012x}", "creationTimestamp": CREATED}
+    return f"/registry/minions/{meta['name']}", _filled(body, NODE_BYTES)
+
+
+def pod_item(body: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the key and the value of a pod."""
+    meta = body["metadata"]
+    return f"/registry/pods/{meta['namespace']}/{meta['name']}", _filled(body, POD_BYTES)
+
+
+def pod(number: int, *, host: str, life: int = 0, ready: bool = True, since: str = CREATED) -> dict[str, Any]:
+    """Return a running pod of a ReplicaSet of 50, as its kubelet and the scheduler leave it.
+
+    `life` counts the pods that were there before in its place; `since` is when it became ready, or ceased to be.
+    """
     group = number // 50
+    changed = {"ContainersReady", "Ready"}
     owner = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -47,15 +60,15 @@ def pod(number: int, *, host: str) -> dict[str, Any]:
     }
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     started = {"running": {"startedAt": CREATED}}
-    status = {"name": "main", "ready": True, "restartCount": 0, "state": started, "image": "web", "imageID": ""}
+    status = {"name": "main", "ready": ready, "restartCount": 0, "state": started, "image": "web", "imageID": ""}
     away = [f"node.kubernetes.io/{what}" for what in ("not-ready", "unreachable")]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"web-{group}-{number:06}",
+            "name": f"web-{group}-{number:06}" + (f"-{life}" if life else ""),
             "namespace": f"scale-{group % NAMESPACES}",
-            "uid": f"00000000-0000-4000-a000-{number:012x}",
+            "uid": f"00000000-0000-4000-{0xA000 + life:04x}-{number:012x}",
             "creationTimestamp": CREATED,
             "labels": {"app": f"web-{group}", "pod-template-hash": f"{group:08x}", "tier": "front"},
             "ownerReferences": [owner],
@@ -79,7 +92,11 @@ def pod(number: int, *, host: str) -> dict[str, Any]:
             "hostIP": "10.0.0.1",
             "startTime": CREATED,
             "conditions": [
-                {"type": kind, "status": "True", "lastTransitionTime": CREATED}
+                {
+                    "type": kind,
+                    "status": str(ready or kind not in changed),
+                    "lastTransitionTime": since if kind in changed else CREATED,
+                }
                 for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
             ],
             "containerStatuses": [status],

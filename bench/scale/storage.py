@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -22,12 +22,17 @@ WRITERS: Final = 4
 FLAG: Final = "--etcd-servers="
 
 
-class Storage:
-    """The etcd of a local control plane; close it after use."""
+def etcd_url(cluster: ControlPlane) -> str:
+    """Return where the etcd of a local control plane answers."""
+    command = Path(f"/proc/{cluster.pids['kube-apiserver']}/cmdline").read_text(encoding="utf-8").split("\0")
+    return next(one.removeprefix(FLAG) for one in command if one.startswith(FLAG))
 
-    def __init__(self, cluster: ControlPlane) -> None:
-        command = Path(f"/proc/{cluster.pids['kube-apiserver']}/cmdline").read_text(encoding="utf-8").split("\0")
-        self._url = next(one.removeprefix(FLAG) for one in command if one.startswith(FLAG))
+
+class Storage:
+    """An etcd by its URL; close it after use."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._pool = urllib3.PoolManager(maxsize=WRITERS)
 
     def put(self, items: Iterable[tuple[str, bytes]]) -> int:
@@ -35,16 +40,28 @@ class Storage:
         with ThreadPoolExecutor(WRITERS) as writers:
             return sum(writers.map(self._put, _batches(items)))
 
+    def write(self, items: Sequence[tuple[str, bytes | None]]) -> None:
+        """Write values by key in one transaction; None deletes. Raises RuntimeError for a refusal."""
+        answer = self._pool.request(
+            "POST", f"{self._url}/v3/kv/txn", body=json.dumps({"success": list(map(_operation, items))}), timeout=60
+        )
+        if answer.status != 200:
+            raise RuntimeError(f"etcd answers {answer.status}: {answer.data[:300]!r}")
+
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
 
     def _put(self, batch: list[tuple[str, bytes]]) -> int:
-        puts = [{"requestPut": {"key": _text(key.encode()), "value": _text(value)}} for key, value in batch]
-        answer = self._pool.request("POST", f"{self._url}/v3/kv/txn", body=json.dumps({"success": puts}), timeout=60)
-        if answer.status != 200:
-            raise RuntimeError(f"etcd answers {answer.status}: {answer.data[:300]!r}")
+        self.write(batch)
         return len(batch)
+
+
+def _operation(item: tuple[str, bytes | None]) -> dict[str, dict[str, str]]:
+    key, value = _text(item[0].encode()), item[1]
+    if value is None:
+        return {"requestDeleteRange": {"key": key}}
+    return {"requestPut": {"key": key, "value": _text(value)}}
 
 
 def _batches(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:

@@ -22,6 +22,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from engine import metrics
 from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient, Stream, status_error
 from engine.cluster.store import Store, version_number
 from engine.decoding.wire import UNREADABLE
@@ -201,6 +202,7 @@ class Reflector(Generic[R]):
         self.counts = Counts()
         self._api = api
         self._path = path
+        self._events = metrics.watch_events.labels(path.rpartition("/")[2])
         self._project = project
         self._query = dict(query or {})
         self._optional = optional
@@ -472,6 +474,7 @@ class Reflector(Generic[R]):
             raise _ListAgain(f"an event that cannot be read: {error}") from None
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED" as kind:
+                self._events.inc()
                 readable = (meta.namespace, meta.name) not in self._unreadable
                 if (record := self._read(event.object)) is not None:
                     self.store.apply(kind, record)

@@ -1,0 +1,54 @@
+"""A control plane with the objects of a large cluster, whose own programs stand still."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+
+from bench import processes
+from bench.scale.objects import node_items, pod_items
+from bench.scale.storage import Storage, etcd_url
+from bench.waiting import until
+from local.controlplane import ControlPlane
+from local.nodes import NODES, Grid
+from local.service import Replica
+
+STILL: Final = ("kube-scheduler", "kube-controller-manager", "kwok")
+LIMIT: Final = 600.0  # seconds for each step that is waited for
+
+
+def fill(cluster: ControlPlane, grid: Grid, pods: int, console: Console) -> None:
+    """Write the nodes of a grid and so many pods; returns when the API server knows them and is at rest."""
+    storage, began = Storage(etcd_url(cluster)), time.monotonic()
+    try:
+        written = storage.put(node_items(grid)) + storage.put(pod_items(grid, pods))
+    finally:
+        storage.close()
+    until(lambda: len(cluster.client.items(NODES)) >= grid.size, "the API server knows all nodes", LIMIT)
+    console.print(f"{written:,} objects written in {time.monotonic() - began:.0f} s")
+    plane = {name: [pid] for name, pid in cluster.pids.items()}
+    until(lambda: processes.at_rest(plane), "the control plane is at rest", LIMIT)
+
+
+@contextmanager
+def standing_still(cluster: ControlPlane) -> Iterator[None]:
+    """Stop the programs that would work on the objects; they go on afterwards, so that they can end."""
+    still = [pid for name, pid in cluster.pids.items() if name in STILL]
+    for pid in still:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
+
+
+def replica_pids(replica: Replica) -> list[int]:
+    """Return the processes of a replica: its arbiter and its worker."""
+    return processes.group(replica.child.process.pid)
