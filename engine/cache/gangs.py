@@ -83,9 +83,8 @@ class GangIndex:
         if new is not None:
             self._workloads[new.uid] = new
         around = self._regroup(old, new)
-        # The status of a kind with many gangs changes with every step of every gang.
-        known = None if old is None or new is None or new.group_label is None else old
-        if known is not None and new is not None and replace(known, resource_version=new.resource_version) == new:
+        # Most changes of a status are no news here: how many pods are active, or ready.
+        if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
             return around
         return around | {key for one in (old, new) if one is not None for key in keys_of(one)}
 
