@@ -200,9 +200,8 @@ class OwnerResolver:
 
     def own_request(self, workload: Workload) -> PlacementRequest:
         """Return a workload's own request; none for a kind without an entry in the policy."""
-        known = self._parsed.get(workload.uid)
-        if known is not None and known[0] is workload:
-            return known[1]
+        if (known := self._known(workload)) is not None:
+            return known
         group, _, version = workload.api_version.rpartition("/")
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return PlacementRequest(ignored=NOT_ASKING)
@@ -248,10 +247,27 @@ class OwnerResolver:
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
 
-    def _read(self, workload: Workload, *, remember: bool = True) -> PlacementRequest:
+    def _known(self, workload: Workload) -> PlacementRequest | None:
+        """Return the request of a workload that was read before; None if another one may be read from it now.
+
+        Most versions of a workload are changes of its status: that it has started, or how many pods are ready. One that
+        is owned is read in every version: whether its owner makes the request may have changed too.
+        """
         known = self._parsed.get(workload.uid)
-        if known is not None and known[0] is workload:
-            return known[1]
+        if known is None:
+            return None
+        before, request = known
+        if before is not workload:
+            if workload.owner is not None:
+                return None
+            if replace(before, resource_version=workload.resource_version, started=workload.started) != workload:
+                return None
+            self._parsed[workload.uid] = (workload, request)
+        return request
+
+    def _read(self, workload: Workload, *, remember: bool = True) -> PlacementRequest:
+        if (known := self._known(workload)) is not None:
+            return known
         found = parse_request(
             workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
         )

@@ -493,3 +493,28 @@ def test_the_request_of_a_plain_gang_is_read_from_the_pod_that_is_resolved() -> 
     found = folded().owners.resolve(member)
     assert found.request is not None
     assert [ask.count for ask in found.request.pod_sets] == [3]
+
+
+def test_a_request_is_read_once_and_again_when_more_than_the_status_has_changed() -> None:
+    """A Job changes with each of its pods; nothing of that is about its request."""
+    gang = replace(job("train"), resource_version="1")
+    owners = folded(gang).owners
+    first = owners.request_of(gang)
+    running = replace(gang, resource_version="2", started=True)
+    assert owners.request_of(running) is first
+    assert owners.request_of(replace(running, resource_version="3")) is first
+    asks_less = replace(running, resource_version="4", annotations={})
+    assert owners.request_of(asks_less) is not first
+    assert owners.request_of(asks_less).ignored == "NoTopologyRequested"
+
+
+def test_a_workload_below_another_one_is_read_in_every_version() -> None:
+    """Its owner may not have been known when it was read before."""
+    top = jobset()
+    middle = child_job(top)
+    known: dict[object, Workload] = {}
+    owners = replace(folded(top, middle).owners, find=known.get)
+    alone = owners.own_request(middle)
+    newer = replace(middle, resource_version="later")
+    assert owners.own_request(newer) == alone
+    assert owners.own_request(newer) is not alone
