@@ -116,8 +116,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map bench-growth bench-scale bench-load
-bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale bench-load ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-flood bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map bench-growth bench-scale bench-load
+bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-flood bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale bench-load ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -160,6 +160,9 @@ bench-review: $(STAMP) ## Measure one review of a pod beside json.loads (20 s)
 
 bench-serving: $(STAMP) ## Measure how many reviews a replica answers over TLS for a second of its CPU (40 s)
 	@$(BIN)/python -m bench.serving $(ARGS)
+
+bench-flood: $(STAMP) ## Measure how long reviews of a namespace wait beside the flood of another one (50 s)
+	@$(BIN)/python -m bench.flood $(ARGS)
 
 bench-mutation: $(STAMP) ## Measure reviews of GPU requests with 1, 8 and 50 containers beside json.loads (1 minute)
 	@$(BIN)/python -m bench.mutation $(ARGS)

@@ -65,11 +65,11 @@ def main() -> int:
     authority = new_authority(now=time.time(), name="bench")
     context = multiprocessing.get_context("fork")
     ports: Any = context.SimpleQueue()
-    replica = context.Process(target=_serve, args=(gang, authority, ports))
+    replica = context.Process(target=serve_gang, args=(gang, authority, ports))
     replica.start()
     report: dict[str, Any] = {way: [] for way in WAYS}
     try:
-        target = Target(ports.get(), replica.pid or 0, _trusting(authority), bodies)
+        target = Target(ports.get(), replica.pid or 0, trusting(authority), bodies)
         for number in range(options.rounds + 1):
             for way, extra in WAYS.items():
                 found = _round(target, extra, connections=options.connections, seconds=options.seconds)
@@ -93,7 +93,8 @@ def main() -> int:
     return 0
 
 
-def _serve(gang: PlacedGang, authority: Authority, ports: Any) -> None:
+def serve_gang(gang: PlacedGang, authority: Authority, ports: Any) -> None:
+    """Run a replica with the caches of a placed gang to its end; its port goes to `ports`."""
     metrics = Metrics()
     sys.setswitchinterval(SWITCH_INTERVAL)
 
@@ -115,7 +116,8 @@ def _serve(gang: PlacedGang, authority: Authority, ports: Any) -> None:
     serve(Server(service, host="127.0.0.1", port=0))
 
 
-def _trusting(authority: Authority) -> ssl.SSLContext:
+def trusting(authority: Authority) -> ssl.SSLContext:
+    """Return a client's context that trusts the authority alone."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ca.crt"
         path.write_bytes(authority.bundle)
@@ -127,7 +129,7 @@ def _round(target: Target, extra: bytes, *, connections: int, seconds: float) ->
     stop = threading.Event()
     counts: list[int] = []
     clients = [threading.Thread(target=_ask, args=(target, extra, stop, counts)) for _ in range(connections)]
-    group = {"replica": [target.pid, *_children(target.pid)]}
+    group = {"replica": [target.pid, *children(target.pid)]}
     before, begin = processes.cpu_seconds(group)["replica"], time.monotonic()
     for client in clients:
         client.start()
@@ -140,8 +142,18 @@ def _round(target: Target, extra: bytes, *, connections: int, seconds: float) ->
     return sum(counts), used, wall
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def request(body: bytes, extra: bytes = b"") -> bytes:
+    """Return a review's request as the API server writes it; `extra` are further lines of its head."""
+    return (
+        b"POST /mutate?timeout=10s HTTP/1.1\r\nHost: bench.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n"
+        b"Content-Length: %d\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n%b"
+        b"Accept-Encoding: gzip\r\n\r\n%b" % (len(body), extra, body)
+    )
 
 
 def _ask(target: Target, extra: bytes, stop: threading.Event, counts: list[int]) -> None:
@@ -151,11 +163,7 @@ def _ask(target: Target, extra: bytes, stop: threading.Event, counts: list[int])
         for body in cycle(target.bodies):
             if stop.is_set():
                 break
-            sock.sendall(
-                b"POST /mutate?timeout=10s HTTP/1.1\r\nHost: bench.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n"
-                b"Content-Length: %d\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n%b"
-                b"Accept-Encoding: gzip\r\n\r\n%b" % (len(body), extra, body)
-            )
+            sock.sendall(request(body, extra))
             answer = sock.recv(65_536)
             assert answer.startswith(b"HTTP/1.1 200 "), answer
             assert b'"patch"' in answer, "the pod was not placed"

@@ -1,4 +1,4 @@
-"""A queue in which addresses take turns, so that a crowd from one address delays only itself. Thread-safe, no I/O."""
+"""A queue in which addresses (or tenants) take turns, so that a crowd delays only itself. Thread-safe, no I/O."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ class FairQueue(Generic[T]):
             if items:
                 self._items[address] = items  # at the end of the round
             return item
+
+    @property
+    def empty(self) -> bool:
+        """Return True if there is no item."""
+        return not self._items
