@@ -142,7 +142,12 @@ class StatusReporter:
         for key, gang_state in list(self._term.gang_state.items()):
             if gang_state.pending_status is None or gang_state.pending_status[0] > now or key in self._term.busy:
                 continue
-            status, gang_state.pending_status = gang_state.pending_status[1], None
+            (due, status), gang_state.pending_status = gang_state.pending_status, None
+            since = due if gang_state.due_since is None else gang_state.due_since
+            if later := self._term.bursts.extension(status.phase, since, now):
+                gang_state.pending_status, gang_state.due_since = (now + later, status), since
+                continue
+            gang_state.due_since = None
             if status.phase == "Waiting" and (later := self._term.report_limiter.wait(gang_state.namespace, now)):
                 gang_state.pending_status = (now + later, status)
                 continue

@@ -209,6 +209,7 @@ class GangState:
     requeues: int | None = None  # counted in its status, as far as is known here
     requeue_told_at: float = float("-inf")  # when an Event last reported that it was requeued
     pending_status: tuple[float, Status] | None = None  # when due, status
+    due_since: float | None = None  # since when its status is due, while that waits for the end of a burst
     reason_due: tuple[float, str] | None = None  # when a reason is due that the first status has left out, and which
     failed_pods: str | None = None  # the sentence about failed pods in a status about missing ones; None: not read yet
     failed_pods_for: str = ""  # the message that they were read for

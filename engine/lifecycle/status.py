@@ -36,8 +36,11 @@ from engine.scheduler.queue import QueuePlace
 # comes at some twelve a second on two processors, is one from its second second on.
 MANY: Final = 16
 WITHIN: Final = 2.0
-# Good news during a burst is reported this much later (seconds).
+# Good news during a burst is reported this much later (seconds), and while the burst goes on up to so much later still;
+# it is looked again this often whether it does.
 LATER: Final = 5.0
+LATER_STILL: Final = 5.0
+BURST_CHECK: Final = 1.0
 _MOST_REQUEUES: Final = 1_000_000  # that are counted
 # Seconds. A failed pod counts if it failed after the gang was ready (times are in whole seconds). If the status says
 # already that the gang is not, it counts if it failed shortly before: a missing pod is reported after five seconds.
@@ -62,6 +65,12 @@ class BurstDetector:
         """Return how many seconds a status may wait: 0 if users must act on it."""
         burst = len(self._last) == MANY and now - self._last[0] <= WITHIN
         return LATER if burst and phase in GOOD else 0.0
+
+    def extension(self, phase: str, since: float, now: float) -> float:
+        """Return how many seconds a status that was due at `since` may wait further; 0 if it is to be reported now."""
+        if not self.delay(phase, now):
+            return 0.0
+        return max(0.0, min(BURST_CHECK, since + LATER_STILL - now))
 
 
 _CONDITIONS = ("Placed", "Released", "Complete", "Ready")

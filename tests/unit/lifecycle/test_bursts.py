@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.lifecycle.status import LATER, MANY, WITHIN, BurstDetector
+from engine.lifecycle.status import BURST_CHECK, LATER, LATER_STILL, MANY, WITHIN, BurstDetector
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import Leader
 
@@ -15,12 +15,23 @@ def running(leader: Leader, gangs: int) -> None:
     leader.has(*(job(name, count=1, held=True) for name in names))
     leader.settle()
     for name in names:
-        placed = leader.placed(name)
-        assert placed is not None
-        assert placed.assignment is not None
-        host = placed.assignment.pod_sets[0].slots[0].host
-        leader.has(pod(leader.workload(name), 0, host=host))
+        bind(leader, name)
     leader.settle()
+
+
+def start(leader: Leader, name: str) -> None:
+    """A gang of one pod is placed and bound."""
+    leader.has(job(name, count=1, held=True))
+    leader.settle()
+    bind(leader, name)
+    leader.settle()
+
+
+def bind(leader: Leader, name: str) -> None:
+    placed = leader.placed(name)
+    assert placed is not None
+    assert placed.assignment is not None
+    leader.has(pod(leader.workload(name), 0, host=placed.assignment.pod_sets[0].slots[0].host))
 
 
 def told(leader: Leader) -> list[str]:
@@ -50,6 +61,41 @@ def test_in_a_rush_good_news_waits_and_is_told_once() -> None:
     assert told(leader) == []
     leader.later(LATER)
     assert told(leader) == sorted(f"gang-{number}" for number in range(MANY))
+
+
+def test_while_a_rush_goes_on_good_news_waits_for_its_end_but_not_for_ever() -> None:
+    """A gang each tenth of a second: what is told meanwhile would take the processors from those that still come."""
+    pace = 0.1
+    leader = Leader(nodes=gpu_nodes(1, 1, 200))
+
+    def go_on(seconds: float, first: int) -> int:
+        count = round(seconds / pace)
+        for number in range(first, first + count):
+            start(leader, f"gang-{number}")
+            leader.later(pace)
+        return first + count
+
+    begun = go_on(LATER + LATER_STILL, 0)
+    early = len(told(leader))
+    assert early < MANY  # before it was known as a rush
+    begun = go_on(MANY * pace + BURST_CHECK + LATER_STILL, begun)
+    assert early < len(told(leader)) < begun
+    leader.later(WITHIN)
+    leader.later(LATER)
+    assert len(told(leader)) == begun
+
+
+def test_what_waited_for_the_end_of_a_rush_is_told_soon_after_it() -> None:
+    """Its time was up while the rush went on."""
+    pace = 0.1
+    leader = Leader(nodes=gpu_nodes(1, 1, 100))
+    for number in range(round((LATER + LATER_STILL / 2) / pace)):
+        start(leader, f"gang-{number}")
+        leader.later(pace)
+    assert "gang-17" not in told(leader)
+    leader.later(WITHIN)
+    leader.later(BURST_CHECK)
+    assert "gang-17" in told(leader)
 
 
 def test_in_a_rush_a_gang_that_waits_is_told_why_at_once() -> None:
