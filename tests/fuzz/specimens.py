@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import yaml
 
-from bench.gang import PlacedGang
+from bench.gang import JOB, UID, PlacedGang
 from engine.api import names
+from engine.gang.key import placement_name
 from local import nodes as local_nodes
 from local.nodes import Grid
 from tests.fuzz.schemas import ROOT, drawn, placement_schema, policy_schema, values_of
@@ -18,6 +19,7 @@ from tests.support.kinds import FILES, example, merged
 
 Json = dict[str, Any]
 GRID: Final = Grid(2, 2, 4)
+HOSTS: Final = ("host-000", "host-001", "host-005")  # of the grid, with devices
 RACK: Final = {names.REQUIRE: "rack"}
 DEVICE_API: Final = "scheduling.koordinator.sh/v1alpha1"
 
@@ -48,7 +50,7 @@ def specimens(chance: int, *, drawn_each: int = 150) -> Specimens:
     return Specimens(
         workloads=_workloads(),
         nodes=[_at_a_time(one) for one in local_nodes.grid_nodes(GRID)],
-        devices=[_device_object(rng, host) for host in ("b0-r0-h0", "b0-r0-h1", "b1-r1-h3")],
+        devices=[_device_object(rng, host) for host in HOSTS],
         policies=[one for one in policies if isinstance(one, dict)],
         placements=[_named(one) for one in placements],
         others=_others(),
@@ -127,10 +129,14 @@ def _device_object(rng: random.Random, host: str) -> Json:
 
 
 def _named(placement: Json) -> Json:
-    """With the metadata that the API server would insist on."""
-    labels = {names.GANG: "job-train-3c7f8a52"}
-    metadata = {"name": "job-train-3c7f8a52", "namespace": "ml", "uid": "p1", "resourceVersion": "7", "labels": labels}
-    return {**placement, "apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata}
+    """With the metadata that the API server would insist on, of the gang that is there."""
+    workload = {"apiVersion": "batch/v1", "kind": "Job", "name": JOB, "uid": UID}
+    name = placement_name("Job", JOB, UID)
+    labels = {names.GANG: name}
+    metadata = {"name": name, "namespace": "ml", "uid": "p1", "resourceVersion": "7", "labels": labels}
+    spec = {**placement.get("spec", {}), "workload": workload}
+    identity = {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata}
+    return {**placement, **identity, "spec": spec}
 
 
 def _others() -> list[Json]:
@@ -149,8 +155,8 @@ def _others() -> list[Json]:
     }
     selector = {"matchLabels": {"app": "train"}}
     members = [
-        {"type": "Node", "selector": {"exactMatch": {"name": "b0-r0-h0"}}},
-        {"type": "Node", "selector": {"regexMatch": {"pattern": "b0.*"}}},
+        {"type": "Node", "selector": {"exactMatch": {"name": HOSTS[0]}}},
+        {"type": "Node", "selector": {"regexMatch": {"pattern": "host-00.*"}}},
     ]
     return [
         one("v1", "ResourceQuota", "quota", spec={"hard": hard, **scope}, status={"hard": hard, "used": {"pods": "1"}}),

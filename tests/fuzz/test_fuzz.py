@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from bench.gang import UID
 from engine.api import names
+from engine.decoding import objects, placements, workloads
+from engine.decoding.wire import ProjectionError
 from tests.fuzz import service
 from tests.fuzz.hunt import Finding, Hunter, Report
 from tests.fuzz.service import LoggedFaults, quiet_logs
 from tests.fuzz.shrinking import shrunk
+from tests.fuzz.specimens import specimens
 from tests.fuzz.targets import TARGETS
+from tests.support.leader import Leader
 from webhook.admission.review import Response, Review, forbidden
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -42,6 +49,27 @@ def test_nothing_is_found_in_a_short_run(faults: LoggedFaults) -> None:
     Hunter(17, faults, drawn_each=FEW).hunt(COUNT, tell=reports.append)
     assert [(one.detail, one.body) for report in reports for one in report.findings] == []
     assert {name for report in reports for name in report.inputs} == set(TARGETS)
+
+
+def test_the_specimens_meet_each_other() -> None:
+    """Devices and HyperNodes are of nodes that are there, and Placements of the gang that is there."""
+    known = specimens(1, drawn_each=2)
+    hosts = {one["metadata"]["name"] for one in known.nodes}
+    assert {one["metadata"]["name"] for one in known.devices} <= hosts
+    (hyper_node,) = [one for one in known.others if one["kind"] == "HyperNode"]
+    exact, pattern = (one["selector"] for one in hyper_node["spec"]["members"])
+    assert exact["exactMatch"]["name"] in hosts
+    assert sum(re.fullmatch(pattern["regexMatch"]["pattern"], host) is not None for host in hosts) > 1
+    leader = Leader(nodes=[objects.node(json.dumps(one).encode()) for one in known.nodes])
+    (job,) = [one for one in known.workloads if one["metadata"].get("uid") == UID]
+    leader.stores.workloads.replace([workloads.job(json.dumps(job).encode())])
+    for one in known.placements:
+        with contextlib.suppress(ProjectionError):
+            leader.stores.placements.replace([placements.placement(json.dumps(one).encode())])
+    leader.view.refresh()
+    gang = leader.view.gangs.get(UID)
+    assert gang is not None
+    assert gang.placement is not None
 
 
 def broken(change: Callable[[Review, Response], Response]) -> Callable[..., Response]:
