@@ -6,7 +6,7 @@ and only then goes what is needed to read the policy and its kinds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from engine.api.text import join_comma, plural, quote
@@ -49,18 +49,14 @@ class RemovalPlan:
     @property
     def empty(self) -> bool:
         """True if there is nothing to remove and nothing to release."""
-        return not (self.removed(self.everything) or self.release.held or self.release.changeable)
+        return not (self.removed() or self.release.held or self.release.changeable)
 
-    @property
-    def everything(self) -> tuple[InstalledObject, ...]:
-        """All objects that the plan is about, in the order in which they are deleted."""
-        return everything(self.namespace, leave_manifests=self.leaves_manifests)
-
-    def removed(self, objects: Iterable[InstalledObject]) -> tuple[FoundObject, ...]:
-        """Return those of the objects that exist and are Topogate's own."""
-        wanted = set(objects) & set(self.everything)
+    def removed(self, objects: Collection[InstalledObject] | None = None) -> tuple[FoundObject, ...]:
+        """Return what exists and is Topogate's own: of all objects of the plan, or of those given."""
         return tuple(
-            one for one in self.objects if one.object in wanted and not (one.foreign or one.deleting or self._kept(one))
+            one
+            for one in self.objects
+            if (objects is None or one.object in objects) and not (one.foreign or one.deleting or self._kept(one))
         )
 
     @property
@@ -115,7 +111,7 @@ def reading_rights(namespace: str, *, leave_manifests: bool = False) -> Iterator
 
 def rights(plan: RemovalPlan) -> Iterator[Right]:
     """Yield the rights that an uninstall needs."""
-    for one in plan.removed(plan.everything):
+    for one in plan.removed():
         where = plan.namespace if one.object.namespaced else ""
         yield Right("delete", one.object.group, one.object.resource, one.object.name, where)
     yield Right("patch", "", "pods")
@@ -164,7 +160,7 @@ def _running(placed: int) -> str:
     return f"{plural(placed, 'gang')} with slots {'runs' if placed == 1 else 'run'} on as other workloads do"
 
 
-def _deleted(plan: RemovalPlan, objects: Iterable[InstalledObject]) -> str:
+def _deleted(plan: RemovalPlan, objects: Collection[InstalledObject]) -> str:
     found = plan.removed(objects)
     if not found:
         return "nothing to delete"

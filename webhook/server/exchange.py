@@ -10,13 +10,12 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterable
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from gunicorn import SERVER
 from gunicorn.http import RequestParser, wsgi
-from gunicorn.util import write_error
+from gunicorn.util import http_date, write_error
 from werkzeug.http import HTTP_STATUS_CODES
 
 from webhook.connections.connection import Connection
@@ -60,7 +59,7 @@ class Exchange:
     """The two ways from a request to its answer; thread-safe. `cfg` are gunicorn's settings."""
 
     def __init__(self, cfg: Any, endpoint: Endpoint, *, on_error: ErrorHandler) -> None:
-        self.app = create_app(endpoint)
+        self._app = create_app(endpoint)
         self._cfg = cfg
         self._endpoint = endpoint
         self._on_error = on_error
@@ -102,7 +101,7 @@ class Exchange:
             environ[BUSY] = busy
             if last or not whole:
                 response.force_close()
-            chunks: Iterable[bytes] = self.app(environ, response.start_response)
+            chunks: Iterable[bytes] = self._app(environ, response.start_response)
             try:
                 for chunk in chunks:
                     response.write(chunk)
@@ -129,7 +128,7 @@ class Exchange:
         now = int(time.time())
         second, line = self._date
         if second != now:
-            line = f"Date: {formatdate(now, usegmt=True)}\r\n".encode("ascii")
+            line = f"Date: {http_date(now)}\r\n".encode("ascii")
             self._date = (now, line)
         return line
 

@@ -75,7 +75,6 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.cfg.set("graceful_timeout", max(1, self.cfg.graceful_timeout - 3))
         service = self.app.service
         self.exchange = Exchange(self.cfg, service.start(), on_error=self.handle_error)
-        self.wsgi = self.exchange.app
         while not service.ready(0.5):
             self.notify()
             if not self.alive or not self.is_parent_alive():

@@ -81,15 +81,21 @@ class Housekeeping:
         engine_metrics.leading.set(1 if leads else 0)
         follow_or_warn(self._topologies)
         self._events.observe(leads=leads)
-        if self._authority is not None:
-            self._authority.follow()
-        if leads and self._authority is not None:
-            self._renew_authority(self._authority)
-            self._inject(self._authority.kept.bundle)
+        bundle = self._keep_authority(leads=leads)
         if leads:
-            self._keep_entries(None if self._authority is None else self._authority.kept.bundle)
+            self._keep_entries(bundle)
             self._keep_policy()
         self._certificate.follow()
+
+    def _keep_authority(self, *, leads: bool) -> bytes | None:
+        """Follow the CA, and as the leader renew it and inject its bundle; return that. None without a CA of ours."""
+        if self._authority is None:
+            return None
+        self._authority.follow()
+        if leads:
+            self._renew_authority(self._authority)
+            self._inject(self._authority.kept.bundle)
+        return self._authority.kept.bundle
 
     def _renew_authority(self, authority: CurrentAuthority) -> None:
         """Rotate the CA, and restore a deleted Secret."""

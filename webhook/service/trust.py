@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from certs.ca_bundle import ConfigurationMalformed, callers
 from certs.trust import refusal
-from webhook.configuration.webhooks import MUTATING
+from webhook.configuration.webhooks import MUTATING, Resource
 from webhook.service.own_objects import OwnObjects
 
 FRESH: Final = 60.0  # seconds for which an answer holds if nothing changes but the time
@@ -35,18 +35,23 @@ class ConfigurationTrust:
         known = self._known.get(context)
         if known is not None and known[0] == bodies and now < known[1] + FRESH:
             return known[2]
-        tried: dict[tuple[str, bytes], str] = {}
-        answer = ""
-        for (resource, name), body in found.items():
-            try:
-                ways = sorted(callers(body))
-            except ConfigurationMalformed:
-                continue
-            for host, bundle in ways:
-                if (host, bundle) not in tried:
-                    tried[host, bundle] = refusal(context, bundle=bundle, host=host)
-                if not answer and (why := tried[host, bundle]):
-                    kind = "MutatingWebhookConfiguration" if resource == MUTATING else "ValidatingWebhookConfiguration"
-                    answer = f"{kind} {name} does not trust it as {host[:253]}: {why}"
+        answer = _first_refusal(context, found)
         self._known[context] = (bodies, now, answer)
         return answer
+
+
+def _first_refusal(context: ssl.SSLContext, configurations: Mapping[tuple[Resource, str], bytes]) -> str:
+    accepted: set[tuple[str, bytes]] = set()
+    for (resource, name), body in configurations.items():
+        try:
+            ways = sorted(callers(body))
+        except ConfigurationMalformed:
+            continue
+        for host, bundle in ways:
+            if (host, bundle) in accepted:
+                continue
+            if why := refusal(context, bundle=bundle, host=host):
+                kind = "MutatingWebhookConfiguration" if resource == MUTATING else "ValidatingWebhookConfiguration"
+                return f"{kind} {name} does not trust it as {host[:253]}: {why}"
+            accepted.add((host, bundle))
+    return ""

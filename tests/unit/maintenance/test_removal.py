@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,15 @@ def test_what_the_manifests_make_is_removed() -> None:
     }
 
 
-def plan(*objects: dict[str, Any], others: tuple[str, ...] = (), foreign: str = "") -> RemovalPlan:
-    found = tuple(FoundObject(one, "uid", one.called == foreign) for one in everything(NAMESPACE))
+def plan(
+    *objects: dict[str, Any], others: tuple[str, ...] = (), foreign: str = "", leave_manifests: bool = False
+) -> RemovalPlan:
+    wanted = everything(NAMESPACE, leave_manifests=leave_manifests)
+    found = tuple(FoundObject(one, "uid", one.called == foreign) for one in wanted)
     release = release_plan(snapshot(objects).view)
-    return RemovalPlan(NAMESPACE, found, release, placements=3, placed=1, others=others)
+    return RemovalPlan(
+        NAMESPACE, found, release, placements=3, placed=1, others=others, leaves_manifests=leave_manifests
+    )
 
 
 def test_each_step_says_what_goes() -> None:
@@ -90,7 +94,7 @@ def test_what_is_not_certainly_topogates_stays() -> None:
 
 def test_the_manifests_can_be_left_to_another_tool() -> None:
     """Only what would hold again goes, and what the service itself has made; no other right is asked for."""
-    found = replace(plan(held_job()), leaves_manifests=True)
+    found = plan(held_job(), leave_manifests=True)
     lines = steps_text(found)
     assert [line.split()[1] for line in lines] == ["webhooks", "service", "release", "namespace"]
     assert lines[3].endswith(
