@@ -39,7 +39,6 @@ yaml.dump_all(documents, sys.stdout, yaml.CSafeDumper)
 """
 POLICY = {"topologies": [{"name": "default", "preset": "demo"}], "nodes": {"settle": "0s"}}
 IN = ("--namespace", NAMESPACE)
-HOOK = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/topogate-uninstall"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LAST_GOOD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.LAST_GOOD_POLICY_NAME}"
 # Of everything that the chart and the service make, in the cluster and in the namespace of the service.

@@ -23,11 +23,11 @@ from local.service import CONFIGURATIONS, NAMESPACE, ROOT, Service
 from tests.support.callers import RBAC, caller
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
+from tests.support.lease import LEASE
 from webhook.cli import main
 
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 POLICIES = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/placements.topogate.dev"
 # What docs/tasks/admin/install.md says that a caller needs so that nothing but the caches is skipped.
 RIGHTS = ROOT / "docs" / "tasks" / "admin" / "install.md"

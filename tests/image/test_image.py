@@ -21,14 +21,13 @@ from local.ports import free_ports
 from local.processes import spawn
 from local.service import ACCOUNT, NAMESPACE, Replica, Service
 from tests.support.contained import REVISION, USER, VERSION, Image, contained
-from tests.support.eventually import eventually
-from tests.support.gangs import job_body
+from tests.support.fleet import Fleet
+from tests.support.gangs import Namespace, require
 
 ROOT = Path(__file__).parents[2]
 PATH = {"PATH": "/opt/topogate/bin"}
 MOST_BYTES = 150_000_000
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
 # Every import of the packages that are shipped, also those inside functions: is the module there?
 IMPORTS = """
 import ast, importlib, importlib.util, pathlib, sys
@@ -196,17 +195,11 @@ def test_it_serves_a_cluster_read_only_and_without_rights(image: Image, plane: C
             assert (one["CapEff"], one["CapBnd"], one["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
             (at_root,) = [line.split() for line in one["root"].splitlines() if line.split()[4] == "/"]
             assert "ro" in at_root[5].split(",")
-        job = job_body("train", pods=2, annotations={"topogate.dev/require-topology": "rack"})
-        made = plane.client.create(JOBS, job)
+        gangs = Namespace(plane.client, "default", Fleet(plane.client, "image"))
+        made = gangs.submit("train", pods=2, annotations=require("rack"), selector={})
         assert made["metadata"]["annotations"]["topogate.dev/held-by"] == "suspend"
-
-        def bound() -> list[str]:
-            pods = plane.client.items("/api/v1/namespaces/default/pods")
-            hosts = [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
-            return hosts if len(hosts) == 2 else []
-
-        hosts = eventually(bound, timeout=60, message=lambda: f"two bound pods; log:\n{replica.log()}")
-        assert len(set(hosts)) == 2
+        hosts = gangs.all_bound("train", 2)
+        assert len(set(hosts.values())) == 2
         leader = next(one for one in inside if one["NSpid"].split()[-1] == "1")
         os.kill(int(leader["NSpid"].split()[0]), signal.SIGTERM)
         assert replica.child.process.wait(60) == 0, replica.log()

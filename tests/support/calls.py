@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import urllib3
+
 from local.client import Client, ClientError
 from tests.support.eventually import eventually
 
@@ -39,6 +41,6 @@ class Calls:
         while not self._stop.wait(0.02):
             try:
                 self._client.create(self._path, self._body, dry_run=True)
-            except ClientError as error:
+            except (ClientError, urllib3.exceptions.HTTPError) as error:  # refused, or no answer at all
                 self.failed.append(str(error))
             self.made += 1

@@ -144,8 +144,8 @@ class Crowd:
                 selector=self.gangs.fleet.selector,
                 indexed=rng.random() < 0.7,
                 spec={"backoffLimit": 1000},
+                pod_labels={GANG_LABEL: name},
             )
-            body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
             self.gangs.client.create(self.gangs.jobs_path, body)
             self.members[name] = Member(
                 name,
@@ -238,8 +238,8 @@ class Crowd:
                 "podReplacementPolicy": rng.choice(("Failed", "TerminatingOrFailed")),
             },
             pod_spec=pod_spec,
+            pod_labels={GANG_LABEL: name},
         )
-        body["spec"]["template"]["metadata"]["labels"] = {GANG_LABEL: name}
         if self.urgent and rng.random() < URGENT:
             self.drawn["urgent"] += 1
             body["spec"]["template"]["spec"]["priorityClassName"] = self.urgent

@@ -15,12 +15,12 @@ from local.controlplane import ControlPlane
 from local.service import CONFIGURATIONS, NAMESPACE, Replica, Service
 from tests.support.eventually import eventually
 from tests.support.faulty_api import FaultyApi
-from tests.support.gangs import Json, Namespace
+from tests.support.gangs import Namespace
+from tests.support.lease import LEASE, holder
 from tests.support.standing_gangs import SETTLED
 from tests.support.steady_load import SteadyLoad
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/topogate-ca"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 POLICY = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/placements.topogate.dev"
 FROZEN = 6.0  # seconds
@@ -65,8 +65,7 @@ class Stage:
 
     def holder(self) -> str:
         """Whom the Lease names."""
-        lease: Json = self.plane.client.find(LEASE) or {"spec": {}}
-        return str(lease["spec"].get("holderIdentity") or "")
+        return holder(self.plane.client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,15 @@ def ca_rotated(stage: Stage) -> None:
 
 def leaf_rotated(stage: Stage) -> None:
     """The clock of both replicas goes from five days ago to now: a leaf is due for renewal."""
-    before = _ends(stage)
+    before = eventually(lambda: _ends(stage), SETTLED, "each replica tells when its leaf ends")
+    assert len(before) == len(stage.service.replicas)
     set_clock(stage.service, 0)
-    eventually(lambda: all(_ends(stage)[one] > end for one, end in before.items()), SETTLED, "new leaves are served")
+
+    def renewed() -> bool:
+        after = _ends(stage)
+        return all(after[one] > end for one, end in before.items())
+
+    eventually(renewed, SETTLED, "new leaves are served")
 
 
 def secret_corrupt(stage: Stage) -> None:
@@ -273,15 +278,15 @@ def set_clock(service: Service, offset: int) -> None:
 
 
 def _bundle(stage: Stage) -> str:
-    return str(stage.plane.client.get(CONFIGURATIONS[0])["webhooks"][0]["clientConfig"].get("caBundle"))
+    return str(stage.plane.client.get(CONFIGURATIONS[0])["webhooks"][0]["clientConfig"]["caBundle"])
 
 
 def _ends(stage: Stage) -> dict[int, float]:
     """When the leaf of each replica ends."""
     wanted = 'topogate_certificate_end_timestamp_seconds{certificate="leaf"} '
-    return {
-        one.number: float(line.removeprefix(wanted))
-        for one in stage.service.running()
-        for line in one.page("/metrics")[1].splitlines()
-        if line.startswith(wanted)
-    }
+    found = {}
+    for number, replica in stage.service.replicas.items():
+        ends = [line for line in replica.page("/metrics")[1].splitlines() if line.startswith(wanted)]
+        assert len(ends) == 1, f"replica {number} tells {ends}"
+        found[number] = float(ends[0].removeprefix(wanted))
+    return found

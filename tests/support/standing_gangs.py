@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.support.eventually import eventually
 from tests.support.gangs import Namespace, require
-from tests.support.invariants import GANG_LABEL, read_scene
+from tests.support.invariants import GANG_LABEL
 from tests.support.raw_pods import occupy
 from tests.support.steady_load import SteadyLoad
 from tests.support.witness import Witness
@@ -62,7 +62,7 @@ class StandingGangs:
         eventually(lambda: self._at_rest(witness, load), SETTLED, "everything is in order")
 
     def _at_rest(self, witness: Witness, load: SteadyLoad) -> bool:
-        scene = read_scene(self.gangs.client, self.gangs.name, (self.gangs.jobs_path,))
+        scene = witness.scene()
         assert witness.invariants.rest(scene, [RUNS, WAITS, *load.live]) == []
         for name in load.live:
             sight = scene.gangs[name]

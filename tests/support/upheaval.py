@@ -15,12 +15,12 @@ from typing import Any
 from local import nodes
 from local.client import Client, ClientError
 from local.kubelets import crash_pod, ready_pod
-from local.service import NAMESPACE, Replica, Service
+from local.service import Replica, Service
 from tests.support.crowd import Crowd, refused_for_now
 from tests.support.gangs import Json
+from tests.support.lease import holder
 from tests.support.schedules import Step
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 OTHERS = "other"
 MOST_LIVE = 8  # gangs at a time
 MOST_DAEMONS = 1
@@ -260,8 +260,8 @@ class Upheaval:
 
     def leader(self) -> Replica | None:
         """The replica that the Lease names; a frozen one may still be named."""
-        holder = str((self.client.find(LEASE) or {"spec": {}})["spec"].get("holderIdentity") or "")
-        return next((one for one in self.service.running() if holder.startswith(f"topogate-{one.number}")), None)
+        named = holder(self.client)
+        return next((one for one in self.service.running() if named.startswith(f"topogate-{one.number}")), None)
 
     def _harm(self, act: str, rng: random.Random) -> str:
         """At most one harm in so many seconds, so that somebody leads in between (but for a crash right after one)."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from local.client import Client
 from local.kubelets import READY_AFTER, WAITING, WAITING_ON, crash_pod
-from local.service import NAMESPACE, Service
+from local.service import Service
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.gang_steps import assigned, delete_job, failures, pod_of_index, resume, status_of
 from tests.support.gangs import Json, Namespace, job_body, require
+from tests.support.lease import LEASE
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/topogate"
 PULL = {WAITING: "ImagePullBackOff"}
 
 
