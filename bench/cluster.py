@@ -32,9 +32,11 @@ from local.controlplane import ControlPlane
 from local.nodes import Grid
 from local.service import Service
 
-TIMEOUT = 120.0  # from the last POST to the last binding
+TIMEOUT = 120.0  # seconds from the last POST to the last binding
 # The leader writes "Running" and an Event after the last pod is bound: they are counted when they are there.
 AFTERWARDS = 20.0
+GONE = 60.0  # until the pods of a run are gone
+EACH = 0.1  # more, for each pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ SCENES: dict[str, Scene | Churn] = {
     "64": Scene(64, {names.REQUIRE: "block"}),
     "256": Scene(256, {names.PREFER: "block"}),
     "512": Scene(512, {names.PREFER: "block"}),
+    "4096": Scene(4096, {names.PREFER: "block"}),
     "100x4": Scene(4, {names.REQUIRE: "rack"}, gangs=100),
     "churn": Churn(),
 }
@@ -126,10 +129,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
     add_options(parser, grid=Grid(8, 16, 8))
     parser.add_argument(
-        "--gangs", type=some_of(SCENES, "scene"), default=list(SCENES), help=f"what to measure ({','.join(SCENES)})"
+        "--gangs",
+        type=some_of(SCENES, "scene"),
+        help=f"what to measure, of {','.join(SCENES)} (all that fit the grid; 4096 needs one such as 8x16x40)",
     )
     parser.add_argument("--pairs", type=int, default=7, help="measured pairs of each size (7); one more warms up")
-    return parser.parse_args()
+    options = parser.parse_args()
+    large = [name for name, scene in SCENES.items() if isinstance(scene, Scene) and scene.total > options.grid.size]
+    if asked := [name for name in large if name in (options.gangs or ())]:
+        parser.error(f"the grid {options.grid} has {options.grid.size} hosts: too few for {', '.join(asked)}")
+    options.gangs = options.gangs or [name for name in SCENES if name not in large]
+    return options
 
 
 def _measure(
@@ -188,7 +198,7 @@ def _run(
     began, start = time.time(), time.monotonic()
     sent = scene.submit(client, jobs, bodies, hosts=hosts)
     posted = time.monotonic() - start
-    end = watch.wait(namespace, scene.total, TIMEOUT)
+    end = watch.wait(namespace, scene.total, TIMEOUT + EACH * scene.total)
     after = processes.cpu_seconds(groups)
     busy = processes.machine_seconds() - machine
     spent_here = sum(after.values()) - sum(before.values())
@@ -212,10 +222,11 @@ def _run(
     run.handshakes = told_after.handshakes - told_before.handshakes
     if gang:
         what = f"the status of every gang of {namespace} says Running or Finished"
-        until(lambda: told(client, namespace, scene.gangs), what, AFTERWARDS)
+        until(lambda: told(client, namespace, scene.gangs), what, AFTERWARDS + EACH * scene.total)
     for name in sent:
         client.delete(f"{jobs}/{name}")
-    until(lambda: not client.items(f"/api/v1/namespaces/{namespace}/pods"), f"the pods of {namespace} are gone")
+    left = f"/api/v1/namespaces/{namespace}/pods"
+    until(lambda: not client.items(left), f"the pods of {namespace} are gone", GONE + EACH * scene.total)
     return run
 
 

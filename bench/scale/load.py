@@ -69,22 +69,26 @@ LOADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds from when reviews were due to their answers; `sent` is the 99th percentile of how late they left."""
+    """Milliseconds from when reviews were due to their answers; `sent` is the 99th percentile of how late they left.
+
+    `waited` for a connection; `bare` have no pin, or no forecast, in their answer: it was not made, or not in time.
+    """
 
     count: int
     p50: float
     p99: float
     most: float
     sent: float
-    waited: int  # for a connection
+    waited: int
+    bare: int
 
     @classmethod
     def of(cls, calls: Sequence[Call]) -> Latency:
         """Of at least two calls."""
         took = [(call.answered - call.due) * 1000 for call in calls]
         late = [(call.sent - call.due) * 1000 for call in calls]
-        waited = sum(call.waited for call in calls)
-        return cls(len(calls), quantiles(took, n=2)[0], _p99(took), max(took), _p99(late), waited)
+        waited, bare = sum(call.waited for call in calls), sum(not call.whole for call in calls)
+        return cls(len(calls), quantiles(took, n=2)[0], _p99(took), max(took), _p99(late), waited, bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,15 +240,16 @@ def _p99(values: Sequence[float]) -> float:
 def _latencies(found: Sequence[Measured], options: argparse.Namespace) -> Table:
     title = f"{options.grid.size:,} nodes, {options.pods:,} pods, {options.reviews:.0f} reviews of pods a second; ms"
     table = Table(box=None, pad_edge=False, title=title)
-    for column in ("LOAD", "REVIEWS OF", "p50", "p99", "LONGEST", "SENT LATE, p99", "WAITED"):
+    for column in ("LOAD", "REVIEWS OF", "p50", "p99", "LONGEST", "SENT LATE, p99", "WAITED", "BARE"):
         table.add_column(column, justify="left" if column in ("LOAD", "REVIEWS OF") else "right")
     for load in LOADS:
         periods = [one for one in found if one.load == load.name]
         for what in periods[0].latency:
             all_of_it = [one.latency[what] for one in periods]
             figures = ([getattr(one, name) for one in all_of_it] for name in ("p50", "p99", "most", "sent"))
-            waited = f"{sum(one.waited for one in all_of_it)} of {sum(one.count for one in all_of_it)}"
-            table.add_row(load.name, what, *map(results.spread, figures), waited)
+            waited, bare = sum(one.waited for one in all_of_it), sum(one.bare for one in all_of_it)
+            total = sum(one.count for one in all_of_it)
+            table.add_row(load.name, what, *map(results.spread, figures), f"{waited} of {total}", str(bare))
     return table
 
 
