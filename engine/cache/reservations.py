@@ -81,8 +81,9 @@ class Reservations:
                     hosts[kept.pod_set.name] = Counter(kept.hosts)
                     uses[kept.pod_set.name] = kept.uses
         for name, members in _by_pod_set(related, workload).items():
-            if unreserved_pods(workload, placement, members):
-                self._unreserved.add(key)
+            if not unreserved_pods(workload, placement, members):
+                continue
+            self._unreserved.add(key)
             pinned = [pod for pod in members if self._may_land(pod)]
             if unreserved := unreserved_pods(workload, placement, pinned):
                 requests = shapes[name].requests if name in shapes else ()
@@ -121,6 +122,8 @@ class Reservations:
 
 def _by_pod_set(pods: Iterable[Pod], workload: Workload | None) -> dict[str, list[Pod]]:
     """Return the pods by pod set; "" for those of none."""
+    if workload is not None and len(workload.pod_sets) == 1 and not workload.pod_sets[0].selector:
+        return {workload.pod_sets[0].name: list(pods)}
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         pod_set = pod_set_of(pod, workload) if workload is not None else None

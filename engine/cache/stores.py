@@ -25,6 +25,7 @@ from engine.api.placement import Placement
 from engine.api.pod import Pod
 from engine.api.workload import Owned, Workload
 from engine.cluster.store import KindStores, Store
+from engine.gang.gang import completion_index
 from engine.gang.key import placed_key
 from engine.resources.names import ReportedNodes
 from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
@@ -42,7 +43,7 @@ class Stores:
         self.reported = ReportedNodes()
         self.nodes: Store[Node] = Store(key=lambda node: node.name)
         self.nodes.subscribe(self.reported.changed)
-        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label)
+        self.pods: Store[Pod] = Store(key=lambda pod: pod.key, index=_gang_label, finer=_gang_index)
         self.workloads: KindStores[Workload] = KindStores()
         self.owned: KindStores[Owned] = KindStores()
         self.placements: Store[Placement] = Store(key=lambda placement: placement.key, index=placed_key)
@@ -99,6 +100,12 @@ def _gang_label(pod: Pod) -> tuple[str, str] | None:
     """Return the Placement that a pod's label names; it proves nothing, but finds candidates quickly."""
     name = pod.spec.labels.get(names.GANG)
     return None if name is None else (pod.namespace, name)
+
+
+def _gang_index(pod: Pod) -> tuple[str, str, str] | None:
+    """Return that Placement and the pod's index in its Job: a review looks for other pods with the same one."""
+    name, index = pod.spec.labels.get(names.GANG), completion_index(pod)
+    return None if name is None or not index else (pod.namespace, name, index)
 
 
 def _claim_series(claim: PersistentVolumeClaim) -> tuple[str, str] | None:

@@ -27,7 +27,8 @@ _log = logging.getLogger(__name__)
 class Store(Generic[R]):
     """The records of one collection; every method may be called from any thread.
 
-    `key` gives the record's key. `index` gives a second value to look records up by (None: not indexed).
+    `key` gives the record's key. `index` gives a second value to look records up by (None: not indexed), and `finer`
+    another one, which no record has as its first.
     Subscribers get (key, old, new), old None for a new object and new None for a deleted one, once per change and in
     order, outside the lock: a subscriber may read and write the store. Another thread may be running them when the
     call that made the change returns. An exception in a subscriber is logged and goes no further.
@@ -38,10 +39,11 @@ class Store(Generic[R]):
         key: Callable[[R], Hashable],
         *,
         index: Callable[[R], Hashable | None] | None = None,
+        finer: Callable[[R], Hashable | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._key = key
-        self._index = index
+        self._indexes = tuple(one for one in (index, finer) if one is not None)
         self._clock = clock
         self._changed = threading.Condition(threading.Lock())
         self._items: dict[Hashable, R] = {}
@@ -269,15 +271,17 @@ class Store(Generic[R]):
                 self._tombstones.popitem(last=False)
 
     def _add_to_index(self, key: Hashable, record: R) -> None:
-        if self._index is not None and (value := self._index(record)) is not None:
-            self._by_index.setdefault(value, {})[key] = record
+        for index in self._indexes:
+            if (value := index(record)) is not None:
+                self._by_index.setdefault(value, {})[key] = record
 
     def _remove_from_index(self, key: Hashable, record: R) -> None:
-        if self._index is not None and (value := self._index(record)) is not None:
-            bucket = self._by_index[value]
-            del bucket[key]
-            if not bucket:
-                del self._by_index[value]
+        for index in self._indexes:
+            if (value := index(record)) is not None:
+                bucket = self._by_index[value]
+                del bucket[key]
+                if not bucket:
+                    del self._by_index[value]
 
     def _deliver(self) -> None:
         # One thread at a time empties the outbox. A thread that finds it busy leaves its change to that one, which

@@ -151,8 +151,13 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
     if pod_set.rank is not None:
         rank = value(pod_set.rank, pod.spec.labels)
         return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
-    text = pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
+    text = completion_index(pod)
     return _index(text) if len(text) <= _RANK_DIGITS else None
+
+
+def completion_index(pod: Pod) -> str:
+    """Return the index that the Job controller gave to a pod, as it is written there; "" without one."""
+    return pod.spec.labels.get(names.COMPLETION_INDEX) or pod.spec.annotations.get(names.COMPLETION_INDEX, "")
 
 
 @lru_cache(maxsize=16_384)  # a review of one pod asks for the ranks of all pods of its gang

@@ -7,6 +7,7 @@ counts per host matter.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -64,11 +65,18 @@ def slot_by_rank(plan: PodSetPlan) -> dict[int, Slot]:
 
 def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
     """Return the slot of one rank; None when it has none."""
-    for slot in plan.slots:
-        for first, last in slot.ranks or ():
-            if first <= rank <= last:
-                return slot
-    return None
+    # They are ordered by their lowest rank; only the further ranges of a slot may be elsewhere.
+    before = bisect_right(plan.slots, rank, key=_lowest_rank)
+    likely = plan.slots[before - 1 : before]
+    return next((slot for slot in (*likely, *plan.slots) if _has_rank(slot, rank)), None)
+
+
+def _lowest_rank(slot: Slot) -> int:
+    return slot.ranks[0][0] if slot.ranks else -1
+
+
+def _has_rank(slot: Slot, rank: int) -> bool:
+    return any(first <= rank <= last for first, last in slot.ranks or ())
 
 
 def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:

@@ -160,14 +160,16 @@ class LiveReader:
         """
         if placement.assignment is None:
             return 0
-        # The rank first: of all pods of the gang it leaves one or none, and every review of a pod calls this.
-        pods = self._stores.pods.get_by((placement.namespace, placement.name))
-        same = sum(1 for pod in pods if rank_of(pod, pod_set) == rank and self._is_live(pod, placement, pod_set))
+        gang = (placement.namespace, placement.name)
+        # Every review of a pod calls this: among thousands of pods their index finds the one or none with its rank.
+        likely = self._stores.pods.get_by(gang if pod_set.rank is not None else (*gang, str(rank)))
+        same = sum(1 for pod in likely if rank_of(pod, pod_set) == rank and self._is_live(pod, placement, pod_set))
         if same or rank_is_slot(pod_set):
             return same
         slot = slot_of_rank(placement.assignment.plan_of(pod_set.name), rank)
         if slot is None:
             return 0
+        pods = self._stores.pods.get_by(gang)
         there = sum(1 for pod in pods if host_of(pod) == slot.host and self._is_live(pod, placement, pod_set))
         return 1 if there >= slot.count else 0
 

@@ -133,7 +133,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     if view.overcommitted(slot.host, planned.requests):
         return None  # released now, it would wait for that capacity; the leader may have another host for it
     devices = None
-    if uses := declared_uses(devices_by_rank(plan).get(rank, ()), policy.device_kinds):
+    if uses := declared_uses(devices_by_rank(replace(plan, slots=(slot,))).get(rank, ()), policy.device_kinds):
         devices = view.allocation(placement, slot.host, uses)
         if devices is None:
             return None  # the leader chooses others

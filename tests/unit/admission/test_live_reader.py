@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from engine.api import names
 from engine.api.objects import DaemonSet
 from engine.api.pod import OwnerRef, Pod
 from engine.api.resources import Requests
+from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.gang.gang import rank_of as gang_rank_of
 from engine.gang.request import parse_request
 from engine.gang.validation import checks
 from engine.policy.model import default_policy
@@ -26,6 +29,7 @@ from webhook.admission.forecast_budget import ForecastBudget
 from webhook.admission.live_reader import LiveReader
 
 GANG = job(count=2)
+GANG_NAME = placement(GANG, {}).name
 REQUESTS: Requests = GANG.template.shape.requests
 HOST, OTHER = (node.name for node in gpu_nodes(1, 1, 2))
 STRANGER = replace(pod(GANG, None, host=HOST, name="other"), owner=None)
@@ -236,3 +240,49 @@ def test_only_pods_of_gangs_and_daemon_sets_that_exist_get_reserved_capacity(one
     assert (reader.reserved_resource(one, "h0") is None) == free
     assert reader.reserved_resource(member, "h0") is None
     assert reader.reserved_resource(stranger, "h0") is not None
+
+
+def member(rank: int, *, marked_by: str = "labels", **more: Any) -> Pod:
+    """A pod of the gang as the watch shows it, its index in its labels, or only in its annotations."""
+    found = pod(GANG, None, host=HOST, name=f"member-{rank}-{marked_by}-{len(more)}", **more)
+    labels = {**found.spec.labels, names.GANG: GANG_NAME}
+    marks = {"labels": labels, "annotations": dict(found.spec.annotations)}
+    marks[marked_by][names.COMPLETION_INDEX] = str(rank)
+    return replace(found, spec=replace(found.spec, **marks))
+
+
+@pytest.mark.parametrize("marked_by", ["labels", "annotations"])
+def test_a_rank_is_claimed_by_a_live_pod_of_the_gang(view: ClusterState, told: LiveReader, marked_by: str) -> None:
+    """By its index, wherever the Job controller wrote it; not by one that has ended, is leaving, or is nobody's."""
+    pod_set = GANG.pod_sets[0]
+    (gang,) = view.stores.placements.values()
+    for other in (
+        member(1, marked_by=marked_by, phase="Failed"),
+        member(1, marked_by=marked_by, deleting=True, phase="Running"),
+        replace(member(1, marked_by=marked_by), name="stranger", owner=None),
+        member(11, marked_by=marked_by),
+    ):
+        show(view, other, "ADDED")
+    assert told.live_claimants(gang, pod_set, 1) == 0
+    mine = member(1, marked_by=marked_by)
+    show(view, mine, "ADDED")
+    assert told.live_claimants(gang, pod_set, 1) == 1
+    show(view, replace(mine, resource_version="1000000"), "DELETED")
+    assert told.live_claimants(gang, pod_set, 1) == 0
+
+
+def test_a_review_does_not_look_at_every_pod_of_a_large_gang(
+    view: ClusterState, told: LiveReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its pods has a review: together they would look at the square of their number."""
+    view.stores.pods.replace([member(rank) for rank in range(500)])
+    looked_at: list[Pod] = []
+
+    def rank_of(one: Pod, pod_set: PodSet) -> int | None:
+        looked_at.append(one)
+        return gang_rank_of(one, pod_set)
+
+    monkeypatch.setattr(live_reader, "rank_of", rank_of)
+    (gang,) = view.stores.placements.values()
+    assert told.live_claimants(gang, GANG.pod_sets[0], 7) == 1
+    assert len(looked_at) == 1

@@ -74,6 +74,22 @@ def test_records_are_found_by_their_second_key(store: Store[Thing]) -> None:
     assert store.get_by(None) == []
 
 
+def test_records_are_found_by_a_finer_key_too() -> None:
+    """Beside the first one, and of records that have only one of them."""
+    store: Store[Thing] = Store(
+        lambda item: item.name,
+        index=lambda item: item.owner,
+        finer=lambda item: (item.owner, item.namespace) if item.namespace else None,
+    )
+    store.replace([thing("a", 1, owner="x"), Thing("b", "b", "1", "x", "n")])
+    assert [item.name for item in store.get_by(("x", "n"))] == ["b"]
+    store.apply("MODIFIED", Thing("b", "b", "2", "x", "m"))
+    assert (store.get_by(("x", "n")), [item.name for item in store.get_by(("x", "m"))]) == ([], ["b"])
+    assert {item.name for item in store.get_by("x")} == {"a", "b"}
+    store.apply("DELETED", Thing("b", "b", "3", "x", "m"))
+    assert (store.get_by(("x", "m")), [item.name for item in store.get_by("x")]) == ([], ["a"])
+
+
 def test_an_own_write_is_seen_at_once_and_told_once(store: Store[Thing], heard: Heard) -> None:
     """What a write answered is there for the next decision; its own watch event changes nothing more."""
     store.replace([thing("a", 1)], resource_version="1")

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
+from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.gang.gang import pinned_host
 from engine.gang.reservation import reservation
-from engine.gang.slots import assign_slots, left_domain, scaled_down, slot_by_rank, slots_of
+from engine.gang.slots import assign_slots, left_domain, scaled_down, slot_by_rank, slot_of_rank, slots_of
 from engine.topology.levels import Level
 from engine.topology.topology import build_topology
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
@@ -311,3 +312,13 @@ def test_slots_in_which_pods_are_go_last_when_a_gang_without_ranks_shrinks() -> 
     after = scaled_down(smaller, before, [pod(gang, None, host="h1")])
     assert after is not None
     assert [(slot.host, slot.count) for slot in after.pod_sets[0].slots] == [("h1", 1)]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["in order", "in any order"])
+def test_a_rank_is_found_in_whichever_range_of_a_slot_it_is(turned: bool) -> None:
+    """After repairs a slot has ranges far from its first, and they need not be in order in what others wrote."""
+    ranks = {"a": ((0, 1), (8, 9)), "b": ((2, 2), (5, 5)), "c": ((3, 4), (7, 7)), "d": None}
+    slots = [Slot(("rack", host), 1, ranges) for host, ranges in ranks.items()]
+    plan = PodSetPlan("main", tuple(reversed(slots) if turned else slots))
+    found = {rank: slot.host for rank in range(-1, 11) if (slot := slot_of_rank(plan, rank)) is not None}
+    assert found == {0: "a", 1: "a", 2: "b", 3: "c", 4: "c", 5: "b", 7: "c", 8: "a", 9: "a"}
