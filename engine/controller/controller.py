@@ -61,7 +61,8 @@ IDLE = 5.0  # the loop checks its timers at least this often
 # that took longer is followed by as long a rest. Without the Lease a turn only keeps the cluster state current.
 TURN_EVERY, FOLLOW_EVERY, LONGEST_REST = 0.05, 0.2, 0.25
 # A gang is reconciled again after this many times the duration of its last reconcile: while hundreds of its pods come
-# one by one, most reconciles would find nothing to do yet.
+# one by one, most reconciles would find nothing to do yet. While many gangs are placed, a placed one that needs nothing
+# rests for the longest time: the gangs that still wait go first.
 GANG_REST = 9.0
 # Gangs above the limit of their namespace are reconciled again after this long (seconds).
 LIMIT_CHECK = 30.0
@@ -294,7 +295,10 @@ class Controller:
             )
         self._act(key, gang, decision, gang_state, now)
         ended = self._monotonic()
-        gang_state.rests_until = ended + min(GANG_REST * (ended - began), LONGEST_REST)
+        rest = GANG_REST * (ended - began)
+        if gang.placement is not None and isinstance(decision.action, NoAction) and self._term.bursts.lasts(now):
+            rest = LONGEST_REST
+        gang_state.rests_until = ended + min(rest, LONGEST_REST)
 
     def _forget(self, key: GangKey) -> None:
         """Forget a gang that is gone; record that, if it had not ended."""

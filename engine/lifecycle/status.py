@@ -63,8 +63,11 @@ class BurstDetector:
 
     def delay(self, phase: str, now: float) -> float:
         """Return how many seconds a status may wait: 0 if users must act on it."""
-        burst = len(self._last) == MANY and now - self._last[0] <= WITHIN
-        return LATER if burst and phase in GOOD else 0.0
+        return LATER if phase in GOOD and self.lasts(now) else 0.0
+
+    def lasts(self, now: float) -> bool:
+        """Return True during a burst."""
+        return len(self._last) == MANY and now - self._last[0] <= WITHIN
 
     def extension(self, phase: str, since: float, now: float) -> float:
         """Return how many seconds a status that was due at `since` may wait further; 0 if it is to be reported now."""

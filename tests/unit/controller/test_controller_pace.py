@@ -14,6 +14,7 @@ from engine.cache.stores import Stores
 from engine.controller.controller import FOLLOW_EVERY, GANG_REST, LONGEST_REST, Controller
 from engine.controller.executor import ActionExecutor
 from engine.gang.gang import Gang
+from engine.lifecycle.status import MANY
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.leader import Leader
 
@@ -71,3 +72,36 @@ def test_a_gang_rests_after_a_look_that_was_dear(monkeypatch: pytest.MonkeyPatch
     between = [later - (look + seconds) for look, later in itertools.pairwise(looks[:last])]
     assert len(between) > 4
     assert all(rest - 1e-6 <= one <= rest + 0.0015 for one in between)
+
+
+@pytest.mark.parametrize(("gangs", "rest"), [(MANY, LONGEST_REST), (MANY - 1, 0.0)])
+def test_placed_gangs_rest_while_many_others_are_placed(
+    monkeypatch: pytest.MonkeyPatch, gangs: int, rest: float
+) -> None:
+    """Their pods come one by one; those that still wait for slots go first. Afterwards each change is looked at."""
+    leader = Leader(nodes=gpu_nodes(1, 1, MANY))
+    leader.has(*(job(f"gang-{number}", count=1, held=True) for number in range(gangs)))
+    leader.settle()
+    leader.later(LONGEST_REST)
+    get, looks = leader.view.gangs.get, list[float]()
+
+    def look(key: str) -> Gang | None:
+        looks.append(leader.now)
+        return get(key)
+
+    def turn(seconds: float) -> None:
+        looks.clear()
+        end = leader.now + seconds
+        while leader.now < end:
+            leader.view.reconsider("uid-gang-0")
+            leader.turn()
+            leader.now += 0.01
+
+    monkeypatch.setattr(leader.view.gangs, "get", look)
+    turn(1.0)
+    between = [later - one for one, later in itertools.pairwise(looks)]
+    assert len(between) >= 3
+    assert all(rest - 1e-6 <= one <= rest + 0.015 for one in between)
+    leader.later(60.0)  # everything about it is told
+    turn(1.0)
+    assert len(looks) >= 99

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.controller.controller import LONGEST_REST
 from engine.lifecycle.status import BURST_CHECK, LATER, LATER_STILL, MANY, WITHIN, BurstDetector
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.leader import Leader
@@ -56,6 +57,7 @@ def test_in_a_rush_good_news_waits_and_is_told_once() -> None:
     """The writes of placing go first; afterwards every gang is told."""
     leader = Leader(nodes=gpu_nodes(1, 1, MANY))
     running(leader, MANY)
+    leader.later(LONGEST_REST)
     assert told(leader) == []
     leader.later(LATER / 2)
     assert told(leader) == []
