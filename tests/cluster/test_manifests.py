@@ -179,7 +179,7 @@ def test_applying_the_same_manifests_again_changes_nothing(
         if item["kind"].endswith("WebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 15
+    assert len(hooks) == 14
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
 
 

@@ -43,9 +43,7 @@ def _every_template(registry: Registry) -> str:
     flat: list[str] = []
     listed: list[str] = []
     for steps in template_paths(registry):
-        # `[?s[?'in']]` would do for other names, if it did not crash the API server's type checker (cel-go 0.26).
-        in_spec = len(steps) > 1 and steps[0] == "spec" and is_identifier(steps[1])
-        found, nested = nodes("s" if in_spec else "w", steps)
+        found, nested = nodes("s" if _in_spec(steps) else "w", steps)
         (listed if nested else flat).append(found)
     parts = ["[" + ",\n ".join(flat) + "]"] if flat else []
     every = " +\n".join([*parts, *listed]) or "[[]]"
@@ -82,7 +80,10 @@ def in_made_metadata(registry: Registry, test: str) -> str | None:
     places = "[]"
     for kind, entry in reversed(makers.items()):
         places = f"request.kind.kind == {text(kind)} ?\n{indented(_metadata(entry, registry), 2)} :\n{places}"
-    return f"({indented(places, 1).lstrip()}).exists(m, type(m) == map && (\n{indented(test, 2)}))"
+    return f"""\
+[o.?spec.orValue({{}})].map(s, type(s) == map ? s : {{}}).exists(s,
+ ({indented(places, 2).lstrip()}).exists(m, type(m) == map && (
+{indented(test, 2)})))"""
 
 
 def _metadata(entry: KindEntry, registry: Registry) -> str:
@@ -96,7 +97,17 @@ def _metadata(entry: KindEntry, registry: Registry) -> str:
         for made in registry.of_kind(spec.kind.group, spec.kind.kind):
             paths += [(*spec.object.steps, *one.template.steps) for one in made.pod_sets if one.for_each is None]
     found = dict.fromkeys((*((*steps, "metadata") for steps in paths), *others))
-    metadata = [nodes("o", steps, last=False)[0] for steps in found]
+    metadata = [_nodes(steps) for steps in found]
     # Settings with keys that end with the name of an annotation: only the end of a key is tested.
-    settings = [nodes("o", spec.path.steps, last=False)[0] for spec in entry.configured]
+    settings = [_nodes(spec.path.steps) for spec in entry.configured]
     return " +\n".join([*metadata, *(f"{one}.map(x, {{'annotations': x}})" for one in settings)])
+
+
+def _nodes(steps: tuple[str, ...]) -> str:
+    """Return the nodes at a path of `o`, whose spec is `s`."""
+    return nodes("s" if _in_spec(steps) else "o", steps, last=False)[0]
+
+
+def _in_spec(steps: tuple[str, ...]) -> bool:
+    # `[?s[?'in']]` would do for other names, if it did not crash the API server's type checker (cel-go 0.26).
+    return len(steps) > 1 and steps[0] == "spec" and is_identifier(steps[1])

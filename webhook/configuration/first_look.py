@@ -11,41 +11,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from engine.api import names
-from engine.gang.warnings import GROUP_ANNOTATIONS, GROUP_LABELS, WITHOUT_PREFIX
 from engine.kinds.registry import Registry
-from webhook.configuration.cel import text, texts
+from webhook.configuration.cel import indented, text, texts
 
-# Parts of all keys that resemble a request for a level, and of all that begin with our name.
-_WORDS: Final = ("top", "Top")
-# Exact keys, as far as no other part of the look is true for them.
-_KEYS: Final = frozenset(
-    {
-        *(key for dialect in (*names.ALIASES.values(), *names.UNREAD.values()) for key in dialect),
-        *names.EXCLUSIVE_TOPOLOGY,
-        *GROUP_ANNOTATIONS,
-        *GROUP_LABELS,
-        *WITHOUT_PREFIX,
-    }
+# RE2, true for each key that a whole condition looks for: a part of all that resemble a request for a level (also of
+# our prefix), or the first letters of another. The fewer letters, the less it costs; keys of others may have them too.
+PATTERN: Final = (
+    "[tT]op|^(alpha[.]j|coloc|device-|gang|gpu-|k(ai|ueue)[.]|min-a|pod-g|preempt|rdma|recover|relax|schedul|sl[ai]|"
+    "spread|start-|t[a-z-]{1,6}ga?t|vf-|volc)"
 )
-# RE2: the first letters of all prefixes that are looked for, and of those that resemble ours. It is anchored, so that
-# nearly every key fails at its first letter, and short, because the cost of a comparison grows with its length.
-BEGINNING: Final = "^(kueue[.]|kai[.]|pod-group[.]|gang[.]|t[a-z-]{1,6}ga?t)"
-_BEGINNING: Final = re.compile(BEGINNING)
-_OTHERS: Final = sorted(
-    key for key in _KEYS if _BEGINNING.search(key) is None and not any(word in key for word in _WORDS)
-)
-
-_KEY: Final = " || ".join(
-    [f"k in {texts(_OTHERS)}", *(f"k.contains({text(word)})" for word in _WORDS), f"k.matches({text(BEGINNING)})"]
-)
+_PATTERN: Final = re.compile(PATTERN)
 
 # An object with more keys in one place is looked at as a whole, which costs less for each key: the look at thousands of
 # keys would exceed the API server's limit for the cost of an expression, 1,000,000 units, and the object would be
-# refused. A key of the greatest length (253 letters, a slash and 63) costs up to 600 units, and a workload has eight
-# maps of keys, four of them those of the old object: together a third of the limit.
-MOST_KEYS: Final = 64
-_MANY_OR: Final = f"m.size() > {MOST_KEYS} || m.exists(k,"
+# refused. A key of the greatest length (253 letters, a slash and 63) costs up to 1,300 units, and a workload has eight
+# maps of keys, four of them those of the old object: together half of the limit.
+MOST_KEYS: Final = 48
 
 # These kinds have their pod template, and claims, at the same places. A CronJob has more places, and there are few.
 _GROUPS: Final = ("apps", "batch")
@@ -54,14 +35,12 @@ _KINDS: Final = frozenset({"Deployment", "Job", "StatefulSet"})
 
 def is_looked_at(key: str) -> bool:
     """Return True if the first look is true for an object with this annotation or label, as in CEL."""
-    return key in _OTHERS or any(word in key for word in _WORDS) or _BEGINNING.search(key) is not None
+    return _PATTERN.search(key) is not None
 
 
 def of_pod() -> str:
     """Return the first look at a pod's keys."""
-    return f"""\
-[?object.metadata.?annotations, ?object.metadata.?labels].exists(m, {_MANY_OR}
-  {_KEY}))"""
+    return _keys("object.metadata")
 
 
 def of_workload(registry: Registry, *, of: str = "[object, oldObject]") -> tuple[str, ...]:
@@ -70,11 +49,12 @@ def of_workload(registry: Registry, *, of: str = "[object, oldObject]") -> tuple
         registry,
         f"""\
 {of}.exists(o, o != null && (
-  [?o.metadata.?annotations, ?o.metadata.?labels,
-   ?o.spec.?template.?metadata.?annotations, ?o.spec.?template.?metadata.?labels].exists(m, {_MANY_OR}
-    {_KEY})) ||
-  o.spec.?template.?spec.?schedulingGates.hasValue() ||
-  o.spec.?volumeClaimTemplates.hasValue()))""",
+{indented(_keys("o.metadata"), 2)} ||
+  (has(o.spec.template) && (
+    has(o.spec.template.metadata) && (
+{indented(_keys("o.spec.template.metadata"), 6)}) ||
+    has(o.spec.template.spec) && has(o.spec.template.spec.schedulingGates))) ||
+  has(o.spec.volumeClaimTemplates)))""",
     )
 
 
@@ -82,9 +62,30 @@ def of_devices(registry: Registry) -> tuple[str, ...]:
     """Return the first look at the resources of a workload's containers, like `of_workload`."""
     return _of_kinds(
         registry,
-        """\
-[?object.spec.?template.?spec.?containers, ?object.spec.?template.?spec.?initContainers].exists(cs, cs.exists(c,
-  [?c.?resources.?requests, ?c.?resources.?limits].exists(r, r.exists(k, k.startsWith('koordinator.sh/')))))""",
+        f"""\
+has(object.spec.template) && has(object.spec.template.spec) && (
+{indented(_containers("object.spec.template.spec"), 2)})""",
+    )
+
+
+def _keys(metadata: str) -> str:
+    """Return the look at the keys of `metadata`. `has` is far cheaper than a list of what there may be."""
+    return " ||\n".join(
+        f"has({where}) && ({where}.size() > {MOST_KEYS} || {where}.exists(k, k.matches({text(PATTERN)})))"
+        for where in (f"{metadata}.annotations", f"{metadata}.labels")
+    )
+
+
+def _containers(spec: str) -> str:
+    named = " ||\n    ".join(
+        f"has({where}) && {where}.exists(k, k.startsWith('koordinator.sh/'))"
+        for where in ("c.resources.requests", "c.resources.limits")
+    )
+    return " ||\n".join(
+        f"""\
+has({where}) && {where}.exists(c, has(c.resources) && (
+    {named}))"""
+        for where in (f"{spec}.containers", f"{spec}.initContainers")
     )
 
 

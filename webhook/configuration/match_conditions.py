@@ -9,7 +9,7 @@ Conditions of pods are in `webhook.configuration.pod_conditions`, paths of templ
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.api import names
@@ -187,24 +187,47 @@ def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
     return negated(_of_any(registry, requested_or_exempt, of="[object]"))
 
 
-def left_alone(
-    registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS, *, hints: Collection[str] = ()
-) -> str:
-    """Return the condition that a workload seems to make a request but does not meet `asks`.
+def left_alone_or_names_devices(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
+    """Return the condition that a workload seems to make a request but does not meet `asks`, or `names_devices`.
 
-    For the kinds in `hints` every request counts. So does a request in the metadata of an object that its controller
-    will make, or in a part that is not read.
+    For hint kinds every request counts, and no devices. So does a request in the metadata of an object that its
+    controller will make, or in a part that is not read. An update counts if it changes what this is about.
+
+    The templates are searched once, `pairs` has each object with its own: the API server's time for compiling grows
+    with the square of the number of paths.
     """
     made = in_made_metadata(registry, any_of(_MEANT, _ALIAS))
-    requests = (_in_metadata(_MEANT), *((made,) if made is not None else ()))
+    meant = [_in_metadata(_MEANT), *((made,) if made is not None else ())]
+    served = negated(workload_exempt(registry, tuple(schedulers)))
     # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
-    not_asking = negated(all_of(changed(), asks(registry, schedulers)))
-    look = first_look.of_workload(registry, of="[object]")
-    if not hints:
-        return all_of(*look, _of_any(registry, any_of(*requests), of="[object]"), not_asking)
-    only_hint = f"request.kind.kind in {texts(hints)}"
-    meant = any_of(*requests, all_of(only_hint, _in_metadata(_ALIAS)))
-    return all_of(*look, _of_any(registry, meant, of="[object]"), any_of(only_hint, not_asking))
+    not_asking = negated(all_of(changed(), _of_pairs("pairs", all_of(_REQUESTED, any_of(_MARKED, served)))))
+    hints = [entry for entry in registry.entries if entry.handling == "hint"]
+    named = [_DEVICES, negated(_MANAGED), "(request.operation != 'UPDATE' || pairs[0][1] != pairs[1][1])"]
+    if hints:
+        only_hint = f"request.kind.kind in {texts(sorted({one.match.kind for one in hints}))}"
+        meant.append(all_of(only_hint, _in_metadata(_ALIAS)))
+        not_asking = any_of(only_hint, not_asking)
+        named.append(negated(_of_resources(registry, hints)))
+    test = any_of(all_of(*named), all_of(any_of(*meant), not_asking, changed(foreign=True)))
+    looks = (*first_look.of_workload(registry, of="[object]"), *first_look.of_devices(registry))
+    return all_of(
+        *((any_of(*looks),) if looks else ()),
+        NOT_BEING_DELETED,
+        f"""\
+[[object, oldObject].filter(o, o != null).map(o, [dyn(o), dyn(
+{indented(templates(registry), 2)})])].exists(pairs,
+{indented(_of_pairs("[pairs[0]]", test), 2)})""",
+    )
+
+
+def _of_resources(registry: Registry, entries: Iterable[KindEntry]) -> str:
+    """Return the condition that the object's resource is that of these entries, and of no other entry that is sent."""
+    found = {(one.match.group, one.match.resource) for one in entries}
+    found -= {(one.match.group, one.match.resource) for one in registry.entries if one.handling not in ("hint", "pods")}
+    return " ||\n".join(
+        f"(request.resource.group == {text(group)} && request.resource.resource == {text(resource)})"
+        for group, resource in sorted(found)
+    )
 
 
 def in_namespaces(patterns: Iterable[str]) -> str:
@@ -233,31 +256,19 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def not_managed(registry: Registry) -> str:
-    """Return the condition that no template of the workload carries the label of a gang's pods."""
-    return f"""\
-![object].exists(o,
-{indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
-    [?t.?metadata].exists(m, type(m) == map && [?m.?labels].exists(l, type(l) == map && '{names.MANAGED}' in l))))))"""
-
-
-def templates_changed(registry: Registry) -> str:
-    """Return the condition that an update changes a template; true for other operations."""
-    return f"""\
-request.operation != 'UPDATE' || [[object, oldObject].map(o,
-{indented(templates(registry), 2)}
-)].exists(p, p[0] != p[1])"""
-
-
 def names_devices(registry: Registry) -> str:
-    """Return the condition that a container names a resource of Koordinator."""
-    whole = f"""\
-[object].exists(o,
-{indented(templates(registry), 2)}.exists(tss, tss.exists(ts, ts.exists(t,
-    [?t.?spec].exists(p, type(p) == map && [?p.?containers, ?p.?initContainers].exists(cs, type(cs) == list &&
-      cs.exists(c, type(c) == map && [?c.?resources].exists(r, type(r) == map &&
-        [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(())})))))))))"""
-    return all_of(*first_look.of_devices(registry), whole)
+    """Return the condition that a container names a resource of Koordinator, without a request for a topology.
+
+    An update counts if it changes a template.
+    """
+    return all_of(
+        *first_look.of_devices(registry),
+        NOT_BEING_DELETED,
+        f"""\
+[[object, oldObject].filter(o, o != null).map(o,
+{indented(templates(registry), 2)})].exists(both, [both[0]].exists(tsss,
+{indented(all_of(_DEVICES, negated(_MANAGED), "(request.operation != 'UPDATE' || both[0] != both[1])"), 2)}))""",
+    )
 
 
 def counted(resources: Iterable[str]) -> str:
@@ -276,6 +287,12 @@ def _in_templates(test: str) -> str:
     return f"tsss.exists(tss, tss.exists(ts, ts.exists(t,\n{indented(test, 2)})))"
 
 
+_MANAGED: Final = _in_templates(f"""\
+[?t.?metadata].exists(m, type(m) == map && [?m.?labels].exists(l, type(l) == map && '{names.MANAGED}' in l))""")
+_DEVICES: Final = _in_templates(f"""\
+[?t.?spec].exists(p, type(p) == map && [?p.?containers, ?p.?initContainers].exists(cs, type(cs) == list &&
+  cs.exists(c, type(c) == map && [?c.?resources].exists(r, type(r) == map &&
+    [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(())})))))""")
 _MARKED: Final = any_of(_in_metadata(_MARKS), _in_templates(_GATED))
 _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metadata(_ALIAS))
 _REQUESTED: Final = any_of(
@@ -292,6 +309,19 @@ def _of_any(registry: Registry, test: str, *, of: str = "[object, oldObject]") -
 {of}.exists(o, o != null &&
   [
 {indented(templates(registry), 4)}
-  ].exists(tsss, [[[[o.metadata]]] + tsss.map(tss, tss.map(ts,
-    ts.map(t, has(t.metadata) && type(t.metadata) == map, t.metadata)))].exists(msss,
-{indented(test, 4)})))"""
+  ].exists(tsss,
+{indented(_with_metadata(test), 4)}))"""
+
+
+def _of_pairs(pairs: str, test: str) -> str:
+    """Return the condition that `test` holds for the object of any of these pairs, like `_of_any`."""
+    return f"""\
+{pairs}.exists(pair, [pair[0]].exists(o, [pair[1]].exists(tsss,
+{indented(_with_metadata(test), 2)})))"""
+
+
+def _with_metadata(test: str) -> str:
+    return f"""\
+[[[[o.metadata]]] + tsss.map(tss, tss.map(ts,
+  ts.map(t, has(t.metadata) && type(t.metadata) == map, t.metadata)))].exists(msss,
+{indented(test, 2)})"""

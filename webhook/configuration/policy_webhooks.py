@@ -54,11 +54,11 @@ def entries(
     extra = extra_kinds(policy)
     if extra.entries:
         added.append(entries_of.workloads(extra, username=own_username, schedulers=policy.schedulers))
-        added.append(entries_of.gpu_workloads(extra, username=own_username))
         if resource == MUTATING:
+            added.append(entries_of.gpu_workloads(extra, username=own_username))
             added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
         else:
-            added.append(entries_of.left_alone_workloads(extra, username=own_username, schedulers=policy.schedulers))
+            added.append(entries_of.other_workloads(extra, username=own_username, schedulers=policy.schedulers))
     if not set(DEFAULT_SCHEDULERS).issuperset(policy.schedulers):
         added.append(entries_of.workloads_of_schedulers(built_in(), policy.schedulers, username=own_username))
         added.append(entries_of.pods_of_schedulers(policy.schedulers, resource=resource, username=own_username))

@@ -125,10 +125,9 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
         )
     return (
         workloads(registry, username=username),
-        gpu_workloads(registry, username=username),
         asking,
         _plain_pods(registry, username=username),
-        left_alone_workloads(registry, username=username),
+        other_workloads(registry, username=username),
         _other_pods(
             MatchCondition(
                 "means-to-ask-or-names-devices",
@@ -141,7 +140,7 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
                 "DaemonSet pods and pods with a nodeName (also mirror pods).",
             ),
             username=username,
-            note="Like left-alone-workloads, for pods; and those with devices.",
+            note="Like other-workloads, for pods.",
         ),
         WebhookEntry(
             "policy.topogate.dev",
@@ -189,39 +188,32 @@ def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username:
     )
 
 
-def left_alone_workloads(
+def other_workloads(
     registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS
 ) -> WebhookEntry:
-    """Return the entry that warns about requests that have no effect; `schedulers` are those that are served."""
-    hints = sorted({entry.match.kind for entry in registry.entries if entry.handling == "hint"})
+    """Return the entry for workloads that only get a warning, or name devices; `schedulers` are those that are served.
+
+    These are workloads with a request without effect, and those that name Koordinator's resources without a topology
+    request.
+    """
     return WebhookEntry(
-        "left-alone-workloads.topogate.dev",
+        "other-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
         (
             _not_ours(username),
             MatchCondition(
-                "means-to-ask",
-                _live(
-                    match_conditions.left_alone(registry, schedulers, hints=hints),
-                    match_conditions.changed(foreign=True),
-                ),
+                "means-to-ask-or-names-devices",
+                match_conditions.left_alone_or_names_devices(registry, schedulers),
                 "A request without effect: on a workload that another system places, in a key that resembles ours or "
                 "is known but ignored, on an object that only creates workloads, in the metadata of the objects that "
-                "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key.",
+                "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key. Or "
+                "devices, like gpu-workloads of the other configuration.",
             ),
         ),
-        note="Users get a warning when their request has no effect. While the service is down nothing is blocked. One "
-        "entry with gpu-workloads would take the API server twice as long to compile.",
-    )
-
-
-def _names_devices(registry: Registry) -> str:
-    return all_of(
-        match_conditions.names_devices(registry),
-        match_conditions.not_managed(registry),
-        match_conditions.templates_changed(registry),
+        note="Users get a warning when their request has no effect, and errors in a request for devices are refused. "
+        "While the service is down nothing is blocked.",
     )
 
 
@@ -231,7 +223,7 @@ def _live(*expressions: str) -> str:
 
 
 def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
-    """Return the entry for workloads that name Koordinator's resources without a topology request."""
+    """Return the entry for workloads that name Koordinator's resources without a topology request, to be translated."""
     return WebhookEntry(
         "gpu-workloads.topogate.dev",
         "Ignore",
@@ -241,7 +233,7 @@ def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
             _not_ours(username),
             MatchCondition(
                 "names-devices",
-                _live(_names_devices(registry)),
+                match_conditions.names_devices(registry),
                 "The entry before has labelled workloads with a topology request. Live templates do not change, but "
                 "applying a file again brings its original resource names back.",
             ),

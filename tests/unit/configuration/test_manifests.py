@@ -30,7 +30,7 @@ from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
 from engine.topology.levels import presets
-from webhook.configuration.first_look import BEGINNING, is_looked_at
+from webhook.configuration.first_look import PATTERN, is_looked_at
 from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
 ROOT = Path(__file__).parents[3]
@@ -56,10 +56,9 @@ ENTRIES = {
     (MUTATING, "pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (MUTATING, "other-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Fail", 3),
-    (VALIDATING, "gpu-workloads.topogate.dev"): ("workloads", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "asking-pods.topogate.dev"): ("pods", ["CREATE"], "Fail", 2),
     (VALIDATING, "plain-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
-    (VALIDATING, "left-alone-workloads.topogate.dev"): ("every kind", ["CREATE", "UPDATE"], "Ignore", 3),
+    (VALIDATING, "other-workloads.topogate.dev"): ("every kind", ["CREATE", "UPDATE"], "Ignore", 3),
     (VALIDATING, "other-pods.topogate.dev"): ("pods", ["CREATE"], "Ignore", 2),
     (VALIDATING, "policy.topogate.dev"): ("configmaps", ["CREATE", "UPDATE"], "Ignore", 3),
 }
@@ -177,10 +176,10 @@ def test_the_conditions_name_nothing_unknown() -> None:
         *(names.DEVICE_ALLOCATED, "koordinator.sh/", "UPDATE", "CREATE", "DaemonSet"),
         *(*names.OWNED_ANNOTATIONS, *names.OWNED_LABELS, *names.EXCLUSIVE_TOPOLOGY),
         *("topogate", "t", "top", "Top", GANG_PREFIX, *GROUP_ANNOTATIONS, *WITHOUT_PREFIX),  # what looks like ours
-        *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false", BEGINNING),
+        *("", "/", names.DEFAULT_SCHEDULER, names.UNCONSTRAINED, "false", PATTERN),
     }
     for one in built_in().entries:
-        known |= {one.match.group, f"{one.match.group}/", one.match.kind, *one.match.versions}
+        known |= {one.match.group, f"{one.match.group}/", one.match.kind, one.match.resource, *one.match.versions}
         known |= {part for ref in one.owners for part in (f"{ref.group}/", ref.kind)}
         known |= {value for aside in one.stand_aside for value in said(aside.when) if isinstance(value, str)}
     for kind, name in ENTRIES:
@@ -188,21 +187,26 @@ def test_the_conditions_name_nothing_unknown() -> None:
             assert set(re.findall(r"'([^']*)'", item["expression"])) <= known, (kind, name, item["name"])
 
 
-@pytest.mark.parametrize("name", ["workloads.topogate.dev", "gpu-workloads.topogate.dev"])
-def test_a_workload_that_is_mutated_is_validated(name: str) -> None:
-    """Both configurations send the same workloads."""
+def test_a_workload_that_is_mutated_is_validated() -> None:
+    """Both configurations send the same workloads; those with devices in one entry with those that get a warning."""
+    name = "workloads.topogate.dev"
     assert entry(MUTATING, name)["matchConditions"] == entry(VALIDATING, name)["matchConditions"]
     assert entry(MUTATING, name)["rules"] == entry(VALIDATING, name)["rules"]
+    mutated = condition(MUTATING, "gpu-workloads.topogate.dev", "names-devices").split()
+    validated = condition(VALIDATING, "other-workloads.topogate.dev", "means-to-ask-or-names-devices").split()
+    for words in (mutated, validated):
+        assert len([one for one in words if "startsWith('koordinator.sh/')" in one]) == 5  # four in the first look
 
 
-def test_a_pod_meets_two_entries_of_a_configuration() -> None:
-    """One that fails and one that lets pass: each costs the API server a conversion of every pod in the cluster."""
+@pytest.mark.parametrize("resource", ["pods", "jobs", "deployments"])
+def test_an_object_meets_two_entries_of_a_configuration(resource: str) -> None:
+    """One that fails and one that lets pass: each costs the API server a conversion of every object in the cluster."""
     marked = {"key": names.MANAGED, "operator": "Exists"}
     for kind in (MUTATING, VALIDATING):
         met = [
             hook["failurePolicy"]
             for hook in one(kind)["webhooks"]
-            if any("pods" in rule["resources"] for rule in hook["rules"])
+            if any(resource in rule["resources"] for rule in hook["rules"])
             and hook.get("objectSelector", {}).get("matchExpressions") != [marked]
         ]
         assert sorted(met) == ["Fail", "Ignore"], kind
@@ -247,6 +251,15 @@ def test_the_first_look_sees_whatever_resembles_a_key(key: str) -> None:
         *("app", "tier", "team", "pod-template-hash", "job-name", "batch.kubernetes.io/job-name"),
         *("app.kubernetes.io/name", "deployment.kubernetes.io/revision", "helm.sh/chart", "controller-uid"),
         *("kubectl.kubernetes.io/last-applied-configuration", "sidecar.istio.io/inject", "prometheus.io/scrape"),
+        *("kubectl.kubernetes.io/restartedAt", "statefulset.kubernetes.io/pod-name", "k8s-app", "name", "version"),
+        *("release", "chart", "heritage", "component", "environment", "stage", "track", "service", "region", "zone"),
+        *(
+            "meta.helm.sh/release-name",
+            "checksum/config",
+            "argocd.argoproj.io/instance",
+            "kustomize.toolkit.fluxcd.io/name",
+        ),
+        *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-completion-index", "olm.owner", "operator"),
     ],
 )
 def test_the_first_look_passes_over_the_keys_of_everybody(key: str) -> None:
