@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
-from local.controllers.building import FLAGS, download
+from local.controllers.building import FLAGS, unpacked
 from local.programs import Program, build, cache_directory, find_go, locked
 
 MODULE = "sigs.k8s.io/krew"
@@ -29,12 +28,7 @@ def ensure_krew() -> Path:
 def _build(directory: Path) -> None:
     go = find_go(os.environ)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
-        downloaded = download(MODULE, VERSION, checksum=CHECKSUM, go=go, folder=Path(folder), environment=os.environ)
-        # A main module of its own, so that its go.sum says what it is built from; the module cache is read-only.
-        module = Path(folder) / "module"
-        shutil.copytree(downloaded, module, copy_function=shutil.copyfile)
-        for path in [module, *module.rglob("*/")]:
-            path.chmod(0o755)
+        module = unpacked(MODULE, VERSION, checksum=CHECKSUM, go=go, folder=Path(folder), environment=os.environ)
         for name in PROGRAMS:
             program = Program(name, f"./cmd/{name}", 10)
             build(program, go, FLAGS, module=module, into=directory, environment=os.environ, beat=lambda: None)
