@@ -35,7 +35,7 @@ class Period(Generic[O]):
 class Generator(Generic[O, R]):
     """`make` is called in the new process, and what it returns once for each period.
 
-    `nice` below 0 keeps the schedule on a busy machine, where that is permitted.
+    `nice` below 0, added to this process's own, keeps the schedule on a busy machine, where that is permitted.
     """
 
     def __init__(self, make: Callable[[], Callable[[Period[O]], R]], *, nice: int = 0) -> None:
@@ -82,7 +82,7 @@ class Generator(Generic[O, R]):
 
 def _serve(make: Callable[[], Callable[[Period[O]], R]], nice: int, pipe: Connection) -> None:
     with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        os.nice(nice)
     work = make()
     gc.collect()
     gc.freeze()

@@ -7,14 +7,17 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Final
 
 from rich.console import Console
 
 from bench import processes
+from bench.bound import PODS
 from bench.scale.objects import node_items, pod_items
 from bench.scale.storage import Storage, etcd_url
 from bench.waiting import until
+from local.client import ClientError
 from local.controlplane import ControlPlane
 from local.nodes import NODES, Grid
 from local.service import Replica
@@ -24,16 +27,30 @@ LIMIT: Final = 600.0  # seconds for each step that is waited for
 
 
 def fill(cluster: ControlPlane, grid: Grid, pods: int, console: Console) -> None:
-    """Write the nodes of a grid and so many pods; returns when the API server knows them and is at rest."""
+    """Write the nodes of a grid and so many pods; returns when the API server's caches have them and it is at rest."""
     storage, began = Storage(etcd_url(cluster)), time.monotonic()
     try:
         written = storage.put(node_items(grid)) + storage.put(pod_items(grid, pods))
     finally:
         storage.close()
     until(lambda: len(cluster.client.items(NODES)) >= grid.size, "the API server knows all nodes", LIMIT)
+    newest = cluster.client.get(PODS, query={"limit": "1"})["metadata"]["resourceVersion"]
+    until(lambda: _cached(cluster, newest), "the API server's cache has all pods", LIMIT)
     console.print(f"{written:,} objects written in {time.monotonic() - began:.0f} s")
     plane = {name: [pid] for name, pid in cluster.pids.items()}
     until(lambda: processes.at_rest(plane), "the control plane is at rest", LIMIT)
+
+
+def _cached(cluster: ControlPlane, version: str) -> bool:
+    """Return whether the cache from which the API server answers watches has reached a version of the pods."""
+    query = {"limit": "1", "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+    try:
+        cluster.client.get(PODS, query=query)
+    except ClientError as error:
+        if error.status != HTTPStatus.GATEWAY_TIMEOUT:
+            raise
+        return False
+    return True
 
 
 @contextmanager
