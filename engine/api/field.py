@@ -68,6 +68,7 @@ def natural_order(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 10 else (-1, part) for part in _DIGITS.split(path)]  # noqa: PLR2004
 
 
+MAX_NAME: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
@@ -75,6 +76,14 @@ _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re
 def is_dns_label(text: str) -> bool:
     """Return whether the text is an RFC 1123 label: lower-case letters, digits and dashes, at most 63."""
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None  # noqa: PLR2004 - RFC 1123
+
+
+def is_dns_name(text: str) -> bool:
+    """Return whether the text is the name of most objects: lower-case letters, digits, dashes and dots, at most 253.
+
+    Source: apimachinery IsDNS1123Subdomain, which does not limit its parts.
+    """
+    return len(text) <= MAX_NAME and all(map(_LABEL.fullmatch, text.split(".")))
 
 
 def is_label_key(text: str) -> bool:

@@ -23,7 +23,16 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from engine.api.duration import PATTERN, DurationError, format_duration, parse_duration
-from engine.api.field import FieldError, is_dns_label, is_label_key, is_label_value, natural_order, path_of
+from engine.api.field import (
+    MAX_NAME,
+    FieldError,
+    is_dns_label,
+    is_dns_name,
+    is_label_key,
+    is_label_value,
+    natural_order,
+    path_of,
+)
 from engine.api.reasons import Code
 from engine.api.text import did_you_mean, join_comma, quote, shown
 
@@ -175,6 +184,7 @@ def _wanted(error_type: str) -> str:
 _Text = TypeVar("_Text", bound=str)
 MAX_LIST: Final = 256
 LABEL_REGEX: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+NAME_REGEX: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
 def rule(holds: Callable[[str], bool], wanted: str) -> AfterValidator:
@@ -244,5 +254,10 @@ DnsLabel = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": LABEL_REGEX}),
     rule(is_dns_label, "must be lower-case letters, digits and dashes, at most 63"),
+]
+DnsName = Annotated[
+    str,
+    WithJsonSchema({"type": "string", "pattern": NAME_REGEX, "maxLength": MAX_NAME}),
+    rule(is_dns_name, f"must be lower-case letters, digits, dashes and dots, at most {MAX_NAME}"),
 ]
 LabelMap = Annotated[Mapping[str, str], Field(max_length=32), AfterValidator(_label_map)]

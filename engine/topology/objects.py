@@ -10,7 +10,6 @@ from engine.api import names
 from engine.api.field import is_label_key
 from engine.api.text import quote
 from engine.topology.levels import HOST, MAX_LEVELS, RESERVED_NAMES, Level
-from engine.topology.spec import ObjectRef
 
 GROUPS: Final = ("kueue.x-k8s.io", "kai.scheduler")
 PLURAL: Final = "topologies"
@@ -60,10 +59,10 @@ def levels_of(keys: Sequence[tuple[str, str]]) -> tuple[Level, ...]:
     return (*found.values(), HOST)
 
 
-def from_object(reference: ObjectRef, objects: Objects) -> tuple[Level, ...] | str:
-    """Return the levels of the object that a policy names, or the reason why there are none now."""
-    what = f"the Topology {reference.name} of {reference.group}"
-    found = objects.get(reference.group, {}).get(reference.name)
+def from_object(group: str, name: str, objects: Objects) -> tuple[Level, ...] | str:
+    """Return the levels of an object, or the reason why there are none now."""
+    what = f"the Topology {name} of {group}"
+    found = objects.get(group, {}).get(name)
     if found is None:
         return f"{what} was not found"
     if found.problem:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from engine.api import names
-from engine.api.schema import DnsLabel, LabelKey, LabelMap, Section
+from engine.api.schema import DnsLabel, DnsName, LabelKey, LabelMap, Section
 from engine.api.text import did_you_mean, join_comma, quote
 from engine.planner.plan import Profile
 from engine.topology.levels import HOST, MAX_KEYS, MAX_LEVELS, Level, presets
@@ -40,7 +40,7 @@ class ObjectRef(Section):
     group: Literal["kueue.x-k8s.io", "kai.scheduler", "topology.volcano.sh"] = Field(
         description="The API group of the Topology object, or of the HyperNodes."
     )
-    name: DnsLabel = Field(
+    name: DnsName = Field(
         description="The name of the Topology object. Of HyperNodes: `hypernodes` for all, or the root of one tree."
     )
 

@@ -22,7 +22,7 @@ from engine.topology.hyper_nodes import PLURAL as HYPER_NODES
 from engine.topology.hyper_nodes import HyperNode, HyperNodeForest
 from engine.topology.levels import HOST, Level, choose_default, nearly_default, presets, with_preset_words
 from engine.topology.objects import GROUPS, Objects, from_object
-from engine.topology.spec import ObjectRef, TopologySpec
+from engine.topology.spec import TopologySpec
 
 # Why a node is outside a topology.
 OUTSIDE_SELECTOR: Final = "nodeSelector of the topology"
@@ -253,7 +253,7 @@ class Topologies(dict[str, Topology]):
         """
         for group in GROUPS:
             if name in self._objects.get(group, {}):
-                levels = from_object(ObjectRef(group=group, name=name), self._objects)
+                levels = from_object(group, name, self._objects)
                 if isinstance(levels, str):
                     return sanitize(levels, _MAX_REASON)
         found = self._forest.unusable(name) if self._forest is not None else None
@@ -312,7 +312,7 @@ def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
     found: dict[str, Topology] = {}
     for group in GROUPS:
         for name in sorted(objects.get(group, {})):
-            levels = from_object(ObjectRef(group=group, name=name), objects)
+            levels = from_object(group, name, objects)
             if not isinstance(levels, str) and name not in found:
                 found[name] = build_topology(name, with_preset_words(levels), nodes)
     return found
@@ -338,7 +338,7 @@ def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects, fores
         root = None if name == HYPER_NODES else name
         return hyper_node_topology(spec.name, forest, nodes, root=root, node_selector=spec.node_selector)
     if spec.from_object is not None:
-        levels = from_object(spec.from_object, objects)
+        levels = from_object(spec.from_object.group, spec.from_object.name, objects)
     if isinstance(levels, str):
         return waiting_topology(spec.name, why=levels)
     return build_topology(spec.name, levels, nodes, node_selector=spec.node_selector, missing_label=spec.missing_label)

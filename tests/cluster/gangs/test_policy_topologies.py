@@ -99,18 +99,21 @@ def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
 def test_without_topologies_in_the_policy_an_object_is_a_topology(
     gangs: Namespace, policy: PolicyInForce, kueue_topologies: None
 ) -> None:
-    """A Job names it, and the part of its label key as a level; the words of the presets name the same level."""
+    """A Job names it, and the part of its label key as a level; the words of the presets name the same level.
+
+    Names of objects may have dots.
+    """
     gangs.fleet.grid("1x1x2")
     policy.set("nodes: {settle: 0s}")
-    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "fabric"}}
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "gke.default"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
-    named = {**require(LEVEL), "topogate.dev/topology": "fabric"}
+    named = {**require(LEVEL), "topogate.dev/topology": "gke.default"}
     eventually(lambda: accepted(gangs, named), message="every replica takes the object's topology")
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.all_bound("first", 2)
     placement = gangs.placement("first")
     assert placement is not None
-    assert (placement["spec"]["topology"], placement["spec"]["podSets"][0]["require"]) == ("fabric", LEVEL)
+    assert (placement["spec"]["topology"], placement["spec"]["podSets"][0]["require"]) == ("gke.default", LEVEL)
 
 
 def test_beside_topologies_of_the_policy_a_job_may_name_an_object(

@@ -13,12 +13,12 @@ from engine.cache.stores import Stores
 from engine.decoding.objects import topology_object
 from engine.decoding.wire import ProjectionError
 from engine.gang.request import parse_request
-from engine.policy.model import parse_policy
+from engine.policy.model import PolicyError, parse_policy
 from engine.topology.choice import choose_topology, level_names
 from engine.topology.levels import HOST, Level
 from engine.topology.objects import TopologyObject, from_object, levels_of
 from engine.topology.spec import ObjectRef
-from engine.topology.topology import topologies_of
+from engine.topology.topology import topologies_of, why_unusable
 from tests.support.admission import raw_job, workload
 from tests.support.cluster_records import gpu_nodes
 from tests.support.simulation import node
@@ -42,7 +42,7 @@ def of(*keys: str) -> bytes:
 def test_levels_are_the_keys_of_the_object() -> None:
     """By the last part of the key, or by KAI's alias; the host level is the last, named or not."""
     found = topology_object(raw({"levels": [{"nodeLabel": "x/block", "alias": "b"}, {"nodeLabel": "x/rack"}]}))
-    assert from_object(KUEUE, {KUEUE.group: {"default": found}}) == (
+    assert from_object(KUEUE.group, KUEUE.name, {KUEUE.group: {"default": found}}) == (
         Level("b", ("x/block",)),
         Level("rack", ("x/rack",)),
         HOST,
@@ -73,7 +73,7 @@ def test_levels_are_the_keys_of_the_object() -> None:
 )
 def test_what_cannot_be_used_says_so(spec: Any, said: str) -> None:
     """Nothing is raised: the topology waits, and tells of which object and why."""
-    why = from_object(KUEUE, {KUEUE.group: {"default": topology_object(raw(spec))}})
+    why = from_object(KUEUE.group, KUEUE.name, {KUEUE.group: {"default": topology_object(raw(spec))}})
     assert isinstance(why, str)
     assert why.startswith("the Topology default of kueue.x-k8s.io ")
     assert said in why
@@ -126,8 +126,26 @@ def test_objects_of_another_group_or_name_are_none() -> None:
         "kai.scheduler": {"default": TopologyObject("default", "1", (("x/rack", ""),))},
         "kueue.x-k8s.io": {"other": TopologyObject("other", "1", (("x/rack", ""),))},
     }
-    assert from_object(KUEUE, objects) == "the Topology default of kueue.x-k8s.io was not found"
-    assert from_object(ObjectRef(group="kai.scheduler", name="default"), objects) == (Level("rack", ("x/rack",)), HOST)
+    assert from_object(KUEUE.group, KUEUE.name, objects) == "the Topology default of kueue.x-k8s.io was not found"
+    assert from_object("kai.scheduler", "default", objects) == (Level("rack", ("x/rack",)), HOST)
+
+
+@pytest.mark.parametrize("name", ["gke.default", "x" * 64, "a" * 253])
+def test_an_object_may_have_any_name_of_an_object(name: str) -> None:
+    """Dots, and up to 253 characters: it is a topology by its name, and for the policy."""
+    objects = {KUEUE.group: {name: TopologyObject(name, "1", ((KEYS[0], ""),))}}
+    assert set(topologies_of((), NODES, objects=objects)) == {name, "default"}
+    policy = parse_policy(f"topologies: [{{name: main, fromObject: {{group: kueue.x-k8s.io, name: {name}}}}}]")
+    assert not topologies_of(policy.topologies, NODES, objects=objects)["main"].waits
+    assert why_unusable(
+        topologies_of((), NODES, objects={KUEUE.group: {name: TopologyObject(name, "1", (), "no")}}), name
+    )
+
+
+@pytest.mark.parametrize("name", ["Gke", "gke..default", ".gke", "gke-", "a" * 254, "ä"])
+def test_a_policy_names_no_object_that_cannot_be(name: str) -> None:
+    with pytest.raises(PolicyError, match="must be lower-case letters, digits, dashes and dots"):
+        parse_policy(f'topologies: [{{name: main, fromObject: {{group: kueue.x-k8s.io, name: "{name}"}}}}]')
 
 
 # -- without topologies in the policy --------------------------------------------------------------------------------
