@@ -8,7 +8,6 @@ and one for which all are of the same. The load on the replica is the same in bo
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import selectors
 import socket
@@ -65,7 +64,7 @@ def main() -> int:
     gang.view.stores.pods.replace([pods.pod(gang.stored(rank)) for rank in range(gang.pods // 2)])
     gang.view.refresh()
     authority = new_authority(now=time.time(), name="bench")
-    flood = _compact(json.loads(review_body(gang.pod(gang.pods // 2), group="", user=CONTROLLER)))
+    flood = review_body(gang.pod(gang.pods // 2), group="", user=CONTROLLER)
     context = multiprocessing.get_context("fork")
     report: dict[str, list[tuple[list[float], int, float]]] = {order: [] for order in ORDERS}
     replicas, targets = [], {}
@@ -75,7 +74,7 @@ def main() -> int:
             replica = context.Process(target=_serve, args=(gang, authority, ports, blind))
             replica.start()
             replicas.append(replica)
-            targets[order] = Target(ports.get(), replica.pid or 0, trusting(authority), flood, _quiet(flood))
+            targets[order] = Target(ports.get(), replica.pid or 0, trusting(authority), flood, _quiet())
         for number in range(options.rounds + 1):
             for order, target in targets.items():
                 found = _round(target, connections=options.connections, seconds=options.seconds)
@@ -105,21 +104,15 @@ def _serve(gang: PlacedGang, authority: Authority, ports: Any, blind: bool) -> N
         serve_gang(gang, authority, ports)
 
 
-def _compact(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _quiet(flood: bytes) -> bytes:
+def _quiet() -> bytes:
     """Return the review of a pod in another namespace that asks for nothing."""
-    review = json.loads(flood)
-    review["request"]["namespace"] = QUIET
-    review["request"]["object"] = {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "a", "namespace": QUIET},
         "spec": {"containers": [{"name": "a", "image": "a"}]},
     }
-    return _compact(review)
+    return review_body(pod, group="", user=CONTROLLER)
 
 
 def _round(target: Target, *, connections: int, seconds: float) -> tuple[list[float], int, float]:

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import processes, results
-from bench.scale.large_cluster import LIMIT, fill, replica_pids, standing_still
+from bench.scale.large_cluster import LIMIT, add_options, fill, replica_pids, standing_still
 from bench.stage import Stage, stage
 from bench.waiting import make_namespace, until
 from local.controlplane import ControlPlane
-from local.nodes import NODES, Grid
+from local.nodes import NODES
 from local.service import Replica
 
 AGE: Final = re.compile(r'^topogate_cache_age_seconds\{collection="([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -32,9 +32,7 @@ AGE: Final = re.compile(r'^topogate_cache_age_seconds\{collection="([^"]+)"\} (\
 def main() -> int:
     """Measure and report; exit status 1 when something did not come up."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
-    parser.add_argument("--grid", type=Grid.parse, default=Grid(16, 20, 32), help="BLOCKSxRACKSxHOSTS (16x20x32)")
-    parser.add_argument("--pods", type=int, default=100_000, help="running pods (100000)")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs")
+    add_options(parser)
     options = parser.parse_args()
     console = results.console(120)
     with stage(options, console, hosts=False) as built:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import time
@@ -24,6 +25,13 @@ from local.service import Replica
 
 STILL: Final = ("kube-scheduler", "kube-controller-manager", "kwok")
 LIMIT: Final = 600.0  # seconds for each step that is waited for
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the size of the cluster, and what stays of it."""
+    parser.add_argument("--grid", type=Grid.parse, default=Grid(16, 20, 32), help="BLOCKSxRACKSxHOSTS (16x20x32)")
+    parser.add_argument("--pods", type=int, default=100_000, help="running pods (100000)")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with logs")
 
 
 def fill(cluster: ControlPlane, grid: Grid, pods: int, console: Console) -> None:

@@ -32,7 +32,7 @@ from bench.jobs import job_body
 from bench.scale.calls import Call, Caller, Port, Rates, Reviews
 from bench.scale.events import Written, writer
 from bench.scale.generator import Generator, Period
-from bench.scale.large_cluster import LIMIT, fill, replica_pids, standing_still
+from bench.scale.large_cluster import LIMIT, add_options, fill, replica_pids, standing_still
 from bench.scale.storage import etcd_url
 from bench.stage import Stage, stage
 from bench.waiting import make_namespace, until
@@ -118,14 +118,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.scale.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--grid", type=Grid.parse, default=Grid(16, 20, 32), help="BLOCKSxRACKSxHOSTS (16x20x32)")
-    parser.add_argument("--pods", type=int, default=100_000, help="running pods (100000)")
+    add_options(parser)
     parser.add_argument("--reviews", type=float, default=200.0, help="reviews of pods a second (200)")
     parser.add_argument("--events", type=int, default=1000, help="events a second (1000)")
     parser.add_argument("--jobs", type=float, default=10.0, help="reviews of Jobs a second (10)")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a period (20)")
     parser.add_argument("--rounds", type=int, default=3, help="periods of each load (3)")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with logs")
     options = parser.parse_args()
     console = results.console(150)
     with stage(options, console, hosts=False) as built:

@@ -92,7 +92,7 @@ def is_label_key(text: str) -> bool:
     Source: apimachinery IsQualifiedName.
     """
     prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= 253 and all(is_dns_label(part) for part in prefix.split("."))):  # noqa: PLR2004
+    if slash and not (len(prefix) <= MAX_NAME and all(is_dns_label(part) for part in prefix.split("."))):
         return False
     return is_label_value(name) and bool(name)
 

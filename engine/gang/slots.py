@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import count, zip_longest
+from itertools import chain, count, zip_longest
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot
@@ -68,7 +68,7 @@ def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
     # They are ordered by their lowest rank; only the further ranges of a slot may be elsewhere.
     before = bisect_right(plan.slots, rank, key=_lowest_rank)
     likely = plan.slots[before - 1 : before]
-    return next((slot for slot in (*likely, *plan.slots) if _has_rank(slot, rank)), None)
+    return next((slot for slot in chain(likely, plan.slots) if _has_rank(slot, rank)), None)
 
 
 def _lowest_rank(slot: Slot) -> int:

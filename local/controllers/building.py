@@ -79,8 +79,13 @@ def key(controller: Controller) -> str:
     """Return what a built controller is filed under: its version, and a hash of all that makes a difference."""
     made_of = [asdict(controller)[name] for name in ("module", "version", "checksum", "package", "manifests")]
     substitutions = [asdict(substitution) for substitution in controller.substitutions]
-    text = json.dumps([made_of, substitutions, FLAGS, platform.system(), platform.machine()])
-    return f"{controller.name}-{controller.version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return filed_under(controller.name, controller.version, made_of, substitutions, FLAGS)
+
+
+def filed_under(name: str, version: str, *made_of: Any) -> str:
+    """Return the folder of a built program: its version, and a hash of what it is made of and of this platform."""
+    text = json.dumps([*made_of, platform.system(), platform.machine()])
+    return f"{name}-{version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _files(controller: Controller, cache: Path) -> Built:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from local.controllers.building import unpacked
+from local.controllers.building import filed_under, unpacked
 from local.programs import Program, Progress, build, cache_directory, find_go, locked, told
 
 MODULE: Final = "helm.sh/helm/v4"
@@ -28,12 +25,6 @@ def flags() -> list[str]:
     return ["-trimpath", "-buildvcs=false", "-ldflags", linker]
 
 
-def key() -> str:
-    """Return what the built program is filed under: its version, and a hash of all that makes a difference."""
-    text = json.dumps([MODULE, VERSION, CHECKSUM, flags(), platform.system(), platform.machine()])
-    return f"helm-{VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
 def ensure_helm(
     *,
     progress: Progress,
@@ -45,7 +36,9 @@ def ensure_helm(
 
     Two processes that need it at once: one builds, the other waits for it. Raises ProgramsError.
     """
-    directory = (cache or cache_directory(environment)) / key()
+    directory = (cache or cache_directory(environment)) / filed_under(
+        "helm", VERSION, MODULE, VERSION, CHECKSUM, flags()
+    )
     program = directory / "helm"
     if program.exists():
         return program

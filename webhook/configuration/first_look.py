@@ -8,7 +8,6 @@ schema, so that the paths in it never fail.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from engine.kinds.registry import Registry
@@ -20,7 +19,6 @@ PATTERN: Final = (
     "[tT]op|^(alpha[.]j|coloc|device-|gang|gpu-|k(ai|ueue)[.]|min-a|pod-g|preempt|rdma|recover|relax|schedul|sl[ai]|"
     "spread|start-|t[a-z-]{1,6}ga?t|vf-|volc)"
 )
-_PATTERN: Final = re.compile(PATTERN)
 
 # An object with more keys in one place is looked at as a whole, which costs less for each key: the look at thousands of
 # keys would exceed the API server's limit for the cost of an expression, 1,000,000 units, and the object would be
@@ -31,11 +29,6 @@ MOST_KEYS: Final = 48
 # These kinds have their pod template, and claims, at the same places. A CronJob has more places, and there are few.
 _GROUPS: Final = ("apps", "batch")
 _KINDS: Final = frozenset({"Deployment", "Job", "StatefulSet"})
-
-
-def is_looked_at(key: str) -> bool:
-    """Return True if the first look is true for an object with this annotation or label, as in CEL."""
-    return _PATTERN.search(key) is not None
 
 
 def of_pod() -> str:
