@@ -64,6 +64,7 @@ class Figures:
     idle: float
     pod_event: float
     node_event: float
+    node_joins: float
     plan_rack: float
     plan_block: float
     freed: float | None  # a gang ended, until the first waiting one has its hosts; None where the cluster is not full
@@ -108,6 +109,7 @@ def measure(scene: Scene, *, rounds: int) -> Figures:
         idle=_median(leader.turn, rounds),
         pod_event=_median(_pod_events(leader), rounds),
         node_event=_median(_node_events(leader), rounds),
+        node_joins=_median(_joining_nodes(leader), rounds),
         plan_rack=_median(_plans(leader, 16, RACK), rounds),
         plan_block=_median(_plans(leader, 256, BLOCK), rounds),
         **_freed(leader, rounds) if scene.full else {"freed": None, "freed_all": None},
@@ -146,6 +148,22 @@ def _node_events(leader: BenchLeader) -> Callable[[], float]:
         took = leader.turn()
         leader.settle()
         leader.stores.nodes.apply("MODIFIED", replace(node, resource_version=leader.hands.version()))
+        leader.settle()
+        return took
+
+    return once
+
+
+def _joining_nodes(leader: BenchLeader) -> Callable[[], float]:
+    """A node joins that can hold no pod yet, and is gone again."""
+    like = next(iter(leader.stores.nodes.values()))
+
+    def once() -> float:
+        new = replace(like, name=f"new-{leader.hands.version()}", unschedulable=True)
+        leader.stores.nodes.apply("ADDED", replace(new, resource_version=leader.hands.version()))
+        took = leader.turn()
+        leader.settle()
+        leader.stores.nodes.apply("DELETED", replace(new, resource_version=leader.hands.version()))
         leader.settle()
         return took
 

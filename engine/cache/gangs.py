@@ -78,6 +78,7 @@ class GangIndex:
         """Apply a change of a workload; returns the keys of the gangs that it affects."""
         if old is not None and (new is None or new.uid != old.uid):
             self._workloads.pop(old.uid, None)
+            self._owners().forget(old)
             for key in self._held.keys() & set(keys_of(old)):
                 self.drop(key)
         if new is not None:
@@ -103,13 +104,12 @@ class GangIndex:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
             self._unfinished[old.namespace] -= _unfinished(old)
-            self._hosts[old.namespace] -= Counter(_hosts(old))
             if not of_gang:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
             self._placements.setdefault(placed_key(new), {})[new.key] = new
             self._unfinished[new.namespace] += _unfinished(new)
-            self._hosts[new.namespace].update(_hosts(new))
+        self._count_hosts(old, new)
         for key in {placed_key(one) for one in (old, new) if one is not None}:
             known = self._placements.get(key, {}).values()
             _set_member(self._waiting, key, any(one.status.get("phase") == "Waiting" for one in known))
@@ -117,6 +117,21 @@ class GangIndex:
             self._index_slots(key)
             self.keep_domains(key)
         return {placed_key(one) for one in (old, new) if one is not None} | self.intents.set_placement(old, new)
+
+    def _count_hosts(self, old: Placement | None, new: Placement | None) -> None:
+        """Apply a change of a Placement to the hosts of its namespace; most changes are of its status alone."""
+        before, after = (_hosts(one) if one is not None else frozenset[str]() for one in (old, new))
+        if before == after and old is not None and new is not None and old.namespace == new.namespace:
+            return
+        if old is not None:
+            # A difference of counters would look at all hosts of the namespace.
+            hosts = self._hosts[old.namespace]
+            for host in before:
+                hosts[host] -= 1
+                if not hosts[host]:
+                    del hosts[host]
+        if new is not None:
+            self._hosts[new.namespace].update(after)
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""

@@ -216,15 +216,16 @@ class Controller:
         return sorted(due - self._term.busy)
 
     def _reconcile_all(self, keys: list[GangKey], now: float, *, all_of_them: bool) -> None:
-        """Reconcile gangs within the shares of their namespaces; postponed ones go first in the next pass.
+        """Reconcile gangs within the shares of their namespaces; those postponed longest go first in the next pass.
 
         At the beginning of a term all gangs have to be in the queue before the first of them is planned.
         """
         with self._view.lock:
             namespaces = {key: self._view.gangs.namespace_of(key) for key in keys}
         shares = Shares(set(namespaces.values()), self._monotonic)
-        behind, self._behind = self._behind, {}
-        for key in sorted(keys, key=lambda key: key not in behind):
+        # In the order of their postponement: else those with news all the time would keep others from their turn.
+        behind, self._behind = {key: place for place, key in enumerate(self._behind)}, {}
+        for key in sorted(keys, key=lambda key: behind.get(key, len(behind))):
             namespace = namespaces[key]
             if not all_of_them and not shares.left(namespace):
                 self._behind[key] = None

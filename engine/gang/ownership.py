@@ -136,12 +136,16 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class OwnerResolver:
-    """Resolves owner chains in one set of records (`find`) under one policy."""
+    """Resolves owner chains in one set of records (`find`) under one policy.
+
+    It remembers the parsed requests of `most_parsed` workloads.
+    """
 
     find: Find
     policy: Policy
     topologies: Mapping[str, Topology]
     own_namespace: str = names.NAMESPACE
+    most_parsed: int = _MAX_PARSED
     # uid -> record and its parsed request: the same for every pod of a gang.
     _parsed: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -149,6 +153,14 @@ class OwnerResolver:
     def registry(self) -> Registry:
         """The workload kinds under the policy."""
         return self.policy.registry
+
+    def with_nodes_of(self, topologies: Mapping[str, Topology]) -> OwnerResolver:
+        """Return the resolver over other topologies with the same levels: nodes have come, gone or moved.
+
+        Valid requests mean the same there. An error may name other reasons why an object gives no topology.
+        """
+        valid = {uid: known for uid, known in self._parsed.items() if not known[1].errors}
+        return replace(self, topologies=topologies, _parsed=valid)
 
     def owner_of(self, pod: Pod) -> Ownership:
         """Return the owner of a pod, by its controller references alone."""
@@ -247,6 +259,10 @@ class OwnerResolver:
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
 
+    def forget(self, workload: Workload) -> None:
+        """Forget the request of a deleted workload."""
+        self._parsed.pop(workload.uid, None)
+
     def _known(self, workload: Workload) -> PlacementRequest | None:
         """Return the request of a workload that was read before; None if another one may be read from it now.
 
@@ -272,7 +288,7 @@ class OwnerResolver:
             workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
         )
         if remember and workload.uid:
-            if len(self._parsed) >= _MAX_PARSED:
+            if len(self._parsed) >= self.most_parsed:
                 self._parsed.clear()
             self._parsed[workload.uid] = (workload, found)
         return found

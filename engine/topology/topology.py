@@ -99,16 +99,20 @@ def build_topology(
     *,
     node_selector: Mapping[str, str] | None = None,
     missing_label: Literal["exclude", "own-domain"] = "exclude",
+    before: Topology | None = None,
 ) -> Topology:
     """Build the topology of the nodes with the labels of `node_selector`, given in any order.
 
     A node without a level's label (an empty value counts as none) is outside, or, with "own-domain", alone in a domain
     of that level and of the levels below it that it has no label for. `levels` may end with the host level or leave it
-    out. Raises ValueError when the host level is anywhere else, or two levels share an alias or a label key.
+    out. `before` is a topology of mostly the same nodes, which saves time. Raises ValueError when the host level is
+    anywhere else, or two levels share an alias or a label key.
     """
     above = _above_host(tuple(levels))
     wanted = (node_selector or {}).items()
     keys = [level.keys for level in above]
+    read = tuple(key for candidates in keys for key in candidates)
+    known: dict[tuple[str | None, ...], _Labels] = {}  # nodes with the same labels share them
     outside: dict[str, str] = {}
     pins: dict[str, dict[str, str]] = {}
     paths: list[tuple[str, ...]] = []
@@ -120,26 +124,44 @@ def build_topology(
             outside[node.name] = OUTSIDE_SELECTOR
             continue
         selected += 1
-        path: list[str] = []
-        pin: dict[str, str] = {}
-        for i, candidates in enumerate(keys):
-            key = next((key for key in candidates if labels.get(key)), None)
-            if key is None:
-                outside.setdefault(node.name, f"{NO_LABEL}{above[i].name}")
-                path.append(_own_domain(node.name))
-            else:
-                have[i] += 1
-                path.append(labels[key])
-                pin[key] = labels[key]
-        if node.name in outside and missing_label == "exclude":
+        values = tuple(map(labels.get, read))
+        found = known.get(values)
+        if found is None:
+            found = known[values] = _labels_of_levels(labels, keys)
+        for level in found.has:
+            have[level] += 1
+        if len(found.has) == len(above):
+            paths.append((*found.path, node.name))
+        elif missing_label == "exclude":
+            first = next(level for level, value in enumerate(found.path) if not value)
+            outside[node.name] = f"{NO_LABEL}{above[first].name}"
             continue
-        outside.pop(node.name, None)
-        pins[node.name] = pin
-        path.append(node.name)
-        paths.append(tuple(path))
-    tree = build_tree([level.name for level in above] + [HOST_LEVEL], paths)
+        else:
+            paths.append((*(value or _own_domain(node.name) for value in found.path), node.name))
+        pins[node.name] = found.pin
+    tree = build_tree(
+        [level.name for level in above] + [HOST_LEVEL], paths, before=before.tree if before is not None else None
+    )
     coverage = {level.name: (count, selected) for level, count in zip(above, have, strict=True)}
     return Topology(name, (*above, HOST), tree, pins, outside, coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """A node's labels of some levels: their values ("" where it has none), the levels that it has, and its labels."""
+
+    path: tuple[str, ...]
+    has: tuple[int, ...]
+    pin: dict[str, str]
+
+
+def _labels_of_levels(labels: Mapping[str, str], keys: Sequence[Sequence[str]]) -> _Labels:
+    chosen = [next((key for key in candidates if labels.get(key)), "") for candidates in keys]
+    return _Labels(
+        path=tuple(labels[key] if key else "" for key in chosen),
+        has=tuple(level for level, key in enumerate(chosen) if key),
+        pin={key: labels[key] for key in chosen if key},
+    )
 
 
 def hyper_node_topology(
@@ -275,6 +297,7 @@ def topologies_of(
     *,
     objects: Objects = MappingProxyType({}),
     hyper_nodes: Collection[HyperNode] = (),
+    before: Mapping[str, Topology] = MappingProxyType({}),
 ) -> Topologies:
     """Return the topologies of a policy, then those of the Topology objects; without a policy's, the default one; then
     those of the HyperNodes.
@@ -282,13 +305,14 @@ def topologies_of(
     A workload that names no topology gets the first; a topology of the policy hides the object of its name. The default
     is a preset that covers the nodes, else hosts alone. It comes last where there are Topology objects: gangs that were
     placed on it before these objects existed stay there. HyperNodes are never the default: they are used by name.
+    `before` are topologies of mostly the same nodes, which saves time.
     """
     nodes = list(nodes)
     forest = HyperNodeForest(hyper_nodes, nodes) if hyper_nodes else None
-    found = {spec.name: _topology(spec, nodes, objects, forest) for spec in specs}
-    found |= {name: topology for name, topology in _of_objects(nodes, objects).items() if name not in found}
+    found = {spec.name: _topology(spec, nodes, objects, forest, before.get(spec.name)) for spec in specs}
+    found |= {name: topology for name, topology in _of_objects(nodes, objects, before).items() if name not in found}
     if not specs and DEFAULT not in found:
-        found[DEFAULT] = _default(nodes)
+        found[DEFAULT] = _default(nodes, before.get(DEFAULT))
     if forest is not None:
         whole = hyper_node_topology(HYPER_NODES, forest, nodes)
         trees = {HYPER_NODES: whole}
@@ -307,20 +331,20 @@ def labels_read(specs: Iterable[TopologySpec], topologies: Mapping[str, Topology
     return frozenset(key for level in levels for key in level.keys).union(*(spec.node_selector for spec in specs))
 
 
-def _of_objects(nodes: Sequence[Node], objects: Objects) -> dict[str, Topology]:
+def _of_objects(nodes: Sequence[Node], objects: Objects, before: Mapping[str, Topology]) -> dict[str, Topology]:
     """Return a topology for every readable Topology object, by name; the first group wins a duplicate name."""
     found: dict[str, Topology] = {}
     for group in GROUPS:
         for name in sorted(objects.get(group, {})):
             levels = from_object(group, name, objects)
             if not isinstance(levels, str) and name not in found:
-                found[name] = build_topology(name, with_preset_words(levels), nodes)
+                found[name] = build_topology(name, with_preset_words(levels), nodes, before=before.get(name))
     return found
 
 
-def _default(nodes: Sequence[Node]) -> Topology:
+def _default(nodes: Sequence[Node], before: Topology | None) -> Topology:
     levels = choose_default(node.labels for node in nodes)
-    topology = build_topology(DEFAULT, levels, nodes)
+    topology = build_topology(DEFAULT, levels, nodes, before=before)
     return (
         topology
         if levels != (HOST,)
@@ -328,7 +352,13 @@ def _default(nodes: Sequence[Node]) -> Topology:
     )
 
 
-def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects, forest: HyperNodeForest | None) -> Topology:
+def _topology(
+    spec: TopologySpec,
+    nodes: Iterable[Node],
+    objects: Objects,
+    forest: HyperNodeForest | None,
+    before: Topology | None,
+) -> Topology:
     levels: tuple[Level, ...] | str = spec.resolved_levels()
     if spec.from_object is not None and spec.from_object.group == VOLCANO:
         name = spec.from_object.name
@@ -341,4 +371,11 @@ def _topology(spec: TopologySpec, nodes: Iterable[Node], objects: Objects, fores
         levels = from_object(spec.from_object.group, spec.from_object.name, objects)
     if isinstance(levels, str):
         return waiting_topology(spec.name, why=levels)
-    return build_topology(spec.name, levels, nodes, node_selector=spec.node_selector, missing_label=spec.missing_label)
+    return build_topology(
+        spec.name,
+        levels,
+        nodes,
+        node_selector=spec.node_selector,
+        missing_label=spec.missing_label,
+        before=before,
+    )

@@ -19,7 +19,6 @@ from engine.cache.stores import Stores
 from engine.cluster.store import TOMBSTONES
 from engine.decoding import objects
 from engine.gang.key import keys_of
-from engine.gang.ownership import _MAX_PARSED
 from engine.policy.model import default_policy
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
@@ -35,7 +34,6 @@ def limited(site: Site) -> dict[str, tuple[Any, int]]:
     stores = [part for store in site.stores.all().values() for part in getattr(store, "_parts", {"": store}).values()]
     return {
         "changed rows": (site.state.capacity._touched, 4096),
-        "parsed requests": (site.state.owners._parsed, _MAX_PARSED),
         **{f"tombstones {number}": (store._tombstones, TOMBSTONES) for number, store in enumerate(stores)},
     }
 

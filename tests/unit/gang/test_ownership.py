@@ -14,6 +14,8 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.controller.orphans import ORPHANED_AFTER
+from engine.gang import ownership
+from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import below, child_job, jobset, leader_worker_set, link, owner_of, replica, worker
@@ -518,3 +520,44 @@ def test_a_workload_below_another_one_is_read_in_every_version() -> None:
     newer = replace(middle, resource_version="later")
     assert owners.own_request(newer) == alone
     assert owners.own_request(newer) is not alone
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the workloads of which the request was parsed."""
+    found: list[str] = []
+
+    def noted(workload: Workload, **rest: Any) -> PlacementRequest:
+        found.append(workload.name)
+        return parse_request(workload, **rest)
+
+    monkeypatch.setattr(ownership, "parse_request", noted)
+    return found
+
+
+def test_a_node_that_comes_lets_only_wrong_requests_be_read_again(read: list[str]) -> None:
+    """With ten thousand gangs that would take seconds; why a topology is unknown may have changed."""
+    nodes = gpu_nodes(1, 1, 3)
+    good, wrong = job("good"), job("wrong", annotations={names.REQUIRE: "rack", names.TOPOLOGY: "none-such"})
+    view = folded(good, wrong)
+    for node in nodes:
+        view.stores.nodes.apply("ADDED", node)
+        view.refresh()
+        assert view.request_of(good).errors == ()
+        assert view.request_of(wrong).errors != ()
+    assert read.count("good") < len(nodes)  # the first node brings the levels
+    assert read.count("wrong") >= len(nodes)
+
+
+def test_other_levels_let_every_request_be_read_again(read: list[str]) -> None:
+    one = job("one", require="rack")
+    view = folded(one)
+    view.stores.nodes.replace(gpu_nodes(1, 1, 3))
+    view.refresh()
+    assert view.request_of(one).errors == ()
+    read.clear()
+    bare = [replace(node, labels={}, resource_version=f"9{at}") for at, node in enumerate(gpu_nodes(1, 1, 3))]
+    view.stores.nodes.replace(bare)
+    view.refresh()
+    view.request_of(one)
+    assert read == ["one"]
