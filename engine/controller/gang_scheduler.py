@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -190,22 +190,25 @@ class GangScheduler:
         queue = self._term.queue
         namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
         shares = Shares(set(namespaces.values()), self._monotonic)
-        rest = [key for key in queue.in_turns(keys) if not self._plan_within(key, namespaces, shares, 0.5, now)]
-        for key in queue.longest_put_off(rest):
-            if not self._plan_within(key, namespaces, shares, 1.0, now):
-                queue.put_off(key)
+        rest = self._plan_within(queue.in_turns(keys), namespaces, shares, 0.5, now)
+        queue.put_off(self._plan_within(queue.longest_put_off(rest), namespaces, shares, 1.0, now))
 
     def _plan_within(
-        self, key: GangKey, namespaces: Mapping[GangKey, str], shares: Shares, part: float, now: float
-    ) -> bool:
-        """Plan a gang if its namespace has not used up this part of its share; return False if it has."""
-        namespace = namespaces.get(key, "")
-        if not shares.left(namespace, of=part):
-            return False
-        self._term.queue.planned(key)
-        with shares.used_by(namespace):
-            self._term.guarded(key, now, partial(self._plan_one, key, now))
-        return True
+        self, keys: Iterable[GangKey], namespaces: Mapping[GangKey, str], shares: Shares, part: float, now: float
+    ) -> list[GangKey]:
+        """Plan gangs whose namespaces have not used up this part of their shares; return the others, in order."""
+        rest = []
+        used_up: set[str] = set()
+        for key in keys:
+            namespace = namespaces.get(key, "")
+            if namespace in used_up or not shares.left(namespace, of=part):
+                used_up.add(namespace)
+                rest.append(key)
+                continue
+            self._term.queue.planned(key)
+            with shares.used_by(namespace):
+                self._term.guarded(key, now, partial(self._plan_one, key, now))
+        return rest
 
     def _nominate(self, now: float, *, strict: bool) -> None:
         """Nominate hosts for starving gangs; in strict order they cannot be overtaken anyway."""

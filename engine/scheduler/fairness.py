@@ -148,8 +148,8 @@ class WriteLines:
 
 # Seconds of a turn that all namespaces together have for one sort of work, and the minimum for each, however many there
 # are. Reconciling a small gang takes some 0.1 ms, a plan 0.1 to 2 ms. What comes during a turn waits for its end.
-WHOLE: Final = 0.04
-LEAST: Final = 0.004
+WHOLE: Final = 0.03
+LEAST: Final = 0.003
 
 
 class Shares:

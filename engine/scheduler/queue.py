@@ -195,10 +195,11 @@ class GangQueue:
         """Return True if postponed gangs should be planned as soon as possible."""
         return bool(self._put_off) or self._retried
 
-    def put_off(self, key: GangKey) -> None:
-        """Postpone a gang to a later pass, because its namespace has used its share of this one."""
-        if key in self._entries:  # else it was placed meanwhile, with its pod group
-            self._fresh.add(key)
+    def put_off(self, keys: Iterable[GangKey]) -> None:
+        """Postpone gangs to a later pass, because their namespaces have used up their shares of this one."""
+        waiting = [key for key in keys if key in self._entries]  # others were placed meanwhile, with their pod groups
+        self._fresh.update(waiting)
+        for key in waiting:
             self._put_off.setdefault(key, None)
 
     def planned(self, key: GangKey) -> None:
