@@ -485,7 +485,7 @@ class GangScheduler:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
             outcome = replace(kept_for(miss.first, gang), shortage=outcome.shortage)
-        self._preemptor.missed(key, outcome, now)
+        self._preemptor.missed(key, miss.outcome, now)  # beside hosts kept for others, victims may make room elsewhere
         self._mover.missed(key, outcome, now)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 

@@ -91,7 +91,9 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     live = [pod for pod in gang.pods if pod.live]
     unready = not_ready(live, wall)
     started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
-    if timers.empty_since is None or live or started:
+    if live or started:
+        timers.empty_since = None  # not the time of this look: the next one may come hours later
+    elif timers.empty_since is None:
         timers.empty_since = now
     loss = losses(gang, hosts=hosts, timers=timers, policy=policy, now=now)
     if loss is not None and not isinstance(loss.action, NoAction):
@@ -234,8 +236,8 @@ def _waiting(
     """Return the decision to wait for pods, or to release the slots if none appears in time."""
     workload = gang.workload
     wanted = sum(min(pod_set.slots, pod_set.remaining) for pod_set in workload.pod_sets)
-    assert timers.empty_since is not None
     if not live and not started and wanted > 0:
+        assert timers.empty_since is not None
         end = timers.empty_since + policy.timeouts.hold
         if now >= end:
             timers.expired = True

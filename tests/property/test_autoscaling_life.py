@@ -303,7 +303,8 @@ class AutoscalingLife(RuleBasedStateMachine):
         placed = self.leader.placed(name)
         if placed is not None and placed.assignment is not None:
             return self.cluster.runs(name)
-        return suspended_by_user(gang) or self.quota
+        # Pods that exist have their quota.
+        return suspended_by_user(gang) or (self.quota and len(self.cluster.pods(name)) < gang.slots)
 
     def _placement(self, name: str) -> str:
         found = self.leader.placed(name)

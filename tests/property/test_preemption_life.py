@@ -214,10 +214,13 @@ class PreemptionLife(RuleBasedStateMachine):
         key = next(key for key in view.gangs.keys() if view.gangs.workload_of(key) is self.cluster.workload(name))  # noqa: SIM118
         gang = view.gangs.get(key)
         assert gang is not None
+        # What is kept for gangs that go first is of no use, whoever is preempted there.
+        first = self.cluster.leader.controller._term.nominations_before(key, self.priorities[name])
+        kept = frozenset[str]().union(*(one.hosts for one in first))
         found = preemption_for(
             view,
             gang,
-            plan=partial(schedule_gang, view, gang),
+            plan=partial(schedule_gang, view, gang, nominated=kept),
             others=False,
             protect=view.policy.preemption.protect,
             own_namespace="topogate-system",

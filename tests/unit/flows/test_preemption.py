@@ -47,6 +47,26 @@ def test_a_gang_of_lower_priority_is_suspended_and_starts_again_later() -> None:
     assert cluster.ended() == ["suspend low-0"]
 
 
+def test_hosts_kept_for_a_gang_that_goes_first_do_not_spare_a_gang_elsewhere() -> None:
+    """On one rack a host is free, but kept for the older gang, which never fits; the later one needs only one host."""
+    cluster = PreemptingCluster(policy=PREEMPTS + "queue: {patience: 30s}\n")
+    for rack in range(2):
+        cluster.submit(f"fill-{rack}", 1, require=None)
+        cluster.submit(f"piece-{rack}", 1, priority=100, require=None)
+        cluster.go_on()
+    cluster.delete("fill-0")
+    cluster.delete("fill-1")
+    cluster.go_on()
+    cluster.submit("wide", 2, priority=100)
+    cluster.submit("low", 1, require=None)
+    cluster.wait(60)
+    assert cluster.runs("low", "piece-0", "piece-1") and cluster.reason("wide") == "RoomKept"
+    cluster.submit("high", 1, priority=100)
+    cluster.wait(60)
+    assert cluster.ended() == ["suspend low"]
+    assert cluster.runs("high") and cluster.reason("low") == "QueuedBehind"
+
+
 def test_the_users_of_both_read_why() -> None:
     """The victim by whom, in the same namespace by name; the preemptor what ends, and where."""
     cluster = full()

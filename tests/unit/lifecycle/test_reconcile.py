@@ -323,6 +323,18 @@ def test_slots_without_any_pod_go_back_after_the_hold_timeout() -> None:
     assert isinstance(action, Unplace) and action.suspend and action.reason == "HoldExpired"
 
 
+def test_a_gang_that_loses_all_pods_after_hours_has_the_whole_hold_timeout_for_new_ones() -> None:
+    """It runs, nothing changes, and nobody looks at it until its host takes all of it away."""
+    gang = job(count=2)
+    timers = Timers()
+    placed = placement(gang, {"h0": 2}, status={"phase": "Running"})
+    look(gang, placed, (pod(gang, 0, host="h0"), pod(gang, 1, host="h0")), timers=timers, now=0.0)
+    decision = look(gang, placed, timers=timers, now=36_000.0)
+    assert decision.action == NoAction()
+    action = look(gang, placed, timers=timers, now=36_600.0).action
+    assert isinstance(action, Unplace) and action.reason == "HoldExpired"
+
+
 def test_a_job_owned_by_another_controller_is_never_suspended() -> None:
     """Its suspend field belongs to its owner: the gate holds its pods."""
     gang = job(count=1, owner=OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "js", "u", True))
