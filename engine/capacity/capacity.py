@@ -559,6 +559,11 @@ class Capacity:
         amounts = self._amounts.of(self._rows_of(topology), resource, empty=True)
         return int(amounts.max()) if len(amounts) else 0
 
+    def reports_devices(self, host: str) -> bool:
+        """True when a host reports its devices."""
+        row = self._rows.get(host)
+        return row is not None and self._devices.counted(row)
+
     def choose(
         self,
         host: str,

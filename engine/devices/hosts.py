@@ -123,6 +123,10 @@ class HostDevices:
         """True when devices are counted on at least one host."""
         return bool(self._rows)
 
+    def counted(self, row: int) -> bool:
+        """True when a host reports its devices, so that they are counted."""
+        return row in self._rows
+
     @property
     def scopes(self) -> frozenset[str]:
         """The scopes that at least one host reports of its GPUs."""

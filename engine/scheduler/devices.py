@@ -103,10 +103,14 @@ def allocate_devices(
         shape = shapes.get(plan.name)
         if shape is None or shape.devices is None:
             continue
+        staying = kept.get(plan.name, {})
         slots: list[Slot] = []
         for slot in plan.slots:
+            if not staying and not capacity.reports_devices(slot.host):
+                slots.append(slot)
+                continue
             beside = given.setdefault(slot.host, [])
-            slots.append(_with_devices(slot, shape.devices, capacity, kept.get(plan.name, {}), beside))
+            slots.append(_with_devices(slot, shape.devices, capacity, staying, beside))
         plans[plan.name] = replace(plan, slots=tuple(slots))
     return replace(placed, pod_sets=tuple(plans.values()))
 

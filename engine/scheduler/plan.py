@@ -401,7 +401,7 @@ def _placed(answer: Plan, ask: PodSetRequest, topology: Topology, require: str |
     rank = 0
     for host, count in answer.hosts:
         ranks = ((rank, rank + count - 1),) if ask.ranked else None
-        slots.append(Slot(domain=tree.path(len(tree.levels) - 1, host), count=count, ranks=ranks))
+        slots.append(Slot(domain=tree.paths[host], count=count, ranks=ranks))
         rank += count
     used = {level.name: number for level, number in zip(topology.levels, answer.domains_used, strict=True)}
     paths = [slot.domain for slot in slots]
