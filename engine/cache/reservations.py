@@ -75,7 +75,7 @@ class Reservations:
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
-            for kept in reservations(workload, placement, pods):
+            for kept in reservations(workload, placement, pods, moved=True):
                 if kept.hosts:
                     shapes[kept.pod_set.name] = self._pod_shapes.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)

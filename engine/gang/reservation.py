@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.api.placement import Placement, PodSetPlan
@@ -27,17 +27,23 @@ class Reservation:
     uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
 
 
-def reservations(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> list[Reservation]:
-    """Return every pod set's reservation; none for a workload that is over, being deleted, or suspended by its user."""
+def reservations(
+    workload: Workload, placement: Placement, pods: Iterable[Pod], *, moved: bool = False
+) -> list[Reservation]:
+    """Return every pod set's reservation; none for a workload that is over, being deleted, or suspended by its user.
+
+    With `moved` also the new slots of pods that still run where they were placed before: they will be replaced.
+    """
     assignment = placement.assignment
     if assignment is None or over(workload):
         return []
-    return [
-        Reservation(pod_set, hosts, _devices(pod_set, plan, members) if hosts else {})
-        for pod_set, members in by_pod_set(workload, pods)
-        for plan in (assignment.plan_of(pod_set.name),)
-        for hosts in (_hosts(pod_set, plan, members),)
-    ]
+    found = []
+    for pod_set, members in by_pod_set(workload, pods):
+        plan = assignment.plan_of(pod_set.name)
+        staying = _without_moved(pod_set, plan, members) if moved else members
+        hosts = _hosts(pod_set, plan, staying)
+        found.append(Reservation(pod_set, hosts, _devices(pod_set, plan, staying) if hosts else {}))
+    return found
 
 
 def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> dict[str, int]:
@@ -81,6 +87,29 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
             if pod_set is None or host not in planned.get(pod_set.name, ()):
                 found[host] += 1
     return dict(found)
+
+
+def _without_moved(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the pods without those that run on the host they were released to, while their slot is on another one."""
+    slots = Counter[str]()
+    for slot in plan.slots:
+        slots[slot.host] += slot.count
+    bound = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name and not pod.finished)
+    left = {host for host, count in bound.items() if count > slots[host]}
+    if not left:
+        return pods
+    by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
+
+    def has_moved(pod: Pod) -> bool:
+        host = pod.spec.node_name
+        if pod.finished or host not in left or pinned_host(pod.spec.shape) != host:
+            return False
+        if by_rank is None:
+            return not slots[host]
+        slot = by_rank.get(rank) if (rank := rank_of(pod, pod_set)) is not None else None
+        return slot is not None and slot.host != host
+
+    return [pod for pod in pods if not has_moved(pod)]
 
 
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, int]:

@@ -161,8 +161,9 @@ def replan_running(gang: Gang, *, wall: float) -> Decision | None:
 def replan_suspended(gang: Gang, hosts: HostHealth, *, now: float, wall: float) -> Decision | None:
     """Return the next step of a gang that we have suspended so that it restarts elsewhere; None if we have not.
 
-    Its pods have to end first: as long as one uses a host, the place there cannot be planned. Those on dead hosts do
-    not count, nor any after ten minutes.
+    Its pods have to end first: as long as one uses a host, the place there cannot be planned. Those that terminate on
+    dead hosts do not count, nor any after ten minutes. One that does not terminate yet counts everywhere: resumed now,
+    its controller would keep it where it is.
     """
     record, placement = replan_record(gang.status), gang.placement
     assert placement is not None and placement.assignment is not None
@@ -173,7 +174,8 @@ def replan_suspended(gang: Gang, hosts: HostHealth, *, now: float, wall: float) 
     ending = [
         pod
         for pod in gang.pods
-        if not pod.finished and (not pod.spec.node_name or hosts.down(pod.spec.node_name) is None)
+        if not pod.finished
+        and not (pod.deleting and pod.spec.node_name and hosts.down(pod.spec.node_name) is not None)
     ]
     left = record.at + PODS_END_WITHIN - wall
     if not ending or left <= 0:

@@ -52,6 +52,28 @@ def two_racks(hosts: int = 6, policy: str = "") -> Leader:
     return Leader(nodes=gpu_nodes(1, 2, hosts), policy=POLICY + policy)
 
 
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> None:
+    """Its eviction may take long, or be refused: meanwhile no other gang gets the host."""
+    leader = two_racks(hosts=5)
+    gang = movable()
+    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, rank=None) for one in gang.pod_sets)))
+    leader.settle()
+    hosts = sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
+    leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
+    leader.later(10.0)
+    assert leader.status() == ("Running", "")
+    leader.hands.deaf = True
+    ask(leader, replace=hosts[2])
+    assert leader.hands.of("move") == ["train"]
+    after = {slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots}  # type: ignore[union-attr]
+    [new] = after - set(hosts)
+    assert leader.view.capacity.free(new)["nvidia.com/gpu"] == 0
+    leader.has(job("other", count=1, held=True, require=None))
+    leader.settle()
+    assert new not in ranks_of(leader.placed("other")).values()
+
+
 def test_a_pod_leaves_a_host_for_another_one_of_the_rack() -> None:
     """First its new slot is written, then it is evicted; its successor goes to the new slot, nobody else moves."""
     leader = two_racks()

@@ -270,6 +270,21 @@ def test_a_pod_on_a_dead_host_is_not_waited_for() -> None:
     assert stays.spec.node_name not in ranks_of(leader.placed()).values()
 
 
+def test_a_pod_on_a_dead_host_that_its_controller_has_not_deleted_yet_is_waited_for() -> None:
+    """Resumed before that, the controller would keep the pod, and no other one would take the new slot."""
+    leader, pods = split()
+    node = leader.stores.nodes.get(pods[0].spec.node_name)
+    assert node is not None
+    leader.has(replace(node, ready=False, settled_at=1_800_000_000.0 + leader.now, resource_version="20000000"))
+    ask(leader, replan="true")
+    stays = pods.pop(0)
+    ends(leader, pods)
+    assert leader.hands.of("suspend") == ["train"] and leader.hands.of("resume") == []
+    leader.has(replace(stays, deleting=True, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("resume") == ["train"]
+
+
 def test_a_gang_that_cannot_be_suspended_stays_and_is_told() -> None:
     """The webhook refuses it; where none was there, the leader answers."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4))
