@@ -57,7 +57,7 @@ def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> N
     """Its eviction may take long, or be refused: meanwhile no other gang gets the host."""
     leader = two_racks(hosts=5)
     gang = movable()
-    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, rank=None) for one in gang.pod_sets)))
+    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, ranked=False) for one in gang.pod_sets)))
     leader.settle()
     hosts = sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
     leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
