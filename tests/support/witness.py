@@ -86,6 +86,10 @@ class Witness(Turns):
         self._devices_once(scene)
         self._untouched(scene)
 
+    def has_seen(self, member: Member) -> bool:
+        """Whether a look has seen the start of a gang's pod group: once a part of it is gone, none can be judged."""
+        return member.group is None or member.group in self._started
+
     def _breach(self, scene: Scene, text: str) -> None:
         if len(self.breaches) < MOST_BREACHES:
             self.breaches.append(f"revision {scene.revision}: {text}")

@@ -279,8 +279,7 @@ def _drained(witness: Witness, crowd: Crowd, upheaval: Upheaval) -> None:
             for name, member in crowd.members.items()
             if (sight := scene.gangs.get(name)) is None
             or sight.over
-            or _enough(sight, member)
-            or _has_room(sight)
+            or ((_enough(sight, member) or _has_room(sight)) and witness.has_seen(member))
             or (member.timed and sight.told[1] == "ScheduleTimeout")
             or (sight.told[1] == "WaitingForMembers" and _too_few(scene, crowd, member))
         ]
