@@ -64,10 +64,12 @@ class Reservations:
         *,
         pods: Sequence[Pod],
         related: Iterable[Pod],
+        leave_hosts: Collection[str] = (),
     ) -> None:
         """Replace the reservation of a key: `pods` are those of the gang, `related` all pods that belong to the key.
 
-        Without a workload and a Placement nothing is reserved for pods that do not exist yet.
+        `leave_hosts`: hosts that the pods of the gang are to leave. Without a workload and a Placement nothing is
+        reserved for pods that do not exist yet.
         """
         self._unreserved.discard(key)
         shapes: dict[str, Shape] = {}
@@ -75,7 +77,7 @@ class Reservations:
         hosts: dict[str, Counter[str]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         if workload is not None and placement is not None:
-            for kept in reservations(workload, placement, pods, moved=True):
+            for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     shapes[kept.pod_set.name] = self._pod_shapes.shape_of(workload, kept.pod_set)
                     hosts[kept.pod_set.name] = Counter(kept.hosts)

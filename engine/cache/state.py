@@ -353,7 +353,9 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.pod_shapes.observe(workload, pods)
-        self._reservations.keep(key, workload, placement, pods=pods, related=self._pods.members(key))
+        leave = self.owners.request_of(workload).leave_hosts if workload is not None and _replaces(workload) else ()
+        related = self._pods.members(key)
+        self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave)
 
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
         """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
@@ -530,6 +532,12 @@ class ClusterState:
                 self._pods.find, self.policy, self.topologies, self.own_namespace, most_parsed=MAX_PARSED
             )
         return known
+
+
+def _replaces(workload: Workload) -> bool:
+    """Return True if a workload may ask that pods leave hosts; its request says which."""
+    templates = (pod_set.template.annotations for pod_set in workload.pod_sets)
+    return any(names.REPLACE in annotations for annotations in (workload.annotations, *templates))
 
 
 def _levels_of(topologies: Mapping[str, Topology]) -> list[tuple[object, ...]]:

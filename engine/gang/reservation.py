@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.api.placement import Placement, PodSetPlan
@@ -28,11 +28,11 @@ class Reservation:
 
 
 def reservations(
-    workload: Workload, placement: Placement, pods: Iterable[Pod], *, moved: bool = False
+    workload: Workload, placement: Placement, pods: Iterable[Pod], *, leave_hosts: Collection[str] = ()
 ) -> list[Reservation]:
     """Return every pod set's reservation; none for a workload that is over, being deleted, or suspended by its user.
 
-    With `moved` also the new slots of pods that still run where they were placed before: they will be replaced.
+    Pods that are to leave hosts, and have slots on others already, need these too: they are about to be replaced.
     """
     assignment = placement.assignment
     if assignment is None or over(workload):
@@ -40,7 +40,7 @@ def reservations(
     found = []
     for pod_set, members in by_pod_set(workload, pods):
         plan = assignment.plan_of(pod_set.name)
-        staying = _without_moved(pod_set, plan, members) if moved else members
+        staying = _without_moved(pod_set, plan, members, leave_hosts)
         hosts = _hosts(pod_set, plan, staying)
         found.append(Reservation(pod_set, hosts, _devices(pod_set, plan, staying) if hosts else {}))
     return found
@@ -89,25 +89,23 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
     return dict(found)
 
 
-def _without_moved(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the pods without those that run on the host they were released to, while their slot is on another one."""
-    slots = Counter[str]()
-    for slot in plan.slots:
-        slots[slot.host] += slot.count
-    bound = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name and not pod.finished)
-    left = {host for host, count in bound.items() if count > slots[host]}
-    if not left:
+def _without_moved(
+    pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], leave_hosts: Collection[str]
+) -> Sequence[Pod]:
+    """Return the pods without those that are to leave their hosts and have slots on others already."""
+    if not leave_hosts or not (pod_set.replace == "free" or pod_set.evictable):
         return pods
+    used = {slot.host for slot in plan.slots}
     by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
 
     def has_moved(pod: Pod) -> bool:
         host = pod.spec.node_name
-        if pod.finished or host not in left or pinned_host(pod.spec.shape) != host:
+        if pod.finished or host not in leave_hosts:
             return False
         if by_rank is None:
-            return not slots[host]
+            return host not in used
         slot = by_rank.get(rank) if (rank := rank_of(pod, pod_set)) is not None else None
-        return slot is not None and slot.host != host
+        return slot is not None and slot.host not in leave_hosts
 
     return [pod for pod in pods if not has_moved(pod)]
 

@@ -174,8 +174,7 @@ def replan_suspended(gang: Gang, hosts: HostHealth, *, now: float, wall: float) 
     ending = [
         pod
         for pod in gang.pods
-        if not pod.finished
-        and not (pod.deleting and pod.spec.node_name and hosts.down(pod.spec.node_name) is not None)
+        if not pod.finished and not (pod.deleting and pod.spec.node_name and hosts.down(pod.spec.node_name) is not None)
     ]
     left = record.at + PODS_END_WITHIN - wall
     if not ending or left <= 0:

@@ -17,7 +17,7 @@ from engine.autoscaling.demand import NodeDemand
 from engine.autoscaling.state import state_of
 from engine.cluster.client import ApiError, ApiUnavailable
 from engine.cluster.writes import WriteRefused
-from engine.controller.provisioner import LOOK_EVERY, UNWANTED_AFTER
+from engine.controller.provisioner import FAILED_MOST, LOOK_EVERY, UNWANTED_AFTER
 from engine.controller.writer import StaleObject
 from engine.gang.gang import Gang, suspended_by_user
 from engine.scheduler.outcome import Placed
@@ -70,6 +70,7 @@ class AutoscalingLife(RuleBasedStateMachine):
         self.serial = 0
         self.quota = False
         self.faults: dict[str, tuple[str, bool]] = {}  # of a write: its fault, and whether it is done all the same
+        self.rests_until = 0.0  # withdrawals that have failed are tried again by then
         self.unwanted: dict[tuple[str, str], Unwanted] = {}
         self.writes: dict[str, Writes] = {}  # by the name of the gang's Placement
         self.fits: dict[str, float] = {}  # gangs that have room and wait, and since when
@@ -255,7 +256,7 @@ class AutoscalingLife(RuleBasedStateMachine):
     )
     def writes_fail(self, what: dict[str, tuple[str, bool]]) -> None:
         """Or they are done, and their answers are lost."""
-        self.faults = what
+        self._fail(what)
         self._news()
 
     @rule(actions=st.integers(0, 6), seconds=st.sampled_from([0, 11]))
@@ -267,6 +268,11 @@ class AutoscalingLife(RuleBasedStateMachine):
                 self.leader.pool.waiting.pop(0)()
         self.cluster.another_leader()
         self._news()
+
+    def _fail(self, what: dict[str, tuple[str, bool]]) -> None:
+        if "withdraw" in self.faults:
+            self.rests_until = self.leader.now + FAILED_MOST
+        self.faults = what
 
     # -- what holds --------------------------------------------------------------------------------------------------
 
@@ -284,7 +290,7 @@ class AutoscalingLife(RuleBasedStateMachine):
     def _look(self, step: float) -> None:
         """Judge what has lasted too long."""
         now = self.leader.now
-        useless = {one.key for one in self.requests() if self._useless(one)} if "withdraw" not in self.faults else set()
+        useless = {one.key for one in self.requests() if self._withdrawn() and self._useless(one)}
         self.unwanted = {key: self.unwanted.get(key, Unwanted(now)) for key in useless}
         for key, known in self.unwanted.items():
             known.step = max(known.step, step)
@@ -293,6 +299,10 @@ class AutoscalingLife(RuleBasedStateMachine):
         self.fits = {first: self.fits.get(first, now)} if first is not None and self._has_room(first) else {}
         for name, since in self.fits.items():
             assert now - since <= GRACE + step, f"{name} has had room since {since:g}, and it is {now:g}"
+
+    def _withdrawn(self) -> bool:
+        """Withdrawals succeed, and none waits because one before it has failed."""
+        return "withdraw" not in self.faults and self.leader.now > self.rests_until
 
     def _useless(self, request: ProvisioningRequest) -> bool:
         """Nobody needs its nodes: its gang is gone, suspended, runs, or has no quota."""
@@ -345,7 +355,7 @@ class AutoscalingLife(RuleBasedStateMachine):
     @invariant()
     def a_gang_has_one_request(self) -> None:
         """The ended one is deleted as soon as the next one is there."""
-        if "withdraw" not in self.faults:
+        if self._withdrawn():
             found: Any = Counter(one.gang for one in self.requests())
             assert all(count <= 1 for count in found.values()), found
 
@@ -353,7 +363,7 @@ class AutoscalingLife(RuleBasedStateMachine):
         """When nothing fails any more and there are nodes, no gang waits to start, and no request is left."""
         if not hasattr(self, "cluster"):
             return
-        self.faults = {}
+        self._fail({})
         self.the_quota_changes(False)
         for rack in (4, 5, 6, 7, 8):
             self._appear(rack, 6)

@@ -389,14 +389,21 @@ class MovedLife(GangLife):
         hosts = sorted(set(self._observed()[name].values()))
         return {hosts[pick % len(hosts)] for pick in picks if hosts}
 
+    def _on_dead_hosts(self, name: str) -> bool:
+        nodes = [self.leader.stores.nodes.get(host) for host in self._observed()[name].values()]
+        return any(node is None or not node.ready for node in nodes)
+
     @rule(name=st.sampled_from(NAMES), picks=st.sets(st.integers(0, 4), max_size=2))
     def leave_hosts(self, name: str, picks: set[int]) -> None:
         """Its pods on these hosts move all together or not at all; no pod is lost by that."""
         before, hosts = self._observed()[name], self._used(name, picks)
         self._annotate(name, names.REPLACE, ",".join(sorted(hosts)) or None)
+        on_dead = self._on_dead_hosts(name)
         self._go_on()
         self.leader.later(40.0)
         self._go_on()
+        if on_dead:
+            return  # the policy lets pods there end meanwhile, and the gang with them
         after = self._observed()[name]
         assert set(before) <= set(after) | (set(before) - set(ranks_of(self.leader.placed(name)))), "a pod was lost"
         on_them = {rank for rank, host in before.items() if host in hosts}
@@ -416,11 +423,12 @@ class MovedLife(GangLife):
             if node is not None:
                 self.leader.has(replace(node, unschedulable=True, resource_version=self.leader.hands.version()))
         self._annotate(name, names.REPLAN, value)
+        on_dead = self._on_dead_hosts(name)
         self._go_on()
         self.leader.later(40.0)
         self._go_on()
         after = self.leader.placed(name)
-        if placed is not None and placed.assignment is not None:
+        if not on_dead and placed is not None and placed.assignment is not None:
             assert after is not None
             assert after.assignment is not None
             assert len(self._observed()[name]) >= len(before)

@@ -9,7 +9,9 @@ from bench.growth.measures import Scene, measure
 
 
 def row(hosts: int, **figures: float | None) -> dict[str, float | None]:
-    unknown = dict.fromkeys(("memory", "begin", "idle", "pod_event", "node_event", "plan_rack", "plan_block"), 1.0)
+    unknown = dict.fromkeys(
+        ("memory", "begin", "idle", "pod_event", "node_event", "node_joins", "plan_rack", "plan_block"), 1.0
+    )
     return {"hosts": hosts, "freed": None, "freed_all": None, **unknown, **figures}
 
 
