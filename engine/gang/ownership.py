@@ -159,7 +159,8 @@ class OwnerResolver:
 
         Valid requests mean the same there. An error may name other reasons why an object gives no topology.
         """
-        valid = {uid: known for uid, known in self._parsed.items() if not known[1].errors}
+        parsed = list(self._parsed.items())  # a thread that writes may read one more meanwhile
+        valid = {uid: known for uid, known in parsed if not known[1].errors}
         return replace(self, topologies=topologies, _parsed=valid)
 
     def owner_of(self, pod: Pod) -> Ownership:
