@@ -395,7 +395,7 @@ class GangScheduler:
         ahead = [nomination for nomination in dict.fromkeys(before) if nomination.key not in group.members]
         excluded = self._term.of(gang.key).timers.hosts_out(now)
         outcome, first = in_turn(partial(self._plan_beside, gang, kept_assignment(gang), excluded), ahead)
-        return kept_for(first, gang) if first else outcome
+        return kept_for(first, gang, outcome) if first else outcome
 
     def _limited(self, key: GangKey, entry: QueueEntry, gang: Gang) -> bool:
         """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one.
@@ -484,8 +484,8 @@ class GangScheduler:
         if gang_state.unschedulable_alone:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
-            outcome = replace(kept_for(miss.first, gang), shortage=outcome.shortage)
-        self._preemptor.missed(key, miss.outcome, now)  # beside hosts kept for others, victims may make room elsewhere
+            outcome = replace(kept_for(miss.first, gang, outcome), shortage=outcome.shortage)
+        self._preemptor.missed(key, outcome, now)
         self._mover.missed(key, outcome, now)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 

@@ -91,8 +91,13 @@ def preemption_for(
 
 
 def victims_may_help(outcome: Outcome) -> bool:
-    """Return whether a gang with this outcome may start when others end: for room, or what its namespace may use."""
-    return isinstance(outcome, Waits) and not outcome.for_hosts and REASONS[outcome.reason].by_victims
+    """Return whether a gang with this outcome may start when others end: for room, or what its namespace may use.
+
+    Also where hosts are kept for a gang that goes first: others may make room elsewhere.
+    """
+    if not isinstance(outcome, Waits) or outcome.for_hosts:
+        return False
+    return REASONS[outcome.beside or outcome.reason].by_victims
 
 
 def in_group(gang: Gang) -> bool:

@@ -83,13 +83,15 @@ class Waits:
     """The gang does not fit now; `reason` is a reason code, `message` gives needed / have / best.
 
     `for_hosts`: it does not fit on the current hosts however many pods end; it waits for other hosts. `shortage`: the
-    numbers of the message; None where the reason is another one than room.
+    numbers of the message; None where the reason is another one than room. `beside`: why it does not fit on the other
+    hosts, where those that it needs are kept for a gang that goes first.
     """
 
     reason: Code
     message: str
     for_hosts: bool = field(default=False, compare=False)
     shortage: Shortage | None = field(default=None, compare=False)
+    beside: Code | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,14 @@ def goes_first(first: Turn, gang: Gang, own: Turn | None) -> Waits:
     )
 
 
-def kept_for(name: str, gang: Gang) -> Waits:
-    """Return the outcome of a gang that would fit on hosts nominated for another one (namespace/name)."""
-    return Waits("QueuedBehind", f"the hosts that it needs are kept for {_named(name, gang)}, which goes first")
+def kept_for(name: str, gang: Gang, outcome: Outcome) -> Waits:
+    """Return the outcome of a gang that would fit on hosts nominated for another one (namespace/name).
+
+    `outcome` is its own beside these hosts: the end of others may help it there.
+    """
+    beside = outcome.reason if isinstance(outcome, Waits) and not outcome.for_hosts else None
+    message = f"the hosts that it needs are kept for {_named(name, gang)}, which goes first"
+    return Waits("QueuedBehind", message, beside=beside)
 
 
 def _in_queue(workload: Workload, placement: Placement) -> bool:

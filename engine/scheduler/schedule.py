@@ -109,7 +109,7 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
     if isinstance(outcome, Waits) and REASONS[outcome.reason].of_creation:
         ever = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
         return ever if isinstance(ever, Never) else outcome
-    return kept_for(first, gang) if first else outcome
+    return kept_for(first, gang, outcome) if first else outcome
 
 
 def schedule_extension(

@@ -12,7 +12,11 @@ from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.cache.state import Changes
 from engine.decoding.workloads import job as decoded_job
+from engine.gang.key import key_of
 from engine.history.record import LOGGER
+from engine.preemption.preempt import victims_may_help
+from engine.scheduler.outcome import Waits
+from engine.scheduler.schedule import answer_in_view
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -62,6 +66,11 @@ def test_hosts_kept_for_a_gang_that_goes_first_do_not_spare_a_gang_elsewhere() -
     cluster.wait(60)
     assert cluster.runs("low", "piece-0", "piece-1") and cluster.reason("wide") == "RoomKept"
     cluster.submit("high", 1, priority=100)
+    view = cluster.leader.view
+    gang = view.gangs.get(key_of(cluster.workload("high")))
+    assert gang is not None
+    forecast = answer_in_view(view, gang, created=gang.workload.created)
+    assert isinstance(forecast, Waits) and forecast.reason == "QueuedBehind" and victims_may_help(forecast)
     cluster.wait(60)
     assert cluster.ended() == ["suspend low"]
     assert cluster.runs("high") and cluster.reason("low") == "QueuedBehind"
