@@ -222,7 +222,7 @@ class Controller:
         """
         with self._view.lock:
             namespaces = {key: self._view.gangs.namespace_of(key) for key in keys}
-        shares = Shares(set(namespaces.values()), self._monotonic)
+        shares = Shares(set(namespaces.values()), self._monotonic, due=len(keys))
         # In the order of their postponement: else those with news all the time would keep others from their turn.
         behind, self._behind = {key: place for place, key in enumerate(self._behind)}, {}
         for key in sorted(keys, key=lambda key: behind.get(key, len(behind))):

@@ -189,7 +189,7 @@ class GangScheduler:
         """
         queue = self._term.queue
         namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
-        shares = Shares(set(namespaces.values()), self._monotonic)
+        shares = Shares(set(namespaces.values()), self._monotonic, due=len(keys))
         rest = self._plan_within(queue.in_turns(keys), namespaces, shares, 0.5, now)
         queue.put_off(self._plan_within(queue.longest_put_off(rest), namespaces, shares, 1.0, now))
 

@@ -147,16 +147,21 @@ class WriteLines:
 
 
 # Seconds of a turn that all namespaces together have for one sort of work, and the minimum for each, however many there
-# are. Reconciling a small gang takes some 0.1 ms, a plan 0.1 to 2 ms. What comes during a turn waits for its end.
-WHOLE: Final = 0.03
-LEAST: Final = 0.003
+# are. Reconciling a small gang takes some 0.1 ms, a plan 0.1 to 2 ms.
+WHOLE: Final = 0.1
+LEAST: Final = 0.01
+# With more gangs than this the work takes several turns anyway. They are shorter: what comes during a turn waits for
+# its end. With fewer, short turns would only cost more: every turn has its own.
+MANY: Final = 1_000
+SHORT: Final = 0.3
 
 
 class Shares:
-    """The shares of one pass; a namespace may start more work until it has used up its share."""
+    """The shares of one pass; a namespace may start more work until it has used up its share. `due`: all gangs."""
 
-    def __init__(self, namespaces: Collection[str], clock: Callable[[], float]) -> None:
-        self._share = max(LEAST, WHOLE / max(1, len(namespaces)))
+    def __init__(self, namespaces: Collection[str], clock: Callable[[], float], *, due: int) -> None:
+        part = SHORT if due > MANY else 1.0
+        self._share = part * max(LEAST, WHOLE / max(1, len(namespaces)))
         self._clock = clock
         self._used: defaultdict[str, float] = defaultdict(float)
 

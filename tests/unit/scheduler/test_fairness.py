@@ -11,12 +11,12 @@ from engine.api import names
 from engine.api.pod import Toleration
 from engine.api.workload import Workload
 from engine.controller.term import WRITERS
-from engine.scheduler.fairness import LEAST, WHOLE, Shares, WriteLines
+from engine.scheduler.fairness import LEAST, MANY, SHORT, WHOLE, Shares, WriteLines
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
 from tests.support.leader import POLICY, Later, Leader
 
 PLAN = 0.01  # seconds that a plan or a look takes in these tests
-MANY = 60
+CROWD = 60
 
 
 def different(number: int, *, count: int = 4, selects: str | None = None) -> Workload:
@@ -28,7 +28,7 @@ def different(number: int, *, count: int = 4, selects: str | None = None) -> Wor
     return changed(one, template=replace(main.template, shape=wanted))
 
 
-def crowded(many: int = MANY, *, policy: str = "", selects: str | None = None) -> Leader:
+def crowded(many: int = CROWD, *, policy: str = "", selects: str | None = None) -> Leader:
     """Racks of which a host is in use, and gangs of one namespace that want whole racks; all are told why they wait."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + policy)
     others = job("others", namespace="bob", require=None)
@@ -59,7 +59,7 @@ def test_a_gang_of_another_namespace_is_planned_in_its_first_turn() -> None:
     leader.turn()
     assert "alice" in leader.hands.planned
     assert leader.now - before <= WHOLE + 3 * PLAN
-    assert len(leader.hands.planned) < MANY / 2
+    assert len(leader.hands.planned) < CROWD / 2
 
 
 def test_what_is_put_off_is_planned_without_another_event() -> None:
@@ -71,7 +71,7 @@ def test_what_is_put_off_is_planned_without_another_event() -> None:
         leader.turn()
         turns += 1
     assert turns > 2
-    assert Counter(leader.hands.planned) == Counter(f"m{number:03}" for number in range(MANY))
+    assert Counter(leader.hands.planned) == Counter(f"m{number:03}" for number in range(CROWD))
 
 
 def test_nobody_waits_for_a_gang_that_was_put_off_and_is_gone() -> None:
@@ -107,13 +107,13 @@ def test_a_gang_that_was_placed_with_its_group_is_not_put_off() -> None:
 def test_the_first_are_tried_whenever_room_appears_and_the_last_in_the_end() -> None:
     """Room that appears all the time neither keeps the order from counting nor the last gangs from being tried."""
     leader = crowded()
-    for turn in range(MANY):
+    for turn in range(CROWD):
         leader.hands.planned.clear() if turn == 0 else None
         room(leader, f"p{turn}")
         planned = len(leader.hands.planned)
         leader.turn()
         assert leader.hands.planned[planned] == "m000"
-    assert set(leader.hands.planned) == {f"m{number:03}" for number in range(MANY)}
+    assert set(leader.hands.planned) == {f"m{number:03}" for number in range(CROWD)}
 
 
 def dear_looks(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -135,15 +135,15 @@ def test_looks_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = crowded()
     leader.hands.broken.clear()
     seen = dear_looks(leader, monkeypatch)
-    leader.has(*(changed(different(number), labels={"a": "b"}) for number in range(MANY)))
+    leader.has(*(changed(different(number), labels={"a": "b"}) for number in range(CROWD)))
     leader.has(job("zoe", count=2, held=True, namespace="zoe"))
     leader.turn()
     assert "uid-zoe" in seen
-    assert len(set(seen)) < MANY / 2
-    for _ in range(MANY):  # of some of them there is news all the time: the others come to their turn as well
+    assert len(set(seen)) < CROWD / 2
+    for _ in range(CROWD):  # of some of them there is news all the time: the others come to their turn as well
         leader.has(*(changed(different(number), labels={"c": str(len(seen))}) for number in range(15)))
         leader.turn()
-    assert {f"uid-m{number:03}" for number in range(MANY)} <= set(seen)
+    assert {f"uid-m{number:03}" for number in range(CROWD)} <= set(seen)
 
 
 def test_a_term_begins_with_a_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_term_begins_with_a_look_at_everybody(monkeypatch: pytest.MonkeyPatch)
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     dear_looks(leader, monkeypatch)
     first = job("zz-first", held=True, namespace="mallory", created=0.5)
-    leader.has(*(different(number) for number in range(MANY)), first, job("alice", held=True, namespace="alice"))
+    leader.has(*(different(number) for number in range(CROWD)), first, job("alice", held=True, namespace="alice"))
     leader.turn()
     assert leader.hands.planned[0] == "zz-first"
 
@@ -248,9 +248,22 @@ def test_a_leader_sends_no_more_writes_than_there_are_writers() -> None:
 def test_every_namespace_has_a_share_however_many_there_are() -> None:
     """Shares are equal, and none is too small to begin something."""
     clock = [0.0]
-    shares = Shares([f"n{number}" for number in range(10_000)], lambda: clock[0])
+    shares = Shares([f"n{number}" for number in range(10_000)], lambda: clock[0], due=10)
     assert shares.left("n1")
     with shares.used_by("n1"):
         clock[0] += LEAST
     assert not shares.left("n1")
     assert shares.left("n2")
+
+
+@pytest.mark.parametrize(("due", "seconds"), [(1, WHOLE), (MANY, WHOLE), (MANY + 1, SHORT * WHOLE)])
+def test_turns_are_shorter_where_one_does_not_suffice_anyway(due: int, seconds: float) -> None:
+    """What comes meanwhile waits for the end of the turn; few gangs are not spread over many turns."""
+    clock = [0.0]
+    shares = Shares(["n1"], lambda: clock[0], due=due)
+    with shares.used_by("n1"):
+        clock[0] += 0.99 * seconds
+    assert shares.left("n1")
+    with shares.used_by("n1"):
+        clock[0] += 0.02 * seconds
+    assert not shares.left("n1")
