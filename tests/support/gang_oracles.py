@@ -4,7 +4,7 @@ records alone say of gangs that live."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -145,14 +145,19 @@ def scattered(placement: Placement | None, bound: Mapping[int, str], *, depth: i
     return used if len(used) > 1 else set()
 
 
-def overbooked_hosts(view: ClusterState, resource: str) -> dict[str, int]:
-    """Hosts of which pods and kept slots ask for more than there is, counted from the records alone."""
+def overbooked_hosts(view: ClusterState, resource: str, *, besides: Collection[str] = ()) -> dict[str, int]:
+    """Hosts of which pods and kept slots ask for more than there is, counted from the records alone.
+
+    The slots of workloads with the uids `besides` do not count.
+    """
     asked: Counter[str] = Counter()
     for pod in view.stores.pods.values():
         host = pod.spec.node_name or pod.nominated_node
         if host and not pod.finished:
             asked[host] += dict(pod.spec.shape.requests).get(resource, 0)
     for workload in view.stores.workloads.values():
+        if workload.uid in besides:
+            continue
         each = dict(workload.template.shape.requests).get(resource, 0)
         for host, count in view.capacity.reserved(workload.uid).items():
             asked[host] += count * each
