@@ -110,6 +110,11 @@ class Sight:
         return None if assignment is None else [slot for one in assignment["podSets"] for slot in one["slots"]]
 
     @property
+    def gave_back(self) -> bool:
+        """Whether it has no slots now, but its Placement was written again after its creation: it may have had some."""
+        return self.planned is None and int((self.placement or {}).get("metadata", {}).get("generation", 0)) > 1
+
+    @property
     def requested(self) -> int:
         """How many pods its Placement was asked for at the least."""
         spec = self.placement["spec"] if self.placement else {}

@@ -52,7 +52,6 @@ class Witness(Turns):
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
     _known: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    _planned: dict[str, int] = field(default_factory=dict)  # slots of each pod group at the last look
 
     def turn(self) -> None:
         self.look(self.scene())
@@ -125,22 +124,20 @@ class Witness(Turns):
     def _groups(self, scene: Scene) -> None:
         """When the first pods of a pod group start, as many of it have slots as must start together.
 
-        Or had them at the look before: a host may die between the plan and the first pod.
+        Or has given them back already: a host may die between the plan and the first pod.
         """
         groups: dict[str, list[tuple[Member, Sight]]] = defaultdict(list)
         for name, sight in scene.gangs.items():
             if (member := self.members.get(name)) is not None and member.group is not None:
                 groups[member.group].append((member, sight))
         for group, parts in groups.items():
-            if group in self._started:
-                continue
-            slots = sum(slot["count"] for _, sight in parts for slot in sight.planned or ())
-            before, self._planned[group] = self._planned.get(group, 0), slots
-            if not any(sight.released for _, sight in parts):
+            if group in self._started or not any(sight.released for _, sight in parts):
                 continue
             self._started.add(group)
+            slots = sum(slot["count"] for _, sight in parts for slot in sight.planned or ())
+            slots += sum(sight.wanted for _, sight in parts if sight.gave_back)
             told = "; ".join(sight.summary() for _, sight in parts)
-            if max(slots, before) < parts[0][0].group_least:
+            if slots < parts[0][0].group_least:
                 self._breach(scene, f"{group}: starts with {slots} slots of {parts[0][0].group_least}: {told}")
 
     def _apart(self, scene: Scene) -> None:
