@@ -233,10 +233,10 @@ def _at_rest(sight: Sight, member: Member) -> bool:
     explained = bool(reason) and bool(message)
     if phase == "Waiting":
         return explained and not sight.released and sight.planned is None
-    # A gang that has started waits for room that somebody else took; `_drained` sees whether it gets that.
-    return _enough(sight, member) or (
-        phase == "Incomplete" and explained and bool(sight.bound) and sight.planned is not None
-    )
+    # A gang that has started waits for room that somebody else took: for pods that it lost, or, while all that it
+    # started with run, for pods that its user added. `_drained` sees whether it gets that.
+    waits = phase == "Incomplete" or (phase == "Running" and sight.bound == sight.released)
+    return _enough(sight, member) or (waits and explained and bool(sight.bound) and sight.planned is not None)
 
 
 def _whole(sight: Sight) -> bool:
