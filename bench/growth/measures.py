@@ -18,6 +18,7 @@ from engine.api import names
 from engine.api.duration import timestamp
 from engine.gang.key import keys_of
 from engine.scheduler.schedule import schedule_gang
+from webhook.service.runtime import GC_THRESHOLDS
 
 RACK: Final = {names.REQUIRE: "rack"}
 BLOCK: Final = {names.REQUIRE: "block"}
@@ -97,7 +98,8 @@ def measure(scene: Scene, *, rounds: int) -> Figures:
     leader.write()
     leader.settle()
     gc.collect()
-    gc.freeze()  # as `topogate serve` does once its caches are full
+    gc.freeze()  # this and the thresholds as `topogate serve` has them once its caches are full
+    gc.set_threshold(*GC_THRESHOLDS)
     memory = resident() - before
     return Figures(
         hosts=scene.hosts,

@@ -138,7 +138,7 @@ class Above:
 class OwnerResolver:
     """Resolves owner chains in one set of records (`find`) under one policy.
 
-    It remembers the parsed requests of `most_parsed` workloads.
+    It remembers the parsed requests of `most_parsed` workloads, and of as many with errors.
     """
 
     find: Find
@@ -146,8 +146,9 @@ class OwnerResolver:
     topologies: Mapping[str, Topology]
     own_namespace: str = names.NAMESPACE
     most_parsed: int = _MAX_PARSED
-    # uid -> record and its parsed request: the same for every pod of a gang.
+    # uid -> record and its parsed request: the same for every pod of a gang. Those with errors are kept apart.
     _parsed: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
+    _faulty: dict[str, tuple[Workload, PlacementRequest]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def registry(self) -> Registry:
@@ -159,9 +160,8 @@ class OwnerResolver:
 
         Valid requests mean the same there. An error may name other reasons why an object gives no topology.
         """
-        parsed = list(self._parsed.items())  # a thread that writes may read one more meanwhile
-        valid = {uid: known for uid, known in parsed if not known[1].errors}
-        return replace(self, topologies=topologies, _parsed=valid)
+        # A copy, in one step: a thread that writes may read one more request meanwhile.
+        return replace(self, topologies=topologies, _parsed=self._parsed.copy(), _faulty={})
 
     def owner_of(self, pod: Pod) -> Ownership:
         """Return the owner of a pod, by its controller references alone."""
@@ -263,6 +263,7 @@ class OwnerResolver:
     def forget(self, workload: Workload) -> None:
         """Forget the request of a deleted workload."""
         self._parsed.pop(workload.uid, None)
+        self._faulty.pop(workload.uid, None)
 
     def _known(self, workload: Workload) -> PlacementRequest | None:
         """Return the request of a workload that was read before; None if another one may be read from it now.
@@ -270,7 +271,7 @@ class OwnerResolver:
         Most versions of a workload are changes of its status: that it has started, or how many pods are ready. One that
         is owned is read in every version: whether its owner makes the request may have changed too.
         """
-        known = self._parsed.get(workload.uid)
+        known = self._parsed.get(workload.uid) or self._faulty.get(workload.uid)
         if known is None:
             return None
         before, request = known
@@ -279,8 +280,15 @@ class OwnerResolver:
                 return None
             if replace(before, resource_version=workload.resource_version, started=workload.started) != workload:
                 return None
-            self._parsed[workload.uid] = (workload, request)
+            self._remember(workload, request)
         return request
+
+    def _remember(self, workload: Workload, request: PlacementRequest) -> None:
+        into, out_of = (self._faulty, self._parsed) if request.errors else (self._parsed, self._faulty)
+        if len(into) >= self.most_parsed and workload.uid not in into:
+            into.clear()
+        out_of.pop(workload.uid, None)
+        into[workload.uid] = (workload, request)
 
     def _read(self, workload: Workload, *, remember: bool = True) -> PlacementRequest:
         if (known := self._known(workload)) is not None:
@@ -289,9 +297,7 @@ class OwnerResolver:
             workload, policy=self.policy, topologies=self.topologies, own_namespace=self.own_namespace
         )
         if remember and workload.uid:
-            if len(self._parsed) >= self.most_parsed:
-                self._parsed.clear()
-            self._parsed[workload.uid] = (workload, found)
+            self._remember(workload, found)
         return found
 
     def _reason(self, workload: Workload, request: PlacementRequest) -> Code | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -148,14 +148,12 @@ def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]], *, before:
         return [keys[value] if value in keys else keys.setdefault(value, _natural(value)) for value in path]
 
     rows = [tuple(path) for path in paths]
-    for row in rows:
-        if len(row) != depth:
-            raise ValueError(f"paths: {row!r} has {len(row)} values for {depth} levels")
-    kept = _kept(rows, before) if before is not None else []
-    if len(rows) - len(kept) <= len(rows) // _FEW:
-        for row in set(rows).difference(kept):
-            insort(kept, row, key=order)
-        rows = kept
+    if any(map(depth.__ne__, map(len, rows))):
+        row = next(row for row in rows if len(row) != depth)
+        raise ValueError(f"paths: {row!r} has {len(row)} values for {depth} levels")
+    sorted_in = _sorted_in(rows, before, order) if before is not None else None
+    if sorted_in is not None:
+        rows = sorted_in
     else:
         rows.sort(key=order)
     hosts = tuple(row[-1] for row in rows)
@@ -183,10 +181,21 @@ def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]], *, before:
     return Tree(tuple(levels), hosts, tuple(rows), index, tuple(starts), tuple(domains), tuple(offsets))
 
 
-def _kept(rows: Sequence[tuple[str, ...]], before: Tree) -> list[tuple[str, ...]]:
-    """Return the rows that a tree has too, in its order; none if some are duplicates."""
-    wanted = set(rows)
-    return [row for row in before.paths if row in wanted] if len(wanted) == len(rows) else []
+def _sorted_in(
+    rows: Sequence[tuple[str, ...]], before: Tree, order: Callable[[tuple[str, ...]], list[tuple[object, ...]]]
+) -> list[tuple[str, ...]] | None:
+    """Return the rows in order, from those of a tree; None where many are new, or some are duplicates."""
+    new = set(rows)
+    if len(new) != len(rows):
+        return None
+    kept = [row for row in before.paths if row in new]
+    if len(rows) - len(kept) > len(rows) // _FEW:
+        return None
+    if len(kept) < len(rows):
+        new.difference_update(kept)
+        for row in new:
+            insort(kept, row, key=order)
+    return kept
 
 
 def _natural(value: str) -> tuple[object, ...]:

@@ -112,29 +112,25 @@ def build_topology(
     wanted = (node_selector or {}).items()
     keys = [level.keys for level in above]
     read = tuple(key for candidates in keys for key in candidates)
-    known: dict[tuple[str | None, ...], _Labels] = {}  # nodes with the same labels share them
     outside: dict[str, str] = {}
+    selected: list[Node] = []
+    for node in nodes:
+        if not wanted or wanted <= node.labels.items():
+            selected.append(node)
+        else:
+            outside[node.name] = OUTSIDE_SELECTOR
+    columns = [[node.labels.get(key) for node in selected] for key in read]
+    values: list[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()] * len(selected)
+    numbers = Counter(values)
+    known = {one: _labels_of_levels(dict(zip(read, one, strict=True)), keys) for one in numbers}
     pins: dict[str, dict[str, str]] = {}
     paths: list[tuple[str, ...]] = []
-    have = [0] * len(above)
-    selected = 0
-    for node in nodes:
-        labels = node.labels
-        if wanted and not wanted <= labels.items():
-            outside[node.name] = OUTSIDE_SELECTOR
-            continue
-        selected += 1
-        values = tuple(map(labels.get, read))
-        found = known.get(values)
-        if found is None:
-            found = known[values] = _labels_of_levels(labels, keys)
-        for level in found.has:
-            have[level] += 1
-        if len(found.has) == len(above):
+    for node, one in zip(selected, values, strict=True):
+        found = known[one]
+        if found.missing is None:
             paths.append((*found.path, node.name))
         elif missing_label == "exclude":
-            first = next(level for level, value in enumerate(found.path) if not value)
-            outside[node.name] = f"{NO_LABEL}{above[first].name}"
+            outside[node.name] = f"{NO_LABEL}{above[found.missing].name}"
             continue
         else:
             paths.append((*(value or _own_domain(node.name) for value in found.path), node.name))
@@ -142,25 +138,27 @@ def build_topology(
     tree = build_tree(
         [level.name for level in above] + [HOST_LEVEL], paths, before=before.tree if before is not None else None
     )
-    coverage = {level.name: (count, selected) for level, count in zip(above, have, strict=True)}
+    have = [sum(numbers[one] for one, found in known.items() if found.path[level]) for level in range(len(above))]
+    coverage = {level.name: (count, len(selected)) for level, count in zip(above, have, strict=True)}
     return Topology(name, (*above, HOST), tree, pins, outside, coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """A node's labels of some levels: their values ("" where it has none), the levels that it has, and its labels."""
+    """The labels of some levels that nodes share: their values ("" for none), the first level without, the labels."""
 
     path: tuple[str, ...]
-    has: tuple[int, ...]
+    missing: int | None
     pin: dict[str, str]
 
 
-def _labels_of_levels(labels: Mapping[str, str], keys: Sequence[Sequence[str]]) -> _Labels:
+def _labels_of_levels(labels: Mapping[str, str | None], keys: Sequence[Sequence[str]]) -> _Labels:
     chosen = [next((key for key in candidates if labels.get(key)), "") for candidates in keys]
+    path = tuple(labels.get(key) or "" for key in chosen)
     return _Labels(
-        path=tuple(labels[key] if key else "" for key in chosen),
-        has=tuple(level for level, key in enumerate(chosen) if key),
-        pin={key: labels[key] for key in chosen if key},
+        path=path,
+        missing=path.index("") if "" in path else None,
+        pin={key: value for key, value in zip(chosen, path, strict=True) if key},
     )
 
 

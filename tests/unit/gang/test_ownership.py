@@ -561,3 +561,18 @@ def test_other_levels_let_every_request_be_read_again(read: list[str]) -> None:
     view.refresh()
     view.request_of(one)
     assert read == ["one"]
+
+
+def test_a_request_that_was_mended_or_spoilt_is_read_as_it_is_now(read: list[str]) -> None:
+    """Right and wrong ones are remembered apart: the same workload is never in both."""
+    right = replace(job("train", require="host"), resource_version="1")
+    wrong = replace(right, resource_version="2", annotations={names.REQUIRE: "host", names.MIN_AVAILABLE: "many"})
+    view = folded(right)
+    for version, (workload, faulty) in enumerate([(right, False), (wrong, True), (right, False), (wrong, True)]):
+        now = replace(workload, resource_version=f"1{version}")
+        assert bool(view.owners.request_of(now).errors) == faulty
+        assert bool(view.owners.request_of(now).errors) == faulty
+    assert len(read) == 4
+    view.owners.forget(wrong)
+    assert view.owners.request_of(wrong).errors
+    assert len(read) == 5
