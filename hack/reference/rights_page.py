@@ -32,7 +32,7 @@ REASONS: Final[Mapping[tuple[str, str, str, str], str]] = {
         "get list watch",
     ): "The watch caches: where the volumes of pods may be made.",
     ("topogate", "policy", "poddisruptionbudgets", "get list watch"): "Read only while the policy preempts or moves "
-    "gangs: those that a budget protects do not end for others. Without preemption the rule may be removed.",
+    "gangs: those that a budget protects do not end for others. Without both the rule may be removed.",
     ("topogate", "scheduling.k8s.io", "priorityclasses", "get list watch"): "The order of the queue.",
     ("topogate", "node.k8s.io", "runtimeclasses", "get list watch"): "The overhead of pods.",
     ("topogate", "scheduling.koordinator.sh", "devices", "get list watch"): "Which GPUs and other devices nodes have, "
