@@ -185,23 +185,24 @@ class GangScheduler:
         """Plan gangs in order, within the shares of their namespaces.
 
         One half of a share goes by the order, the other by the time since postponement: so the first of many gangs are
-        tried whenever capacity is freed, and the last ones get their turn too.
+        tried whenever capacity is freed, and the last ones get their turn too, also if the plan of the first one takes
+        longer than the whole share.
         """
         queue = self._term.queue
         namespaces = {key: entry.namespace for key in keys if (entry := queue.entry(key)) is not None}
-        shares = Shares(set(namespaces.values()), self._monotonic, due=len(keys))
-        rest = self._plan_within(queue.in_turns(keys), namespaces, shares, 0.5, now)
-        queue.put_off(self._plan_within(queue.longest_put_off(rest), namespaces, shares, 1.0, now))
+        rest = self._plan_within(queue.in_turns(keys), namespaces, len(keys), now)
+        queue.put_off(self._plan_within(queue.longest_put_off(rest), namespaces, len(keys), now))
 
     def _plan_within(
-        self, keys: Iterable[GangKey], namespaces: Mapping[GangKey, str], shares: Shares, part: float, now: float
+        self, keys: Iterable[GangKey], namespaces: Mapping[GangKey, str], due: int, now: float
     ) -> list[GangKey]:
-        """Plan gangs whose namespaces have not used up this part of their shares; return the others, in order."""
+        """Plan gangs until their namespaces have used up half of a share; return the others, in order. `due`: all."""
+        shares = Shares(set(namespaces.values()), self._monotonic, due=due)
         rest = []
         used_up: set[str] = set()
         for key in keys:
             namespace = namespaces.get(key, "")
-            if namespace in used_up or not shares.left(namespace, of=part):
+            if namespace in used_up or not shares.left(namespace, of=0.5):
                 used_up.add(namespace)
                 rest.append(key)
                 continue

@@ -246,7 +246,10 @@ class GangQueue:
         """Return the gangs to plan now, in order: all that freed capacity may help, else only new ones.
 
         With `strict` the order is binding: a new gang is only planned if none ahead of it waits, so all are taken.
+        Nobody is postponed then; who was, before the policy became strict, is not waited for.
         """
+        if strict:
+            self._put_off.clear()
         self._misses.clear()
         self._answers.clear()
         self._orders.clear()

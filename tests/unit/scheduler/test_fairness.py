@@ -11,6 +11,7 @@ from engine.api import names
 from engine.api.pod import Toleration
 from engine.api.workload import Workload
 from engine.controller.term import WRITERS
+from engine.policy.model import parse_policy
 from engine.scheduler.fairness import LEAST, MANY, SHORT, WHOLE, Shares, WriteLines
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
 from tests.support.leader import POLICY, Later, Leader
@@ -114,6 +115,27 @@ def test_the_first_are_tried_whenever_room_appears_and_the_last_in_the_end() -> 
         leader.turn()
         assert leader.hands.planned[planned] == "m000"
     assert set(leader.hands.planned) == {f"m{number:03}" for number in range(CROWD)}
+
+
+def test_a_first_gang_with_a_long_plan_does_not_keep_the_last_ones_from_being_tried() -> None:
+    """Its plan alone takes longer than the share of its namespace, whenever room appears."""
+    leader = crowded(12)
+    leader.hands.broken["plan"] = lambda name: setattr(leader, "now", leader.now + (WHOLE if name == "m000" else PLAN))
+    for turn in range(12):
+        room(leader, f"p{turn}")
+        leader.turn()
+    assert set(leader.hands.planned) == {f"m{number:03}" for number in range(12)}
+
+
+def test_nobody_waits_for_a_gang_that_was_put_off_before_the_order_became_strict() -> None:
+    """In strict order nobody is put off, and all but the first are not planned: the loop rests."""
+    leader = crowded()
+    room(leader, "p")
+    leader.turn()
+    assert leader.controller._pause() <= PLAN
+    leader.view.set_policy(parse_policy(POLICY + "queue: {order: strict}\n"))
+    leader.later(10.0)
+    assert leader.controller._pause() > PLAN
 
 
 def dear_looks(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> list[str]:
