@@ -78,7 +78,7 @@ class GangIndex:
         """Apply a change of a workload; returns the keys of the gangs that it affects."""
         if old is not None and (new is None or new.uid != old.uid):
             self._workloads.pop(old.uid, None)
-            self._owners().forget(old)
+            self._owners().forget(old.uid)
             for key in self._held.keys() & set(keys_of(old)):
                 self.drop(key)
         if new is not None:
@@ -103,7 +103,7 @@ class GangIndex:
         if old is not None:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
-            self._unfinished[old.namespace] -= _unfinished(old)
+            _subtract(self._unfinished, old.namespace, _unfinished(old))
             if not of_gang:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
@@ -125,13 +125,13 @@ class GangIndex:
             return
         if old is not None:
             # A difference of counters would look at all hosts of the namespace.
-            hosts = self._hosts[old.namespace]
             for host in before:
-                hosts[host] -= 1
-                if not hosts[host]:
-                    del hosts[host]
+                _subtract(self._hosts[old.namespace], host, 1)
         if new is not None:
             self._hosts[new.namespace].update(after)
+        for one in (old, new):
+            if one is not None and not self._hosts.get(one.namespace, True):
+                del self._hosts[one.namespace]
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
@@ -281,7 +281,7 @@ class GangIndex:
         for placement in (one for key in apart for one in self._placements.get(key, {}).values()):
             if placement.namespace == namespace:
                 own.update(_hosts(placement))
-        hosts = {host for host, gangs in self._hosts[namespace].items() if gangs > own[host]}
+        hosts = {host for host, gangs in self._hosts.get(namespace, {}).items() if gangs > own[host]}
         for key, plan in self._held.items():
             if key != besides and plan is not self._left_out.get(key) and plan.namespace == namespace:
                 hosts |= _hosts(plan)
@@ -519,6 +519,13 @@ class GangIndex:
         placed = placement is not None and placement.assignment is not None
         errors = plain_pods.faults(workload, pods, placed=placed, dialects=owners.policy.annotations.dialects)
         return PlacementRequest(errors=errors) if errors else found
+
+
+def _subtract(counts: Counter[str], name: str, number: int) -> None:
+    """Subtract from one count, and forget it at zero: namespaces and hosts come and go."""
+    counts[name] -= number
+    if not counts[name]:
+        del counts[name]
 
 
 def _set_member(keys: dict[GangKey, None], key: GangKey, holds: bool) -> None:

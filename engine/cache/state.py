@@ -348,6 +348,7 @@ class ClusterState:
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.pod_shapes.forget(key)
             self.gangs.drop(key)
+            self.owners.forget(parts(key)[0])
         pods: tuple[Pod, ...] = ()
         if workload is not None and placement is not None:
             pods = self.gangs.pods_of(key)

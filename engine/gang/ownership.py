@@ -260,10 +260,10 @@ class OwnerResolver:
         links = (ref for one in self.registry.entries for ref in one.owners)
         return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
 
-    def forget(self, workload: Workload) -> None:
-        """Forget the request of a deleted workload."""
-        self._parsed.pop(workload.uid, None)
-        self._faulty.pop(workload.uid, None)
+    def forget(self, uid: str) -> None:
+        """Forget the request of a deleted workload, or of single pods that are gone, by the uid of their controller."""
+        self._parsed.pop(uid, None)
+        self._faulty.pop(uid, None)
 
     def _known(self, workload: Workload) -> PlacementRequest | None:
         """Return the request of a workload that was read before; None if another one may be read from it now.

@@ -6,6 +6,7 @@ import gc
 import types
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,35 @@ def separation(site: Site, serial: int) -> None:
     site.live(job(f"a{serial}", count=1, annotations=alone), job(f"s{serial}", count=1, annotations=apart))
 
 
-FEATURES = (pod_groups, daemon_sets, volumes, topologies, separation)
+def single_pods(site: Site, serial: int) -> None:
+    """A pod without an owner that asks for a place near others."""
+    made = pod(job(f"j{serial}"), None, name=f"p{serial}", gated=True)
+    asked = replace(made.spec, annotations={names.REQUIRE: "rack"}, labels={names.MANAGED: "true"})
+    site.put("pods", single := replace(made, owner=None, spec=asked))
+    [key] = site.state.gangs.keys()
+    gang = site.state.gangs.get(key)
+    assert gang is not None and gang.request.asking
+    site.take("pods", single)
+
+
+def namespaces(site: Site, serial: int) -> None:
+    """A gang with a Placement, in a namespace of its own."""
+    one = job(f"j{serial}", count=2, namespace=f"n{serial}")
+    site.put("workloads", one)
+    gang = site.state.gangs.get(keys_of(one)[0])
+    assert gang is not None
+    outcome = schedule_gang(site.state, gang)
+    assert isinstance(outcome, Placed)
+    placement = new_placement(gang, outcome, priority=0, now=0.0)
+    site.put("placements", placement)
+    assert site.state.gangs.in_namespace(f"n{serial}") == 1
+    assert site.state.gangs.hosts_in(f"n{serial}") == outcome.hosts
+    site.take("workloads", one)
+    site.take("placements", placement)
+    assert site.state.gangs.hosts_in(f"n{serial}") == set()
+
+
+FEATURES = (pod_groups, daemon_sets, volumes, topologies, separation, single_pods, namespaces)
 
 
 def growth(feature: Callable[[Site, int], None], cycles: int) -> tuple[int, int]:
