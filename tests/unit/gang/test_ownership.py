@@ -573,6 +573,6 @@ def test_a_request_that_was_mended_or_spoilt_is_read_as_it_is_now(read: list[str
         assert bool(view.owners.request_of(now).errors) == faulty
         assert bool(view.owners.request_of(now).errors) == faulty
     assert len(read) == 4
-    view.owners.forget(wrong)
+    view.owners.forget(wrong.uid)
     assert view.owners.request_of(wrong).errors
     assert len(read) == 5
