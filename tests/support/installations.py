@@ -14,6 +14,7 @@ from certs.authority import new_authority
 from engine.api import names
 from engine.kinds.registry import built_in
 from engine.policy.model import parse_policy
+from webhook.checks.own_rights import needed_rights
 from webhook.configuration.policy_webhooks import entries
 from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource, manifest_entries
 from webhook.snapshot.installation import (
@@ -109,7 +110,7 @@ GOOD = Installation(
     },
     policy=ABSENT,
     last_good=ABSENT,
-    rights=GrantedRights("reviews", 200),
+    rights=GrantedRights("reviews", len(needed_rights(built_in()))),
     pages=PAGES,
     pods=ReadObject({"items": []}),
     tried_in="default",
