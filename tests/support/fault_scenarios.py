@@ -180,7 +180,7 @@ def lease_deleted(stage: Stage) -> None:
 
 
 def policy_deleted(stage: Stage) -> None:
-    """Somebody deletes the policy, and writes it again later: the last good one stays in force."""
+    """Somebody deletes the policy, and writes it again later: the defaults are in force meanwhile."""
     client = stage.plane.client
     data = client.get(POLICY)["data"]
     client.delete(POLICY)
