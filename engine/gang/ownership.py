@@ -213,12 +213,13 @@ class OwnerResolver:
 
     def own_request(self, workload: Workload) -> PlacementRequest:
         """Return a workload's own request; none for a kind without an entry in the policy."""
-        if (known := self._known(workload)) is not None:
+        above = self._parent_of_gangs(workload)
+        # With one it is never remembered, but perhaps from before that was known.
+        if above is None and (known := self._known(workload)) is not None:
             return known
         group, _, version = workload.api_version.rpartition("/")
         if workload.handling != "pods" and self.registry.find(group, workload.kind, version) is None:
             return PlacementRequest(ignored=NOT_ASKING)
-        above = self._parent_of_gangs(workload)
         reason = self._reason(above, self._read(above)) if above is not None else None
         if reason is not None and REASONS[reason].asks:
             return PlacementRequest(ignored=reason)

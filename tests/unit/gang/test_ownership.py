@@ -449,6 +449,21 @@ def test_a_request_that_is_made_later_is_one_for_the_clusters_too() -> None:
     assert [ask.require for ask in leader.view.request_of(one).pod_sets] == ["rack"]
 
 
+def test_a_cluster_that_was_read_before_its_service_is_known_is_read_again() -> None:
+    """A Job below it was looked at first: whether what is above it decides for it."""
+    above = service()
+    one = cluster(above, "old")
+    helper = replace(job("helper", count=1, require=None), owner=owner_of(one))
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(one, helper, *gated(one))
+    leader.settle()
+    assert leader.view.request_of(helper).ignored == "PartOfGang"
+    leader.has(above)
+    leader.settle()
+    assert [ask.require for ask in leader.view.request_of(one).pod_sets] == ["rack"]
+    assert sorted(leader.hands.of("release")) == ["old-0", "old-1"]
+
+
 def test_services_that_own_each_other_end_nowhere() -> None:
     one, other = service(), replace(service(), name="other", uid="uid-other")
     one, other = replace(one, owner=owner_of(other)), replace(other, owner=owner_of(one))
