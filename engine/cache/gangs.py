@@ -365,10 +365,12 @@ class GangIndex:
             other = self.workload_of(key)
             if other is None or other.namespace != gang.workload.namespace:
                 continue
-            unbound = [pod for pod in self.pods_of(key) if not pod.finished and not pod.spec.node_name]
-            pod_shapes = capacity.reserved_by(key)
-            for pod_set, pods in by_pod_set(other, unbound):
-                if (missing := pod_shapes.get(pod_set.name, 0) - len(pods)) > 0:
+            reserved = capacity.reserved_by(key)
+            for pod_set, pods in by_pod_set(other, [pod for pod in self.pods_of(key) if not pod.finished]):
+                unbound = sum(not pod.spec.node_name for pod in pods)
+                # A pod that is to leave its host has a new slot beside it, but its successor comes when it goes.
+                missing = min(reserved.get(pod_set.name, 0) - unbound, pod_set.slots - sum(pod.live for pod in pods))
+                if missing > 0:
                     total.update(usage_of(self._pod_shapes.spec_of(other, pod_set), missing))
         return dict(total)
 

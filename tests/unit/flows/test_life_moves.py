@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
+from engine.api.objects import Quota
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.lifecycle.gang_state import REMOVE_AGAIN
@@ -69,9 +70,29 @@ def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> N
     after = {slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots}  # type: ignore[union-attr]
     [new] = after - set(hosts)
     assert leader.view.capacity.free(new)["nvidia.com/gpu"] == 0
-    leader.has(job("other", count=1, held=True, require=None))
+    leader.has(job("other", count=1, held=True, require="host"))
     leader.settle()
-    assert new not in ranks_of(leader.placed("other")).values()
+    [other] = ranks_of(leader.placed("other")).values()
+    assert other != new
+
+
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_the_quota_of_a_pod_that_leaves_is_that_of_the_next_one(by_rank: bool) -> None:
+    """Its new slot is reserved beside it; of the quota both need one pod: the next one comes when it is gone."""
+    leader = two_racks(hosts=6)
+    gang = movable()
+    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, ranked=False) for one in gang.pod_sets)))
+    leader.settle()
+    hosts = sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
+    leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
+    leader.later(10.0)
+    leader.hands.deaf = True
+    ask(leader, replace=hosts[2])
+    assert leader.hands.of("move") == ["train"]
+    leader.stores.quotas.apply("ADDED", Quota("default", "pods", {"pods": 5}, {"pods": 4}, ()))
+    leader.has(*(job(name, count=1, held=True, require="host") for name in ("one", "two")))
+    leader.settle()
+    assert leader.hands.of("place") == ["train", "one"]
 
 
 def test_a_pod_leaves_a_host_for_another_one_of_the_rack() -> None:
