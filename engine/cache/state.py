@@ -117,6 +117,7 @@ class ClusterState:
         self._topology_stale = True
         self._labels_read: frozenset[str] | None = None  # node labels that decide the topologies; None: any may
         self._reindex = False
+        self._leaving: set[GangKey] = set()  # gangs that may ask that pods leave hosts
         self._pending = Changes(everything=True)
         for what, store in stores.all().items():
             store.subscribe(self._subscriber(what))
@@ -165,8 +166,8 @@ class ClusterState:
                 touched |= set(self.capacity.reserving())
             if self._daemon_pods.settle():
                 self._pending.capacity_freed = self._pending.hosts = True
-            if self._topology_stale:
-                self._build_topologies()
+            if self._topology_stale and self._build_topologies():
+                touched |= self._leaving
             for key in touched:
                 self._reserve(key)
             gangs = set(filter(is_gang_key, touched))
@@ -311,7 +312,8 @@ class ClusterState:
         hyper_nodes = list(self.stores.hyper_nodes.values())
         return topologies_of(policy.topologies, nodes, objects=objects, hyper_nodes=hyper_nodes, before=self.topologies)
 
-    def _build_topologies(self) -> None:
+    def _build_topologies(self) -> bool:
+        """Rebuild the topologies; return whether gangs may request others than before, or other levels."""
         before, self.topologies = self.topologies, self.topologies_under(self.policy)
         # What a gang may request depends on the levels; where its slots are, on the labels of their hosts alone, unless
         # HyperNodes select them.
@@ -327,6 +329,7 @@ class ClusterState:
         self._topology_stale = False
         self._pending.capacity_freed = self._pending.hosts = True
         self._covered(self.topologies)
+        return not same_levels
 
     def _other_labels(self, old: Node, new: Node) -> bool:
         """Return whether a node has other labels than before, of those that decide the topologies."""
@@ -354,7 +357,11 @@ class ClusterState:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
                 self.pod_shapes.observe(workload, pods)
-        leave = self.owners.request_of(workload).leave_hosts if workload is not None and _replaces(workload) else ()
+        leave: frozenset[str] = frozenset()
+        self._leaving.discard(key)
+        if workload is not None and _replaces(workload):
+            self._leaving.add(key)
+            leave = self.owners.request_of(workload).leave_hosts
         related = self._pods.members(key)
         self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave)
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.decoding import objects
 from engine.gang.reservation import unreserved_pods
+from engine.policy.model import default_policy, parse_policy
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
 from tests.support.leader import Leader
 
@@ -114,3 +117,38 @@ def test_a_pod_that_no_scheduler_of_ours_binds_takes_no_room_from_others() -> No
     waiting = pod(stranger, None, name="p", pin=HOST)
     view = _view(None, [replace(waiting, spec=replace(waiting.spec, scheduler_name="nobody"))])
     assert view.capacity.free(HOST)["nvidia.com/gpu"] == 8
+
+
+RACK = "cloud.provider.com/topology-rack"
+_RULE = "{namespaces: [default], allow: false}"
+FORBIDDEN = f"apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnamespaces: {{rules: [{_RULE}]}}\n"
+
+
+def _topology(stores: Stores) -> None:
+    made = objects.topology_object({"metadata": {"name": "mine"}, "spec": {"levels": [{"nodeLabel": RACK}]}})
+    next(store for name, store in stores.all().items() if name.startswith("topologies.")).apply("ADDED", made)
+
+
+@pytest.mark.parametrize("late", ["nothing", "the Topology object", "the policy"])
+def test_the_new_slot_of_a_pod_that_leaves_is_reserved_whatever_is_known_first(late: str) -> None:
+    """A request that is understood later than its Placement is seen: when a replica starts, or the policy changes."""
+    asked = {names.REQUIRE: RACK, names.TOPOLOGY: "mine", names.REPLACE: HOST}
+    gang = job(count=1, annotations=asked)
+    gang = replace(gang, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets))
+    stores = Stores()
+    view = ClusterState(stores, parse_policy(FORBIDDEN) if late == "the policy" else None)
+    stores.nodes.replace(gpu_nodes(1, 1, 2))
+    if late != "the Topology object":
+        _topology(stores)
+    stores.workloads.replace([gang])
+    stores.placements.replace([placement(gang, {"b0-r0-h1": 1})])
+    stores.pods.replace([pod(gang, 0, host=HOST)])
+    view.refresh()
+    assert bool(view.request_of(gang).errors) == (late != "nothing")
+    if late == "the Topology object":
+        _topology(stores)
+    view.refresh()
+    if late == "the policy":
+        view.set_policy(default_policy())
+    assert not view.request_of(gang).errors
+    assert view.capacity.free("b0-r0-h1")["nvidia.com/gpu"] == 0
