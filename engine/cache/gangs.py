@@ -440,6 +440,10 @@ class GangIndex:
         ):
             self._counted.pop(group, None)
 
+    def recount_groups(self) -> None:
+        """Forget which workloads of large pod groups count: their requests may be valid, or wrong, from now on."""
+        self._counted.clear()
+
     def _joins(self, key: GangKey, name: str) -> bool:
         """Return True if the request of a workload is valid and names the pod group."""
         workload = self.workload_of(key)

@@ -322,6 +322,8 @@ class ClusterState:
         same_levels = _levels_of(before) == _levels_of(self.topologies)
         if selected or not same_levels:
             self._pending.everything = True
+        if not same_levels:
+            self.gangs.recount_groups()
         known = self._owners
         if known is not None and known.topologies is before and same_levels:
             self._owners = known.with_nodes_of(self.topologies)

@@ -325,6 +325,9 @@ def test_a_member_planned_again_waits_once_the_ended_one_is_deleted_until_its_mi
 # -- the limit of members --------------------------------------------------------------------------------------------
 
 
+RACK = {names.REQUIRE: "rack"}
+
+
 def crowd(count: int, *, least: int) -> list[Workload]:
     """Jobs of one pod each, the oldest first."""
     return [member(f"m{number:02}", count=1, least=least, created=1000.0 + number) for number in range(count)]
@@ -343,6 +346,14 @@ def test_the_oldest_workloads_of_a_pod_group_count_up_to_its_limit_and_the_next_
     ended(leader, "m07")
     leader.later(5)
     assert leader.hands.of("resume")[MAX_MEMBERS:] == ["m64"]
+
+
+def test_a_large_pod_group_that_is_seen_before_its_topology_starts_too() -> None:
+    """As in the first moments of every replica, under a policy with topologies of its own."""
+    large = [replace(one, annotations={**one.annotations, **RACK}) for one in crowd(MAX_MEMBERS + 2, least=8)]
+    leader = led(*large, hosts=80, policy=f"{POLICY}topologies: [{{name: default, preset: demo}}]\n")
+    leader.later(5)
+    assert len(leader.hands.of("resume")) == MAX_MEMBERS
 
 
 @pytest.mark.parametrize("turned", [False, True])
