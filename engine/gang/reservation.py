@@ -54,13 +54,16 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     return dict(total)
 
 
-def open_slots(workload: Workload, placement: Placement, pods: Iterable[Pod], *, held: bool) -> dict[str, Counter[str]]:
+def open_slots(
+    workload: Workload, placement: Placement, pods: Iterable[Pod], *, held: bool, leave_hosts: Collection[str] = ()
+) -> dict[str, Counter[str]]:
     """Return the slots (pod set -> host -> count) that pods not seen yet may take.
 
-    With `held` also the slots of held pods, which may be on their way already.
+    With `held` also the slots of held pods, which may be on their way already. `leave_hosts` as in `reservations`.
     """
     pods = list(pods)
-    found = {one.pod_set.name: Counter(one.hosts) for one in reservations(workload, placement, pods)}
+    reserved = reservations(workload, placement, pods, leave_hosts=leave_hosts)
+    found = {one.pod_set.name: Counter(one.hosts) for one in reserved}
     for pod_set, members in by_pod_set(workload, pods):
         if pod_set.name in found:
             found[pod_set.name] -= Counter(pinned_host(pod.spec.shape) or "" for pod in members if released(pod))

@@ -74,6 +74,21 @@ def test_slots_whose_pods_were_bound_are_free_at_once() -> None:
     assert not leader.workload("second").suspended
 
 
+def test_the_new_slot_of_a_pod_that_leaves_its_host_stays_kept_for_a_moment() -> None:
+    """It may have been evicted already, and the next one may be on its way; its own host is full with it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    gang = job("first", count=2, annotations={names.REQUIRE: "rack", names.REPLACE: "b0-r0-h2"})
+    gang = replace(gang, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets))
+    leader.leading = False
+    pods = (marked(gang, 0, host="b0-r0-h2"), marked(gang, 1, host=OTHER))
+    leader.has(gang, placement(gang, {HOST: 1, OTHER: 1}), *pods)
+    assert free(leader) == 0
+    leader.stores.workloads.apply("DELETED", gang)
+    assert free(leader) == 0
+    leader.now += GRACE_SECONDS
+    assert free(leader) == 8
+
+
 def test_a_gang_that_was_held_leaves_nothing() -> None:
     """It was suspended all the time: no pod of it can exist."""
     leader, gang = Leader(nodes=gpu_nodes(1, 1, 2)), job("first", count=2, held=True)
