@@ -9,6 +9,7 @@ a contradiction (or, on a live Job, a change that the API server refuses); here 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -44,9 +45,9 @@ def original_requests(
 
     `recorded`: the valid entries of an earlier pass; they are kept.
     """
-    entries = dict(recorded)
+    entries, unique = dict(recorded), _unique(before)
     for old, new in zip(before, after, strict=True):
-        if old.name and (old.requests.keys() | old.limits.keys()) - (new.requests.keys() | new.limits.keys()):
+        if old.name in unique and (old.requests.keys() | old.limits.keys()) - (new.requests.keys() | new.limits.keys()):
             entries.setdefault(old.name, _entry(old, device_names(whole)))
     text = before.annotations.get(ORIGINAL_REQUESTS)
     if not entries:
@@ -69,15 +70,22 @@ def with_recorded(pod: PodResources, recorded: Mapping[str, _Entry]) -> PodResou
 def valid_entries(pod: PodResources, *, whole: frozenset[str]) -> Mapping[str, _Entry]:
     """Return the entries of an earlier pass that are still valid, by container.
 
-    An entry is valid while it means what the container requests; a forged or an outdated one does not.
+    An entry is valid while it means what the container requests; a forged or an outdated one does not. Nor does one of
+    several containers of a name, which the API server refuses later, and custom resources may have.
     """
     recorded = _read(pod.annotations.get(ORIGINAL_REQUESTS, ""))
-    containers = {container.name: container for container in pod}
+    containers = _unique(pod)
     return {
         name: entry
         for name, entry in recorded.items()
         if name in containers and _means_the_same(entry, containers[name], whole=whole)
     }
+
+
+def _unique(pod: PodResources) -> Mapping[str, Container]:
+    """Return the containers by name; those without a name or with that of another are left out."""
+    times = Counter(container.name for container in pod)
+    return {container.name: container for container in pod if container.name and times[container.name] == 1}
 
 
 def _with_entry(container: Container, entry: _Entry) -> Container:

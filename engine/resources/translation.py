@@ -12,6 +12,7 @@ from typing import Final, Literal
 from engine.api.device import DeviceRequest
 from engine.api.field import FieldError
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
+from engine.api.resources import MAX_UNITS
 from engine.api.text import join_and
 from engine.resources.annotations import gpu_request, original_requests, valid_entries, with_recorded
 from engine.resources.containers import Container, Path, PodResources, amount
@@ -161,7 +162,8 @@ def _written(container: Container, *, whole: frozenset[str], renamed: str | None
 def _expanded(name: str, number: int, reported: Reported) -> dict[str, str]:
     percent = number * WHOLE if name == NVIDIA else number
     memory = _memory_name(reported)
-    size = percent if memory == RATIO else percent * (reported.memory or 0) // WHOLE
+    # More than any host has stays an amount that can be read again, and still fits nowhere.
+    size = percent if memory == RATIO else min(percent * (reported.memory or 0) // WHOLE, MAX_UNITS)
     return {CORE: str(percent), memory: str(size)}
 
 

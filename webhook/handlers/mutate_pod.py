@@ -50,9 +50,12 @@ _MAX_REVISION_DIGITS: Final = 18
 def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer the CREATE of a pod."""
     pod, document = pod_of(review, policy)
-    if pod.mirror or pod.spec.node_name:
+    if pod.mirror:
         return allowed()
     edits = Edits(document)
+    if pod.spec.node_name:
+        drop_all(edits)  # a marked pod is not sent to `/validate`, which refuses devices of the user's choice
+        return patched(edits.operations, document=edits.document)
     if pod_exemption(pod, view, policy) is None and (asked := requests_of_pod_labels(pod, policy)):
         # Written down, so that our own labels beside those of the user do not hide who asked.
         pod = replace(pod, spec=replace(pod.spec, annotations={**pod.spec.annotations, **asked}))

@@ -492,12 +492,21 @@ def test_a_pod_that_kueue_has_is_left_to_it_while_its_job_is_unknown() -> None:
     assert mutate(review(pod), FakeView(), 0.0).patch == ()
 
 
-@pytest.mark.parametrize("change", [{"nodeName": "n1"}, {}])
-def test_static_pods_and_pods_that_have_their_node_are_left_alone(change: dict[str, str]) -> None:
-    pod = raw_pod(JOB, **change)
-    if not change:
-        pod["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
-    assert mutate(review(pod), placed_view(), 0.0).patch == ()
+def test_static_pods_and_pods_that_have_their_node_are_left_alone() -> None:
+    mirror = raw_pod(JOB, annotations={"kubernetes.io/config.mirror": "x"}, nodeName="n1")
+    assert mutate(review(mirror), placed_view(), 0.0).patch == ()
+    assert mutate(review(raw_pod(JOB, labels={}, gates=(), nodeName="n1")), placed_view(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize("owner", [None, JOB])
+def test_a_pod_that_has_its_node_keeps_no_mark_of_ours(owner: Json | None) -> None:
+    """With our label the API server would not send it to `/validate`, which refuses devices of the user's choice."""
+    chosen = {names.DEVICE_ALLOCATED: '{"gpu":[{"minor":0}]}'}
+    pod = raw_pod(owner, labels={names.MANAGED: "true", "app": "x"}, annotations=chosen, gates=(), nodeName="n1")
+    after = created(pod, placed_view())
+    assert names.MANAGED not in after["metadata"]["labels"]
+    assert after["metadata"]["labels"]["app"] == "x"
+    assert validate(review(after), placed_view(), 0.0).code == 422
 
 
 def test_pods_in_exempt_namespaces_are_never_held() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from engine.api.device import DeviceRequest
 from engine.api.names import GPU_REQUEST, ORIGINAL_REQUESTS
+from engine.api.resources import MAX_UNITS
 from engine.resources.containers import PodResources, pod_resources
 from engine.resources.names import CORE, FPGA, GPU, KOORDINATOR, MEMORY, NVIDIA, RATIO, RDMA, SHARED, Reported
 from engine.resources.translation import Mode, Translation, translate
@@ -253,6 +255,32 @@ def test_the_first_word_of_a_user_is_the_one_that_is_kept() -> None:
     done = run(pod, DIMENSIONS)
     assert limits(applied(pod, done)) == [WHOLE_2]
     assert done.annotations == {}
+
+
+def test_more_memory_than_any_host_has_can_be_read_again() -> None:
+    """4,096 GPUs are admitted, and fit nowhere; their bytes are more than the largest amount that we read."""
+    bytes_only = Reported(frozenset({CORE, MEMORY}), memory=80 * GI)
+    pod = pod_of({NVIDIA: "4096"})
+    done = run(pod, bytes_only)
+    after = applied(pod, done)
+    assert limits(after) == [{CORE: "409600", MEMORY: str(MAX_UNITS)}]
+    assert done.request is not None and done.request.gpus == 4096
+    again = run(after, bytes_only)
+    assert (again.edits, again.annotations) == ((), {})
+
+
+def test_containers_of_one_name_are_told_apart() -> None:
+    """Custom resources may have them: the request of one never stands for that of another, right or wrong."""
+    for first in ({GPU: "200"}, {GPU: "50", MEMORY: "1Gi"}, {RATIO: "half"}, {CORE: "0.5"}):
+        pod = pod_of(first, {GPU: "100"})
+        pod = pod.map(lambda one: replace(one, name="same"))
+        done = run(pod, DIMENSIONS)
+        after = applied(pod, done)
+        noted = json.dumps({"same": {"requests": {}, "limits": {GPU: "100"}}})
+        for text in (noted, after.annotations.get(ORIGINAL_REQUESTS, "")):
+            again = run(replace(after, annotations={ORIGINAL_REQUESTS: text} if text else {}), DIMENSIONS)
+            assert again.edits == ()
+            assert [one.field for one in again.errors] == [one.field for one in done.errors]
 
 
 @pytest.mark.parametrize("added", [{GPU: "200"}, {NVIDIA: "2"}], ids=str)
