@@ -52,6 +52,7 @@ class Witness(Turns):
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
     _known: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
+    _parts: dict[str, dict[str, int]] = field(default_factory=dict)  # of pod groups at the last look: name -> pods
 
     def turn(self) -> None:
         self.look(self.scene())
@@ -124,18 +125,22 @@ class Witness(Turns):
     def _groups(self, scene: Scene) -> None:
         """When the first pods of a pod group start, as many of it have slots as must start together.
 
-        Or has given them back already: a host may die between the plan and the first pod.
+        Or has given them back already: a host may die between the plan and the first pod. What a part had that its
+        user has deleted since the last look, nobody knows.
         """
         groups: dict[str, list[tuple[Member, Sight]]] = defaultdict(list)
         for name, sight in scene.gangs.items():
             if (member := self.members.get(name)) is not None and member.group is not None:
                 groups[member.group].append((member, sight))
+        before = self._parts
+        self._parts = {group: {one.name: sight.wanted for one, sight in parts} for group, parts in groups.items()}
         for group, parts in groups.items():
             if group in self._started or not any(sight.released for _, sight in parts):
                 continue
             self._started.add(group)
             slots = sum(slot["count"] for _, sight in parts for slot in sight.planned or ())
             slots += sum(sight.wanted for _, sight in parts if sight.gave_back)
+            slots += sum(pods for name, pods in before.get(group, {}).items() if name not in self._parts[group])
             told = "; ".join(sight.summary() for _, sight in parts)
             if slots < parts[0][0].group_least:
                 self._breach(scene, f"{group}: starts with {slots} slots of {parts[0][0].group_least}: {told}")

@@ -60,6 +60,21 @@ def test_a_pod_group_that_starts_in_part_is_a_breach() -> None:
     assert breaches(parts, waits, a=group("a", 1, 1), b=group("b", 1, 1)) == []
 
 
+def test_what_a_part_had_that_was_deleted_just_before_the_start_is_not_known() -> None:
+    """The group was placed and one of its Jobs deleted between two looks; one that went before does not count."""
+    client: Client = None  # type: ignore[assignment]
+    members = {"a": group("a", 1, 2), "b": group("b", 1, 2)}
+    held, waits = (Sight(job_of(name, pods=1, suspend=True), None, ()) for name in ("a", "b"))
+    starts = Sight(job_of("a", pods=1), placement_of("host-0"), (pod_of("a", 0, pinned="host-0"),))
+    for looks, wrong in (([(held, waits), (starts,)], False), ([(held, waits), (held,), (starts,)], True)):
+        witness = Witness(client, "ns", dict(members), {}, PLACES)
+        for number, sights in enumerate(looks):
+            if number:
+                witness.members = {"a": members["a"]}
+            witness.look(scene_of(*sights))
+        assert bool(witness.breaches) == wrong
+
+
 @pytest.mark.parametrize("held", [True, False], ids=["a slot", "a pod"])
 def test_another_gang_in_the_rack_of_an_exclusive_one_is_a_breach(held: bool) -> None:
     """By a slot whose pod is still to come, or by a pod; in another rack it may be."""
