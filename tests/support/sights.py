@@ -44,6 +44,13 @@ class Sight:
         return self.suspended and annotations.get("topogate.dev/held-by") == "suspend"
 
     @property
+    def group(self) -> tuple[str, int] | None:
+        """The pod group that its workload names, and how many pods of that start together."""
+        annotations = self.workload["metadata"].get("annotations", {})
+        name = annotations.get("topogate.dev/pod-group")
+        return None if name is None else (name, int(annotations["topogate.dev/min-available"]))
+
+    @property
     def suspended(self) -> bool:
         return bool(self.workload["spec"].get("suspend"))
 

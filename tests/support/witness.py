@@ -128,22 +128,24 @@ class Witness(Turns):
         Or has given them back already: a host may die between the plan and the first pod. What a part had that its
         user has deleted since the last look, nobody knows.
         """
-        groups: dict[str, list[tuple[Member, Sight]]] = defaultdict(list)
-        for name, sight in scene.gangs.items():
-            if (member := self.members.get(name)) is not None and member.group is not None:
-                groups[member.group].append((member, sight))
+        groups: dict[tuple[str, int], dict[str, Sight]] = defaultdict(dict)
+        for name, sight in scene.gangs.items():  # one that is being deleted is no member any more
+            if sight.group is not None:
+                groups[sight.group][name] = sight
         before = self._parts
-        self._parts = {group: {one.name: sight.wanted for one, sight in parts} for group, parts in groups.items()}
-        for group, parts in groups.items():
-            if group in self._started or not any(sight.released for _, sight in parts):
+        self._parts = {
+            group: {name: sight.wanted for name, sight in parts.items()} for (group, _), parts in groups.items()
+        }
+        for (group, least), parts in groups.items():
+            if group in self._started or not any(sight.released for sight in parts.values()):
                 continue
             self._started.add(group)
-            slots = sum(slot["count"] for _, sight in parts for slot in sight.planned or ())
-            slots += sum(sight.wanted for _, sight in parts if sight.gave_back)
-            slots += sum(pods for name, pods in before.get(group, {}).items() if name not in self._parts[group])
-            told = "; ".join(sight.summary() for _, sight in parts)
-            if slots < parts[0][0].group_least:
-                self._breach(scene, f"{group}: starts with {slots} slots of {parts[0][0].group_least}: {told}")
+            slots = sum(slot["count"] for sight in parts.values() for slot in sight.planned or ())
+            slots += sum(sight.wanted for sight in parts.values() if sight.gave_back)
+            slots += sum(pods for name, pods in before.get(group, {}).items() if name not in parts)
+            told = "; ".join(sight.summary() for sight in parts.values())
+            if slots < least:
+                self._breach(scene, f"{group}: starts with {slots} slots of {least}: {told}")
 
     def _apart(self, scene: Scene) -> None:
         """No other gang has a pod or a slot in the racks of an exclusive one; those that are spread share none."""

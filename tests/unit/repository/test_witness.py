@@ -47,30 +47,29 @@ def test_a_slice_outside_its_level_is_a_breach() -> None:
     assert [line.partition(":")[0] for line in found] == ["slice 1 of a"]
 
 
-def group(name: str, pods: int, least: int) -> Member:
-    return Member(name, pods, 8, None, group="g", group_least=least)
+def part(name: str, *hosts: str, least: int, starts: bool = False) -> Sight:
+    """A Job of one pod in a pod group, with slots on these hosts."""
+    job = job_of(name, pods=1, suspend=not starts)
+    job["metadata"]["annotations"] |= {"topogate.dev/pod-group": "g", "topogate.dev/min-available": str(least)}
+    pods = (pod_of(name, 0, pinned=hosts[0]),) if starts else ()
+    return Sight(job, placement_of(*hosts) if hosts else None, pods)
 
 
 def test_a_pod_group_that_starts_in_part_is_a_breach() -> None:
     """One of two Jobs has its slots; with those of the other, or when they were not needed, nothing is wrong."""
-    parts = Sight(job_of("a", pods=1), placement_of("host-0"), (pod_of("a", 0, pinned="host-0"),))
-    waits, placed = (Sight(job_of("b", pods=1, suspend=True), slots, ()) for slots in (None, placement_of("host-1")))
-    assert [line.partition(":")[0] for line in breaches(parts, waits, a=group("a", 1, 2), b=group("b", 1, 2))] == ["g"]
-    assert breaches(parts, placed, a=group("a", 1, 2), b=group("b", 1, 2)) == []
-    assert breaches(parts, waits, a=group("a", 1, 1), b=group("b", 1, 1)) == []
+    for other, least, wrong in (((), 2, True), (("host-1",), 2, False), ((), 1, False)):
+        found = breaches(part("a", "host-0", least=least, starts=True), part("b", *other, least=least))
+        assert [line.partition(":")[0] for line in found] == ["g"] * wrong
 
 
 def test_what_a_part_had_that_was_deleted_just_before_the_start_is_not_known() -> None:
     """The group was placed and one of its Jobs deleted between two looks; one that went before does not count."""
     client: Client = None  # type: ignore[assignment]
-    members = {"a": group("a", 1, 2), "b": group("b", 1, 2)}
-    held, waits = (Sight(job_of(name, pods=1, suspend=True), None, ()) for name in ("a", "b"))
-    starts = Sight(job_of("a", pods=1), placement_of("host-0"), (pod_of("a", 0, pinned="host-0"),))
-    for looks, wrong in (([(held, waits), (starts,)], False), ([(held, waits), (held,), (starts,)], True)):
-        witness = Witness(client, "ns", dict(members), {}, PLACES)
-        for number, sights in enumerate(looks):
-            if number:
-                witness.members = {"a": members["a"]}
+    held, other = part("a", least=2), part("b", least=2)
+    starts = part("a", "host-0", least=2, starts=True)
+    for looks, wrong in (([(held, other), (starts,)], False), ([(held, other), (held,), (starts,)], True)):
+        witness = Witness(client, "ns", {}, {}, PLACES)
+        for sights in looks:
             witness.look(scene_of(*sights))
         assert bool(witness.breaches) == wrong
 
