@@ -312,6 +312,16 @@ kinds:
   - {name: {text: outer}, role: outer, template: .outer, count: {const: 1}}
   gang: {unit: workload, creation: all-at-once}
   replace: {cost: free}
+  standAside:
+  - {when: {path: .spec.by, in: [1, true, them]}, reason: OtherController}
+- name: flow
+  match: {group: example.com, versions: [v1], kind: Flow, resource: flows}
+  handling: hint
+- name: placed-flow
+  match: {group: example.com, versions: [v2], kind: Flow, resource: flows}
+  podSets: [{name: {text: main}, template: .spec.template, count: {const: 1}}]
+  gang: {unit: workload, creation: all-at-once}
+  replace: {cost: free}
 """
 
 
@@ -320,7 +330,7 @@ def with_policy(admin: Client, recorder: Recorder) -> Client:
     """The admin once the pair has the entries of a policy, kept as the leader keeps them."""
     policy = parse_policy(POLICY)
     registry = policy.registry
-    [bench] = registry.entries[len(built_in().entries) :]
+    bench = registry.entries[len(built_in().entries)]
     Definition(bench.match.group, bench.match.kind, bench.match.resource).install(admin)
     admin.create("/api/v1/namespaces", {"metadata": {"name": "research-x"}})
     for resource in RESOURCES:
@@ -361,6 +371,33 @@ def test_kinds_of_the_policy_are_sent_by_their_own_paths(
     ):
         body = {**BENCH, "metadata": {"name": "one"}, **place(template)}
         assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == calls
+
+
+def test_a_template_outside_the_spec_is_sent_when_it_changes(with_policy: Client, recorder: Recorder) -> None:
+    """It has our gate and labels, like one in the spec; other fields are nobody's business."""
+    body = {
+        **BENCH,
+        "metadata": {"name": "outer", "annotations": ASKING},
+        "outer": {"metadata": {"labels": {"a": "b"}}},
+    }
+    with_policy.create(BENCHES, body)
+    path = f"{BENCHES}/outer"
+    try:
+        updates = [(path, "UPDATE", kind) for path, _, kind in SENT]
+        outer = {"outer": {"metadata": {"labels": {"a": "c"}}}}
+        assert recorder.during(lambda: with_policy.patch(path, outer)) == updates
+        assert recorder.during(lambda: with_policy.patch(path, {"other": {"a": "b"}})) == []
+    finally:
+        with_policy.delete(path)
+
+
+@pytest.mark.parametrize(("by", "calls"), [(1, 1), (True, 1), ("them", 1), (2, 2), ("true", 2), (None, 2)])
+def test_what_another_controller_has_by_the_policy_is_only_told(
+    with_policy: Client, recorder: Recorder, by: Any, calls: int
+) -> None:
+    """By values of any type; the entry for requests leaves it alone, that for warnings does not."""
+    body = {**BENCH, "metadata": {"name": "one", "annotations": ASKING}, "spec": {"by": by}}
+    assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == SENT[-calls:]
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)

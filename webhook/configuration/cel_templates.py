@@ -7,6 +7,7 @@ deep lists are nested: `tsss` is a list of lists of lists of templates.
 
 from __future__ import annotations
 
+from engine.kinds.paths import ITEMS, VALUES
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration.cel import indented, is_identifier, nodes, text, texts
@@ -37,6 +38,16 @@ def template_paths(registry: Registry) -> tuple[tuple[str, ...], ...]:
         for spec in entry.pod_sets
     ]
     return tuple(dict.fromkeys(found))
+
+
+def fields_beside_spec(registry: Registry) -> tuple[str, ...]:
+    """Return the fields of objects, besides `spec`, that have pod templates or suspend the object."""
+    paths = [
+        *template_paths(registry),
+        *(one.suspend.path.steps for one in registry.entries if one.suspend is not None),
+    ]
+    fields = {steps[0] for steps in paths if len(steps) > 0}
+    return tuple(sorted(fields - {"metadata", "spec", ITEMS, VALUES}))
 
 
 def _every_template(registry: Registry) -> str:

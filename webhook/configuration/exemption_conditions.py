@@ -118,10 +118,19 @@ def _holds(condition: ObjectCondition, here: str) -> str:
         inner = "e" if here == "o" else f"{here}e"
         return f"{found}.exists({inner}, {inner} != null && ({_holds(condition.where, inner)}))"
     wanted = condition.among if condition.among is not None else (condition.equals,)
-    among = f"{found}.exists(x, x in [{', '.join(map(_literal, wanted))}])"
-    if condition.default is not None and condition.default in wanted:
+    among = f"{found}.exists(x, {_is_among('x', wanted)})"
+    default = condition.default
+    if default is not None and any(type(one) is type(default) and one == default for one in wanted):
         return f"!{found}.exists(x, x != null) || {among}"
     return among
+
+
+def _is_among(name: str, wanted: Iterable[Value | None]) -> str:
+    """Return the expression that a variable has one of these values; all values in a list of CEL have one type."""
+    lists: dict[type, list[str]] = {}
+    for one in wanted:
+        lists.setdefault(type(one), []).append(_literal(one))
+    return " || ".join(f"{name} in [{', '.join(values)}]" for values in lists.values())
 
 
 def _literal(value: Value | None) -> str:

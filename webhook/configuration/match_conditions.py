@@ -26,8 +26,8 @@ from engine.gang.warnings import (
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration import first_look
-from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
-from webhook.configuration.cel_templates import in_made_metadata, templates
+from webhook.configuration.cel import all_of, any_of, indented, negated, nodes, text, texts
+from webhook.configuration.cel_templates import fields_beside_spec, in_made_metadata, templates
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_exempt
 
 NOTES: Final = texts(names.NOTE_ANNOTATIONS)
@@ -133,14 +133,19 @@ def not_ours(username: str) -> str:
     return f"request.userInfo.username != {text(username)}"
 
 
-def changed(*, foreign: bool = False) -> str:
+def changed(registry: Registry, *, foreign: bool = False) -> str:
     """Return the condition that an update changes the spec or a key that we read; true for other operations.
 
-    With `foreign` True a changed key that resembles one of ours, or that is known and ignored, counts too.
+    So does a change of another field of the object that has templates or suspends a kind of the registry. With
+    `foreign` True a changed key that resembles one of ours, or that is known and ignored, counts too.
     """
+    beside = "".join(
+        f" ||\n{nodes('object', (field,), last=False)[0]} !=\n  {nodes('oldObject', (field,), last=False)[0]}"
+        for field in fields_beside_spec(registry)
+    )
     other = f" || k in {_UNREAD_ELSEWHERE} ||\n{indented(FOREIGN, 6)}" if foreign else ""
     return f"""\
-request.operation != 'UPDATE' || object.?spec != oldObject.?spec ||
+request.operation != 'UPDATE' || object.?spec != oldObject.?spec{beside} ||
 [[object, oldObject], [oldObject, object]].exists(p,
   [[p[0].metadata.?annotations.orValue({{}}), p[1].metadata.?annotations.orValue({{}})],
    [p[0].metadata.?labels.orValue({{}}), p[1].metadata.?labels.orValue({{}})]].exists(q,
@@ -200,15 +205,16 @@ def left_alone_or_names_devices(registry: Registry, schedulers: Iterable[str] = 
     meant = [_in_metadata(_MEANT), *((made,) if made is not None else ())]
     served = negated(workload_exempt(registry, tuple(schedulers)))
     # A workload that meets `asks` is sent by the entry of that condition, if the change concerns it.
-    not_asking = negated(all_of(changed(), _of_pairs("pairs", all_of(_REQUESTED, any_of(_MARKED, served)))))
+    not_asking = negated(all_of(changed(registry), _of_pairs("pairs", all_of(_REQUESTED, any_of(_MARKED, served)))))
     hints = [entry for entry in registry.entries if entry.handling == "hint"]
     named = [_DEVICES, negated(_MANAGED), "(request.operation != 'UPDATE' || pairs[0][1] != pairs[1][1])"]
     if hints:
         only_hint = f"request.kind.kind in {texts(sorted({one.match.kind for one in hints}))}"
         meant.append(all_of(only_hint, _in_metadata(_ALIAS)))
         not_asking = any_of(only_hint, not_asking)
-        named.append(negated(_of_resources(registry, hints)))
-    test = any_of(all_of(*named), all_of(any_of(*meant), not_asking, changed(foreign=True)))
+        if only := _of_resources(registry, hints):  # one version of a kind may be placed, and another a hint
+            named.append(negated(only))
+    test = any_of(all_of(*named), all_of(any_of(*meant), not_asking, changed(registry, foreign=True)))
     looks = (*first_look.of_workload(registry, of="[object]"), *first_look.of_devices(registry))
     return all_of(
         *((any_of(*looks),) if looks else ()),

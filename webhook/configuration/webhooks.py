@@ -163,14 +163,15 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
         "only if it changes the spec or a key that we read; removing a key is a change, finalizers and owner "
         "references are not."
     )
-    asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers), match_conditions.changed()), note)
+    changed = match_conditions.changed(registry)
+    asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers), changed), note)
     return _workloads("workloads.topogate.dev", registry, asks, username=username)
 
 
 def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
     """Return the entry for requesting workloads with schedulers beyond the manifests; `schedulers`: all served."""
     asks = MatchCondition(
-        "asks", _live(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed())
+        "asks", _live(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed(registry))
     )
     return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
 
@@ -379,7 +380,8 @@ def children(
         (
             _not_ours(username),
             MatchCondition(
-                "made-for-another", _live(match_conditions.controlled_by(through), match_conditions.changed())
+                "made-for-another",
+                _live(match_conditions.controlled_by(through), match_conditions.changed(Registry(kinds))),
             ),
         ),
         note="A TrainJob has the request but no pod templates: the gate and labels go into the JobSet that its "

@@ -39,6 +39,46 @@ def test_the_default_policy_adds_nothing() -> None:
     assert wanted(scope_all(mode="off")) == []
 
 
+KIND: dict[str, Any] = {
+    "match": {"group": "example.com", "versions": ["v1"], "kind": "Flow", "resource": "flows"},
+    "podSets": [{"name": {"text": "main"}, "template": ".spec.template", "count": {"const": 1}}],
+    "gang": {"unit": "workload", "creation": "all-at-once"},
+    "replace": {"cost": "free"},
+}
+
+
+def conditions(**more: Any) -> str:
+    """All conditions of a policy with these kinds, or the kind `KIND` with other fields."""
+    kinds = more.pop("kinds", [{"name": "flow", **KIND, **more}])
+    policy = parse_policy(json.dumps({"kinds": kinds}))
+    found = [one for resource in RESOURCES for entry in wanted(policy, resource) for one in entry["matchConditions"]]
+    return "\n".join(one["expression"] for one in found)
+
+
+def test_a_kind_may_be_placed_in_one_version_and_a_hint_in_another() -> None:
+    """The API server refuses an expression that negates nothing, and with it all entries of the policy."""
+    match = {"group": "example.com", "versions": ["v0"], "kind": "Flow", "resource": "flows"}
+    hint = {"name": "old", "match": match, "handling": "hint"}
+    text = conditions(kinds=[{"name": "flow", **KIND}, hint])
+    assert "flows" not in text
+    assert "!()" not in text
+    assert "request.resource.resource == 'flows'" in conditions(kinds=[hint])
+
+
+def test_the_values_of_a_condition_may_have_different_types() -> None:
+    """Each list of CEL has one type; true is not 1, as in what the service itself reads."""
+    when: dict[str, Any] = {"path": ".spec.by", "in": [1, True, "them", 2]}
+    text = conditions(standAside=[{"when": when, "reason": "OtherController"}])
+    assert "x in [1, 2] || x in [true] || x in ['them']" in text
+    missing = "!" + "[o].map(x, type(x) == map && has(x.spec), x.spec).map(x, type(x) == map && has(x.by), x.by)"
+    for default, alike in ((1, True), (True, True), ("them", True), (0, False), (False, False)):
+        when = {"path": ".spec.by", "in": [1, True, "them"], "default": default}
+        text = conditions(standAside=[{"when": when, "reason": "OtherController"}])
+        assert (missing in text) is alike, default
+    when = {"path": ".spec.by", "equals": True, "default": 1}
+    assert missing not in conditions(standAside=[{"when": when, "reason": "OtherController"}])
+
+
 FORGED = "marked-pods-with-devices.topogate.dev"
 
 
