@@ -378,7 +378,7 @@ class Controller:
                     executor.unplace(gang, status, suspend=suspend, event=event, failed=failed, moves=lost.moves)
                     # A failed write does not end the waiting times: it is retried after the ordinary back-off.
                     gang_state.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
-                    if pause and suspend:
+                    if pause and (suspend or gang.workload.suspended):
                         gang_state.timers.pause(now)
 
                 self._term.send(key, unplace)

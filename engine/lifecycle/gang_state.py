@@ -33,6 +33,7 @@ class Timers:
     """The timers of one gang, all in seconds of the leader's own clock."""
 
     empty_since: float | None = None  # since when it is placed and resumed without a single pod
+    resumed_since: float | None = None  # since when its workload, which has slots, is tried to be resumed
     expired: bool = False  # its slots were released because no pod appeared
     unbound_since: dict[str, float] = field(default_factory=dict)  # pod uid -> first seen released and unbound
     excluded_for: set[str] = field(default_factory=set)  # uids of late pods that had their host excluded
@@ -52,7 +53,7 @@ class Timers:
 
     def given_back(self, now: float, *, rest: float) -> None:
         """Restart the waiting times after the slots were released; the gang is not planned again for `rest` seconds."""
-        self.empty_since = None
+        self.empty_since = self.resumed_since = None
         self.unbound_since.clear()
         self.retry_at = now + rest
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from engine.api import names
+from engine.api.duration import format_duration
 from engine.api.field import render
 from engine.api.placement import FailedStarts, Placement, PodSetRequest, failed_starts
 from engine.api.pod import Pod
@@ -112,6 +113,7 @@ def reconcile(
             timers.forget_failed_starts(failed_starts(placement.status))
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
+        timers.resumed_since = None
         if not gated and _expired(gang, timers):
             return Decision(NoAction())  # no pod appeared: planned again when one does
         timers.expired = False
@@ -135,7 +137,8 @@ def reconcile(
         return Decision(ReassignDevices(fresh))
     if workload.suspended:
         timers.empty_since = None  # after the resume its pods have the whole timeout to appear
-        return _before_resume(gang, hosts)
+        return _before_resume(gang, hosts, timers=timers, policy=policy, now=now)
+    timers.resumed_since = None
     return running(gang, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
 
 
@@ -265,10 +268,10 @@ def _start_failed(placement: Placement) -> bool:
     return bool(starts.count and placement.assignment and starts.revision == placement.assignment.revision)
 
 
-def _before_resume(gang: Gang, health: HostHealth) -> Decision:
+def _before_resume(gang: Gang, health: HostHealth, *, timers: Timers, policy: Policy, now: float) -> Decision:
     """Return the decision before resuming: if time has passed since the plan, the slots must still be usable.
 
-    Mostly plan and resume are one action.
+    Mostly plan and resume are one action. A resume that is refused again and again keeps no slots for ever.
     """
     placement = gang.placement
     assert placement is not None and placement.assignment is not None
@@ -281,4 +284,12 @@ def _before_resume(gang: Gang, health: HostHealth) -> Decision:
     if (taken := next((host for host in hosts if health.overcommitted(host)), None)) is not None:
         message = f"capacity reserved on {taken} was taken by other pods"
         return Decision(Unplace(suspend=False, reason="ReservedByOthers", message=message))
+    if timers.resumed_since is None:
+        timers.resumed_since = now
+    elif now - timers.resumed_since >= policy.timeouts.hold:
+        message = (
+            f"could not be resumed within {format_duration(policy.timeouts.hold)}; the slots are released "
+            f"(refused? see the Events of the {sanitize(gang.workload.kind)})"
+        )
+        return Decision(Unplace(suspend=False, reason="HoldExpired", message=message, pause=True))
     return Decision(Resume())

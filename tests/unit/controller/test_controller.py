@@ -11,13 +11,18 @@ import pytest
 from engine.api import names
 from engine.api.placement import Placement
 from engine.cache.grace import GRACE_SECONDS
+from engine.cluster.writes import WriteRefused
 from engine.controller.orphans import ORPHANED_AFTER, SWEEP_EVERY
-from engine.lifecycle.gang_state import PAUSE_FIRST, RETRY_FIRST
+from engine.lifecycle.gang_state import PAUSE_FIRST, RETRY_FIRST, RETRY_MOST
 from engine.lifecycle.running import BLOCKED_CHECK
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
 GROUP = gpu_nodes(1, 1, 4)
+
+
+def refused(_name: str) -> None:
+    raise WriteRefused("another webhook refuses it")
 
 
 def rack(hosts: int = 4) -> Leader:
@@ -155,6 +160,51 @@ def test_a_failed_write_is_tried_again_with_growing_pauses() -> None:
     leader.later(RETRY_FIRST)
     assert leader.hands.of("place") == ["train"] * 3
     assert not leader.workload().suspended
+
+
+def test_a_resume_that_is_refused_for_ever_keeps_no_slots_for_ever() -> None:
+    """Another webhook refuses it: after timeouts.hold the slots go back, and it is planned again after a pause."""
+    leader = rack()
+    leader.hands.broken["resume"] = refused
+    leader.has(job(count=4, held=True, created=1.0))
+    leader.settle()
+    leader.has(job("later", count=4, held=True, created=2.0))
+    for _ in range(120):
+        leader.later(5.0)
+    assert hosts_of(leader.placed())
+    del leader.hands.broken["resume"]
+    leader.hands.broken["resume"] = lambda name: refused(name) if name == "train" else None
+    for _ in range(8):
+        leader.later(5.0)
+    assert leader.status() == ("Waiting", "HoldExpired")
+    assert len(hosts_of(leader.placed("later"))) == 4
+    leader.has(changed(leader.workload("later"), finished=True, resource_version=leader.hands.version()))
+    leader.hands.broken.clear()
+    leader.later(PAUSE_FIRST + RETRY_MOST)
+    assert not leader.workload().suspended
+
+
+def test_a_resume_that_is_refused_later_has_the_whole_time() -> None:
+    """What an earlier plan had used of it does not count."""
+    leader = rack()
+    leader.hands.broken["resume"] = refused
+    leader.has(job(count=4, held=True))
+    for _ in range(80):
+        leader.later(5.0)
+    leader.hands.broken.clear()
+    leader.later(RETRY_MOST)
+    assert not leader.workload().suspended
+    leader.later(300.0)
+    leader.hands.broken["resume"] = refused
+    gang, placed = leader.workload(), leader.placed()
+    assert placed is not None
+    leader.hands.put(replace(placed, assignment=None))
+    version = leader.hands.version()
+    leader.has(changed(gang, suspended=True, annotations=job(held=True).annotations, resource_version=version))
+    leader.settle()
+    for _ in range(110):
+        leader.later(5.0)
+    assert len(hosts_of(leader.placed())) == 4
 
 
 def test_a_faulting_gang_does_not_stop_the_others() -> None:
