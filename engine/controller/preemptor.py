@@ -41,6 +41,7 @@ from engine.lifecycle.preemption import (
 )
 from engine.lifecycle.status import status_of
 from engine.policy.making_room import PreemptionRules
+from engine.preemption.budgets import ending_pods
 from engine.preemption.movable import cannot_move
 from engine.preemption.moves import Defragmentation, Restart
 from engine.preemption.preempt import Preemption, all_within_budgets, in_group, preemption_for, victims_may_help
@@ -112,6 +113,7 @@ class Preemptor:
         self._over: dict[GangKey, PreemptionIntent] = {}  # what is left of intents that are over, to be written
         self._ended_at: dict[GangKey, float] = {}  # since when no pod of the victims is left
         self._evicted: dict[str, float] = {}  # uid of a pod that is not managed -> when it was evicted last
+        self._decided: dict[GangKey, tuple[Victim, ...]] = {}  # of intents that are just being written
         self._pace = SearchPace(monotonic, rest=SEARCH_REST)
         self._changes = 0  # of the cluster, in passes
         self._rules: PreemptionRules | None = None  # of the policy in force
@@ -133,7 +135,7 @@ class Preemptor:
         elif self._watches_since is None:
             self._watches_since = now
         term, view = self._term, self._view
-        if not (term.preempting or self._valid or self._over or len(view.gangs.intents)):
+        if not (term.preempting or self._valid or self._over or self._decided or len(view.gangs.intents)):
             return
         wall, before, self._valid = self._wall(), self._valid, {}
         with view.lock:
@@ -151,8 +153,9 @@ class Preemptor:
             del self._over[key]  # it is written
         for key in self._ended_at.keys() - self._valid.keys():
             del self._ended_at[key]
-        if not self._valid:
-            self._evicted.clear()
+        named = {one.uid for found in self._valid.values() for one in found.intent.pods}
+        self._evicted = {uid: when for uid, when in self._evicted.items() if uid in named}
+        self._decided = {key: victims for key, victims in self._decided.items() if self._is_pending(key)}
 
     def _look(self, key: GangKey, intent: PreemptionIntent, alone: Mapping[str, Pod], now: float, wall: float) -> None:
         """Look at one intent; `alone`: the pods that intents name, by uid."""
@@ -221,6 +224,10 @@ class Preemptor:
             return None
         return IntentEnd("what has ended for it does not suffice any more", failed=True)
 
+    def _is_pending(self, key: GangKey) -> bool:
+        """Return True while the intent of a gang was decided and is not known to be written."""
+        return key in self._term.preempting and key not in self._valid
+
     def _count_end(self, key: GangKey, *, moves: bool) -> None:
         """Count an intent that is not valid any more."""
         with self._view.lock:
@@ -281,7 +288,8 @@ class Preemptor:
     def next(self) -> float | None:
         """Return when `plan` or `refresh` should be called next; None if nothing is due at any time."""
         earliest = max(self._pace.opens, (self._on_since or 0.0) + BUDGETS_KNOWN)
-        times = [max(one.due, earliest) for key, one in self._candidates.items() if key not in self._term.busy]
+        due = (self._due(one) for key, one in self._candidates.items() if key not in self._term.busy)
+        times = [max(one, earliest) for one in due if one < inf]
         clock = self._monotonic() - self._wall()
         for key, found in self._valid.items():
             if found.intent.since is not None:
@@ -303,22 +311,32 @@ class Preemptor:
             del self._candidates[key]
         if self._on_since is None or now < max(self._pace.opens, self._on_since + BUDGETS_KNOWN):
             return
-        due = (key for key, one in self._candidates.items() if one.due <= now and key not in term.busy)
-        if (first := term.first_in_queue(due)) is not None:
+        due = {key: one for key, one in self._candidates.items() if self._due(one) <= now and key not in term.busy}
+        if due and self._view.policy.preemption.victims == "managed":
+            self._rest_below(due, now)
+        if (first := term.first_in_queue(key for key, one in due.items() if one.due <= now)) is not None:
             self._pace.run(partial(term.guarded, first, now, partial(self._search, first, now)))
 
+    def _due(self, one: _Candidate) -> float:
+        """Return when a gang is searched for next; infinite if only after a change of the cluster."""
+        return one.due if one.seen != self._changes else inf
+
+    def _rest_below(self, due: Mapping[GangKey, _Candidate], now: float) -> None:
+        """Let those rest for which no running gang is low enough: all in one pass, however many wait."""
+        with self._view.lock:
+            lowest = self._lowest_priority(now)
+        for key, one in due.items():
+            if (entry := self._term.queue.entry(key)) is not None and entry.priority <= lowest:
+                one.due = now + one.rest
+
     def _search(self, key: GangKey, now: float) -> None:
-        view, candidate, rules = self._view, self._candidates[key], self._view.policy.preemption
+        view, candidate = self._view, self._candidates[key]
         candidate.due = now + candidate.rest  # also if it fails
         with view.lock:
             gang, entry = view.gangs.get(key), self._term.queue.entry(key)
             if gang is None or entry is None or gang.request.asked is None or entry.not_before > now:
                 return
             priority = view.pod_shapes.priority_of(gang.workload)
-            if priority <= self._lowest_priority(now) and rules.victims == "managed":
-                return
-            if candidate.seen == self._changes:
-                return  # nobody was found then
             candidate.seen = self._changes
         found = self._found(gang, candidate, priority, now)
         if found is None:
@@ -342,7 +360,9 @@ class Preemptor:
                 return False
             if preemption_intent(gang.status).retry_at > wall or recently_moved(gang.status, wall):
                 return False
-            if not view.pod_shapes.may_preempt(gang.workload) or not all_within_budgets(view, victims):
+            if not view.pod_shapes.may_preempt(gang.workload):
+                return False
+            if not all_within_budgets(view, victims, beside=self._named()):
                 return False
             return all(self._can_end(one.victim) and self._unchanged(one) for one in found.restarts)
 
@@ -355,13 +375,14 @@ class Preemptor:
         """Return the victims for a gang; None also while pods that terminate anyway make its room."""
         view, rules, wall = self._view, self._view.policy.preemption, self._wall()
         taken = [one.hosts for one in self._term.nominations_before(gang.key, priority)]
+        out = self._term.of(gang.key).timers.hosts_out(now)
         plan = partial(
             schedule_gang,
             view,
             gang,
             kept=kept_assignment(gang),
             settled_before=view.settled_before(wall),
-            excluded=self._term.of(gang.key).timers.hosts_out(now),
+            excluded=out,
             nominated=frozenset[str]().union(*taken),
         )
         if candidate.ending_since is None or now - candidate.ending_since < ENDING_ANYWAY:
@@ -370,8 +391,12 @@ class Preemptor:
                 enough = bool(ending) and isinstance(plan(), Placed)
             candidate.ending_since = (candidate.ending_since or now) if enough else None
             if enough:
+                candidate.seen = None  # they may never end, and nothing else change
                 return None
-        return preemption_for(
+        if out or taken:
+            candidate.seen = None  # that ends with the time alone
+        named = self._named()
+        found = preemption_for(
             view,
             gang,
             plan=plan,
@@ -379,8 +404,16 @@ class Preemptor:
             protect=rules.protect,
             own_namespace=view.own_namespace,
             now=wall,
-            allowed=self._can_end,
+            allowed=lambda victim: self._can_end(victim) and all_within_budgets(view, [victim], beside=named),
         )
+        with view.lock:
+            return found if found is None or all_within_budgets(view, found.victims, beside=named) else None
+
+    def _named(self) -> list[Pod]:
+        """Return the pods that end for other gangs: they use the disruption budgets before these show it."""
+        decided = [pod for victims in self._decided.values() for one in victims for pod in one.pods]
+        with self._view.lock:
+            return ending_pods(self._view, [found.intent for found in self._valid.values()], decided)
 
     def _can_end(self, victim: Victim) -> bool:
         """Return True unless a victim is just being written, or is known by its Placement alone."""
@@ -410,6 +443,7 @@ class Preemptor:
         nomination = _nomination(gang, priority, hosts, where)
         status = preempting_status(intent, nomination.hosts, where)
         self._term.preempting[key] = nomination
+        self._decided[key] = found.victims
         self._candidates.pop(key, None)
         (metrics.moves if moves else metrics.preemptions).labels("decided").inc()
         event = self._reporter.reported(key, gang, replace(status, preemption=intent), now)

@@ -105,11 +105,12 @@ def in_group(gang: Gang) -> bool:
     return gang.pod_group is not None and not gang.pod_group.placed and len(gang.pod_group.members) > 1
 
 
-def all_within_budgets(view: ClusterState, victims: Sequence[Victim]) -> bool:
-    """Return True if the disruption budgets allow all victims to end together."""
+def all_within_budgets(view: ClusterState, victims: Sequence[Victim], *, beside: Sequence[Pod] = ()) -> bool:
+    """Return True if the disruption budgets allow all victims to end together; `beside`: pods that end anyway."""
     namespaces = {one.namespace for one in victims}
+    ending = {pod.uid: pod for pod in (*beside, *(pod for one in victims for pod in one.pods))}
     return all(
-        within_budgets(view, namespace, [pod for one in victims if one.namespace == namespace for pod in one.pods])
+        within_budgets(view, namespace, [pod for pod in ending.values() if pod.namespace == namespace])
         for namespace in namespaces
     )
 
