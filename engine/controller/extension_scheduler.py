@@ -43,8 +43,11 @@ class ExtensionScheduler:
     def add(self, key: GangKey, gang: Gang, action: Extend, now: float) -> None:
         """Queue an extension of a gang."""
         priority, created = self._view.pod_shapes.priority_of(gang.workload), gang.workload.created
-        out = self._term.of(key).timers.hosts_out(now)
+        gang_state = self._term.of(key)
+        out = gang_state.timers.hosts_out(now)
         self._term.extensions.add(key, action, priority=priority, created=created, out=out)
+        if out:
+            gang_state.wake_at(gang_state.timers.next_back(now))  # no event will show that they count again
         self._report_status(key, gang, now)
 
     def plan(self, now: float, *, growing: bool) -> None:
@@ -107,7 +110,6 @@ class ExtensionScheduler:
             return
         self._term.extensions.missed(key, outcome)
         self._report_status(key, gang, now)
-        gang_state.wake_at(gang_state.timers.next_back(now))
 
     def _report_status(self, key: GangKey, gang: Gang, now: float) -> None:
         if (status := self._term.extensions.status(key)) is not None:

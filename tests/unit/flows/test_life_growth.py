@@ -9,6 +9,8 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.gang.key import key_of
+from engine.lifecycle.gang_state import EXCLUDE_FIRST
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
@@ -90,6 +92,24 @@ def test_growth_is_all_or_nothing_and_the_gang_runs_on_meanwhile() -> None:
     leader.later(10.0)
     assert leader.hands.pod_events == [("train-3", "HeldWithoutSlot"), ("train-4", "HeldWithoutSlot")]
     assert dict(leader.hands.notes)["train-3"].startswith("the Job train waits for slots (Fragmented): 2 more pods to")
+
+
+def test_growth_on_a_host_that_is_left_out_for_a_while_is_tried_when_it_counts_again() -> None:
+    """No event shows that, and a look at the gang meanwhile, for whatever reason, does not put it off for ever."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    pods = run(leader)
+    (free,) = {one.name for one in gpu_nodes(1, 1, 4)} - slots(leader).keys()
+    leader.controller._term.of(key_of(leader.workload())).timers.exclude(free, leader.now)
+    leader.has(scaled(leader, 4))
+    leader.later(EXCLUDE_FIRST / 2)
+    assert len(slots(leader)) == 3
+    leader.has(replace(pods[0], created=5.0, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(EXCLUDE_FIRST / 2)
+    leader.later(1.0)
+    assert slots(leader)[free] == 1
 
 
 def test_what_starts_in_part_is_told_with_its_place_and_with_what_is_missing() -> None:
