@@ -26,7 +26,7 @@ from engine.api.placement import (
 )
 from engine.api.pod import Pod
 from engine.api.reasons import Code, known_code
-from engine.api.text import plural, quote
+from engine.api.text import plural, quote, sanitize
 from engine.api.workload import GangKey, Workload
 from engine.autoscaling.state import consumed
 from engine.cache.gangs import assigned_count
@@ -51,6 +51,7 @@ from engine.gang.summary import summary_of
 from engine.history.decision_log import DecisionLog
 from engine.history.record import GangEvent, event_of
 from engine.lifecycle.actions import Status, Unmanage
+from engine.lifecycle.moves import kept_record
 from engine.lifecycle.reconcile import request_written
 from engine.lifecycle.status import details_body, event_text, failures_text, requeued_body, status_body
 from engine.policy.namespaces import mode_of
@@ -64,6 +65,7 @@ T = TypeVar("T")
 # Failed pods are in no store, and a workload may leave thousands of them, each as large as its user likes: bytes of one
 # gang's list, and lists at a time.
 MOST_FAILED = 16 * 1024 * 1024
+_MAX_REFUSAL = 200  # characters of a refusal that are quoted
 _LISTS_OF_FAILED = 4
 
 
@@ -209,7 +211,13 @@ class ActionExecutor:
     def restart(self, gang: Gang, record: ReplanRecord) -> None:
         """Write that a gang restarts elsewhere, then suspend it; its slots stay reserved until it has other ones."""
         gang = self._write_replan(gang, record)
-        self._suspend(gang)
+        try:
+            self._suspend(gang)
+        except writes.WriteRefused as refusal:
+            # Asked for again and again, it would get neither its pods released nor lost slots repaired meanwhile.
+            why = f"its suspension was refused: {sanitize(str(refusal), _MAX_REFUSAL)}"
+            self.record_replan(gang, kept_record(gang, why, wall=self._wall()))
+            return
         self.events.record(gang, "NotStarted", record.message, reason="Moving")
 
     def move(self, gang: Gang, placement: Placement, record: ReplanRecord) -> None:

@@ -32,6 +32,7 @@ from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, slots_of
 from engine.kinds.registry import built_in
 from engine.lifecycle.actions import Status, Unmanage
+from engine.lifecycle.moves import kept_record
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 
 Answer = Callable[[str, str], bytes]
@@ -585,3 +586,24 @@ def test_the_failed_pods_of_few_gangs_are_read_at_once(desk: Desk) -> None:
     with ThreadPoolExecutor(16) as pool:
         told = [*pool.map(desk.executor.failures, [known] * 16)]
     assert (met, set(told)) == ([], {"rank 3 failed on host-000 (Evicted)"})
+
+
+def test_a_gang_of_which_the_suspension_is_refused_stays_where_it_is(desk: Desk) -> None:
+    """The answer to its user is final: asked for at every look, nothing else would be done for the gang."""
+    known = known_gang(desk)
+    assert known.placement is not None
+    known = replace(known, request=replace(known.request, replan="now"))
+    statuses: list[Any] = []
+
+    def request(_method: str, path: str, *, body: Any = None, **_more: Any) -> bytes:
+        if not path.endswith("/status"):
+            raise ApiError(403, "Forbidden", "not while it trains", ())
+        statuses.append(body["status"]["replan"])
+        return json.dumps(placement_body(replace(known.placement, uid="u", resource_version="9"))).encode()  # type: ignore[type-var]
+
+    desk.server.request = request  # type: ignore[method-assign, assignment]
+    record = replace(kept_record(known, "", wall=0.0), outcome="Restarting", message="restarts in b0 / b0-r0")
+    desk.executor.restart(known, record)
+    assert [one["outcome"] for one in statuses] == ["Restarting", "Kept"]
+    assert statuses[-1]["message"].endswith("its suspension was refused: not while it trains")
+    assert desk.events == ["SuspendRefused", "NotMoved"]
