@@ -322,9 +322,11 @@ class Controller:
         Its submission was not refused: replicas were scaled up, or many came at once.
         """
         self._term.queue.drop(key)
-        self._term.gang_state[key].wake = now + LIMIT_CHECK
-        if gang.workload.uid not in self._term.limit_reported:
-            self._term.limit_reported.add(gang.workload.uid)
+        gang_state, uid = self._term.gang_state[key], gang.workload.uid
+        gang_state.wake, gang_state.above_limit = now + LIMIT_CHECK, uid
+        reported = uid in self._term.limit_reported
+        self._term.limit_reported.setdefault(uid, set()).add(key)
+        if not reported:
             self._executor.events.publish_limit(gang, self._view.policy.queue.max_namespace_gangs)
 
     def _act(self, key: GangKey, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:

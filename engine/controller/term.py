@@ -144,7 +144,7 @@ class LeaderTerm:
         self._fenced = fenced
         self.gang_state: dict[GangKey, GangState] = {}
         self.counted: Counter[str] = Counter()  # gangs that count towards the limit, by namespace
-        self.limit_reported: set[str] = set()  # uids of workloads with gangs above the limit
+        self.limit_reported: dict[str, set[GangKey]] = {}  # uid of a workload -> its gangs above the limit, ever
         self.busy: set[GangKey] = set()
         self.queue = GangQueue()
         self.extensions = ExtensionQueue()
@@ -184,6 +184,10 @@ class LeaderTerm:
         self.count(key, False)
         if (gang_state := self.gang_state.pop(key, None)) is not None:
             gang_state.end_wait("withdrawn", self._monotonic())
+            if above := self.limit_reported.get(gang_state.above_limit):
+                above.discard(key)
+                if not above:
+                    del self.limit_reported[gang_state.above_limit]
         self.queue.drop(key)
         self.extensions.drop(key)
         self.preempting.pop(key, None)
@@ -198,6 +202,8 @@ class LeaderTerm:
         if gang_state is not None and gang_state.counts != counts:
             gang_state.counts = counts
             self.counted[gang_state.namespace] += 1 if counts else -1
+            if not self.counted[gang_state.namespace]:
+                del self.counted[gang_state.namespace]
 
     def retry_waiting(self) -> None:
         """Have all waiting gangs and extensions planned again."""

@@ -118,6 +118,7 @@ class Timers:
     def remove(self, pods: Iterable[Pod], now: float) -> tuple[Pod, ...]:
         """Return the pods to evict now, and record them: an eviction takes a while to show, and may be refused."""
         due = tuple(pod for pod in pods if now - self.removed.get(pod.uid, float("-inf")) >= REMOVE_AGAIN)
+        self.removed = {uid: when for uid, when in self.removed.items() if now - when < REMOVE_AGAIN}
         self.removed |= {pod.uid: now for pod in due}
         return due
 
@@ -196,6 +197,7 @@ class GangState:
     namespace: str = ""  # of its workload; "" if it has none
     name: GangName | None = None  # while it is managed
     counts: bool = False  # towards the limit of its namespace
+    above_limit: str = ""  # uid of its workload, if it was above that limit ever
     timers: Timers = field(default_factory=Timers)
     last_plan: Placed | None = None
     reported: Status | None = None

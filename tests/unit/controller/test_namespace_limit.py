@@ -116,6 +116,21 @@ def test_the_next_one_counts_when_one_is_over(how: str) -> None:
     assert "mallory-3" in placements(leader)
 
 
+def test_namespaces_and_workloads_that_are_gone_are_forgotten() -> None:
+    """They come and go for as long as one leader leads."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + "queue: {maxNamespaceGangs: 3}\n")
+    leader.has(*many(5), *many(2, namespace="alice"))  # type: ignore[arg-type]
+    leader.settle()
+    term = leader.controller._term
+    assert term.counted == {"mallory": 3, "alice": 2} and len(term.limit_reported) == 2
+    for gang in leader.stores.workloads.values():
+        leader.stores.workloads.apply("DELETED", gang)
+    for placement in leader.stores.placements.values():
+        leader.stores.placements.apply("DELETED", placement)
+    leader.settle()
+    assert len(term.counted) == len(term.limit_reported) == 0
+
+
 def test_another_leader_counts_what_is_there() -> None:
     """Placements count before those that have none, whatever they are called."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=POLICY + "queue: {maxNamespaceGangs: 2}\n")

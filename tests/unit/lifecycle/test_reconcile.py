@@ -28,7 +28,7 @@ from engine.lifecycle.actions import (
     Unmanage,
     Unplace,
 )
-from engine.lifecycle.gang_state import EXCLUDE_FIRST, Timers
+from engine.lifecycle.gang_state import EXCLUDE_FIRST, REMOVE_AGAIN, Timers
 from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.reconcile import reconcile
 from engine.policy.model import Policy, default_policy, parse_policy
@@ -310,6 +310,17 @@ def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
     assert decision.action == NoAction()
     assert decision.status is not None
     assert (decision.status.phase, decision.status.reason) == ("Incomplete", "SchedulerRefused")
+
+
+def test_evictions_are_forgotten_when_they_would_be_repeated() -> None:
+    """A gang that runs for months loses many pods."""
+    gang, timers = job(count=2), Timers()
+    first, second = pod(gang, 0, host="h0"), pod(gang, 1, host="h0")
+    assert timers.remove([first], 0.0) == (first,)
+    assert timers.remove([first, second], 1.0) == (second,)
+    assert timers.remove([first, second], REMOVE_AGAIN) == (first,)
+    assert timers.remove([second], 2 * REMOVE_AGAIN) == (second,)
+    assert timers.removed.keys() == {second.uid}
 
 
 def test_slots_without_any_pod_go_back_after_the_hold_timeout() -> None:
