@@ -127,6 +127,11 @@ def pod_of(review: Review, policy: Policy) -> tuple[Pod, dict[str, Any]]:
     return replace(pod, namespace=review.namespace or pod.namespace), document
 
 
+def decoded_pod(document: Source, policy: Policy) -> Pod:
+    """Return a pod from its builtins, with the labels that a policy uses."""
+    return projected(document, partial(pods.pod, labels=policy.pod_labels))
+
+
 def invalid_value(field: str, message: str) -> FieldError:
     """Return the error of an invalid field; the message includes the given value."""
     return FieldError(field=field, kind="Invalid value", value=None, reason="InvalidValue", message=message)

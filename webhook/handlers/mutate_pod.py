@@ -16,10 +16,11 @@ from engine.devices.allocation import declared_uses, devices_by_rank
 from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.pin import PlacedPod, placed_pod
+from engine.gang.plain_pods import mark_of
 from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
 from engine.resources.shape import covers, exclusion
-from webhook.admission.objects import pod_of
+from webhook.admission.objects import decoded_pod, pod_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
@@ -67,10 +68,13 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             if pod_exemption(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Undetermined(mark=mark):
+            if mark is not None:
+                translate_in(edits, (), managed=True, view=view, policy=policy)
+                if edits.operations:
+                    mark = mark_of(decoded_pod(edits.document, policy))  # as in a second call, which gets the result
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
             _hold(edits, pod, view, pod_set=pod_set, template_selector={}, in_gang=False)
             if mark is not None:
-                translate_in(edits, (), managed=True, view=view, policy=policy)
                 show_devices(edits, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)

@@ -13,6 +13,7 @@ from engine.api import names
 from engine.api.objects import Taint
 from engine.gang.key import placement_name
 from engine.policy.model import Policy, parse_policy
+from engine.resources.names import CORE, MEMORY, Reported
 from tests.support.admission import (
     NODES,
     UID,
@@ -516,6 +517,15 @@ def test_pods_in_exempt_namespaces_are_never_held() -> None:
 
 def test_a_pod_that_is_not_ours_is_not_touched() -> None:
     assert mutate(review(raw_pod(labels={"app": "x"}, gates=())), FakeView(), 0.0).patch == ()
+
+
+def test_a_single_pod_keeps_its_mark_when_it_is_sent_again() -> None:
+    """The API server calls again when another webhook has changed the pod; its GPUs have other names by then."""
+    view = FakeView(reported=Reported(frozenset({CORE, MEMORY}), memory=80 * 2**30))
+    once = created(raw_pod(annotations={names.REQUIRE: "rack"}, gates=()), view)
+    assert CORE in once["spec"]["containers"][0]["resources"]["limits"]
+    assert once["metadata"]["labels"][names.POD_SET].startswith("single-")
+    assert mutate(review(once), view, 0.0).patch == ()
 
 
 def test_our_own_pods_are_left_alone() -> None:
