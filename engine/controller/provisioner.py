@@ -7,8 +7,10 @@ Costs nothing while the policy names no class and no request is left.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from engine import metrics
@@ -50,9 +52,9 @@ LOOK_EVERY: Final = 1.0
 # A gang that waits for something else for this long (seconds) has its request withdrawn: the order of the queue may
 # change for a moment only.
 UNWANTED_AFTER: Final = 30.0
-# Gangs with a request that no autoscaler has answered yet, and with one that has not ended; gangs at the end of the
-# queue wait. An autoscaler handles requests one after the other. Those for which it has found nothing so far must not
-# keep others waiting: it may go on for days.
+# Gangs with a request that no autoscaler has answered yet, in each class, and with one that has not ended; gangs at the
+# end of the queue wait. An autoscaler handles requests one after the other. Those for which it has found nothing so far
+# must not keep others waiting: it may go on for days. Nor must those of a class of which no autoscaler runs.
 MOST_OPEN: Final = 100
 MOST_REQUESTS: Final = 1000
 # Hosts that a template excludes: some 30 KB of names.
@@ -120,6 +122,7 @@ class Provisioner:
         self._wall = wall
         self._looked_at = float("-inf")
         self._free = 0  # requests that may be made in this pass
+        self._unanswered = Counter[str]()  # gangs with a request that was not answered, by class
         self._noted: set[GangKey] = set()  # gangs whose message says something about nodes
         self._refused = _Pauses(REFUSED_FIRST, REFUSED_MOST)
         self._failed = _Pauses(FAILED_FIRST, FAILED_MOST)
@@ -146,8 +149,9 @@ class Provisioner:
         found = [key for key, state in self._term.gang_state.items() if key in by_gang or self._concerns(key, state)]
         wall = self._wall()
         live = [[one for one in each if not state_of(one, None, now=wall).ended] for each in by_gang.values()]
-        unanswered = sum(any("Provisioned" not in one.conditions for one in each) for each in live)
-        self._free = min(MOST_OPEN - unanswered, MOST_REQUESTS - sum(map(bool, live)))
+        unanswered = ({one.class_name for one in each if "Provisioned" not in one.conditions} for each in live)
+        self._unanswered = Counter(chain.from_iterable(unanswered))
+        self._free = MOST_REQUESTS - sum(map(bool, live))
         for key in sorted(found, key=self._order):
             if key not in self._term.busy:  # the end of its write brings it back
                 self._term.guarded(key, now, partial(self._decide, key, by_gang.get(key, []), now))
@@ -237,12 +241,16 @@ class Provisioner:
             case AskForNodes() as step:
                 if not version:
                     self._note(key, gang, gang_state, _NOT_SERVED, now)
-                elif self._free > 0 and self._refused.over(key, now):
+                elif self._may_ask(step.tried.class_name) and self._refused.over(key, now):
                     self._free -= 1
+                    self._unanswered[step.tried.class_name] += 1
                     elsewhere = self._free_hosts(gang, demand)
                     self._send(key, partial(self._make, gang, demand, step, version, elsewhere))
             case Keep():
                 return
+
+    def _may_ask(self, class_name: str) -> bool:
+        return self._free > 0 and self._unanswered[class_name] < MOST_OPEN
 
     def _free_hosts(self, gang: Gang, demand: NodeDemand) -> list[str]:
         """Return the host names of nodes with room for some pods of a gang that needs one domain for them.

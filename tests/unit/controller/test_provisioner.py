@@ -180,6 +180,26 @@ def test_only_requests_without_an_answer_keep_others_waiting(asked: Leader, monk
     assert sorted(one.pods for one in requests(asked)) == [2, 4]
 
 
+def test_a_class_that_nobody_answers_keeps_no_other_class_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The autoscaler of one pool is down: the gangs of another pool, which wait behind, ask theirs."""
+    monkeypatch.setattr(provisioner, "MOST_OPEN", 1)
+    other = "{name: other, preset: demo, nodeSelector: {pool: other}}"
+    own = "{name: other, provisioningRequest: {className: alive, after: 10s}}"
+    leader = leader_of(
+        policy=POLICY
+        + TOPOLOGY.replace("]", f", {other}]")
+        + f"autoscaling: {{provisioningRequest: {{className: dead, after: 10s}}, topologies: [{own}]}}\n"
+    )
+    for number in range(4):
+        gang = job(f"train-{number}", count=4, held=True, created=float(number))
+        topology = {names.TOPOLOGY: "other" if number >= 2 else "default"}
+        leader.has(replace(gang, annotations={**gang.annotations, **topology}))
+    leader.settle()
+    for _ in range(3):
+        leader.later(11)
+    assert sorted(one.class_name for one in requests(leader)) == ["alive", "dead"]
+
+
 def test_a_pool_that_grew_in_other_domains_is_told(asked: Leader) -> None:
     """The gang needs one rack, and the new nodes are in two."""
     answers(asked, Provisioned=True)
