@@ -123,6 +123,7 @@ class Provisioner:
         self._looked_at = float("-inf")
         self._free = 0  # requests that may be made in this pass
         self._unanswered = Counter[str]()  # gangs with a request that was not answered, by class
+        self._asking: dict[GangKey, str] = {}  # gangs with a request that is just being made, and its class
         self._noted: set[GangKey] = set()  # gangs whose message says something about nodes
         self._refused = _Pauses(REFUSED_FIRST, REFUSED_MOST)
         self._failed = _Pauses(FAILED_FIRST, FAILED_MOST)
@@ -145,13 +146,20 @@ class Provisioner:
         self._noted &= self._term.gang_state.keys()
         self._refused.keep(self._term.gang_state)
         self._failed.keep(self._term.gang_state)
+        # Before the requests are read: one that is made meanwhile is found there.
+        self._asking = {key: name for key, name in self._asking.items() if key in self._term.busy}
         by_gang = self._by_gang(now)
         found = [key for key, state in self._term.gang_state.items() if key in by_gang or self._concerns(key, state)]
         wall = self._wall()
-        live = [[one for one in each if not state_of(one, None, now=wall).ended] for each in by_gang.values()]
-        unanswered = ({one.class_name for one in each if "Provisioned" not in one.conditions} for each in live)
-        self._unanswered = Counter(chain.from_iterable(unanswered))
-        self._free = MOST_REQUESTS - sum(map(bool, live))
+        live, unanswered = set(self._asking), {key: {name} for key, name in self._asking.items()}
+        for key, each in by_gang.items():
+            for one in each:
+                if not state_of(one, None, now=wall).ended:
+                    live.add(key)
+                    if "Provisioned" not in one.conditions:
+                        unanswered.setdefault(key, set()).add(one.class_name)
+        self._unanswered = Counter(chain.from_iterable(unanswered.values()))
+        self._free = MOST_REQUESTS - len(live)
         for key in sorted(found, key=self._order):
             if key not in self._term.busy:  # the end of its write brings it back
                 self._term.guarded(key, now, partial(self._decide, key, by_gang.get(key, []), now))
@@ -241,15 +249,18 @@ class Provisioner:
             case AskForNodes() as step:
                 if not version:
                     self._note(key, gang, gang_state, _NOT_SERVED, now)
-                elif self._may_ask(step.tried.class_name) and self._refused.over(key, now):
+                elif self._may_ask(key, step.tried.class_name, now):
                     self._free -= 1
                     self._unanswered[step.tried.class_name] += 1
+                    self._asking[key] = step.tried.class_name
                     elsewhere = self._free_hosts(gang, demand)
                     self._send(key, partial(self._make, gang, demand, step, version, elsewhere))
             case Keep():
                 return
 
-    def _may_ask(self, class_name: str) -> bool:
+    def _may_ask(self, key: GangKey, class_name: str, now: float) -> bool:
+        if not (self._refused.over(key, now) and self._failed.over(key, now)):
+            return False  # it takes no place of another one meanwhile
         return self._free > 0 and self._unanswered[class_name] < MOST_OPEN
 
     def _free_hosts(self, gang: Gang, demand: NodeDemand) -> list[str]:

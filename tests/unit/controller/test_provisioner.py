@@ -180,6 +180,35 @@ def test_only_requests_without_an_answer_keep_others_waiting(asked: Leader, monk
     assert sorted(one.pods for one in requests(asked)) == [2, 4]
 
 
+def test_requests_that_are_just_being_made_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes take longer than passes: a crowd that waits is not asked for at once."""
+    monkeypatch.setattr(provisioner, "MOST_OPEN", 20)
+    leader = leader_of()
+    leader.has(*(job(f"train-{number}", count=4, held=True, created=float(number)) for number in range(60)))
+    leader.settle()
+    for _ in range(30):
+        leader.now += LOOK_EVERY
+        leader.turn()
+        if leader.pool.waiting:
+            leader.pool.waiting.pop(0)()
+    for _ in range(10):
+        leader.later(LOOK_EVERY)
+    assert len(requests(leader)) == 20
+
+
+def test_gangs_of_which_the_request_fails_take_no_place_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the attempts the others ask."""
+    monkeypatch.setattr(provisioner, "MOST_OPEN", 1)
+    leader = leader_of()
+    for number in range(2):
+        leader.has(job(f"train-{number}", count=4 + number, held=True, created=float(number)))
+    leader.settle()
+    leader.hands.broken["ask"] = lambda name: unavailable(name) if "train-0" in name else None
+    leader.later(11)
+    leader.later(LOOK_EVERY)
+    assert [one.pods for one in requests(leader)] == [5]
+
+
 def test_a_class_that_nobody_answers_keeps_no_other_class_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The autoscaler of one pool is down: the gangs of another pool, which wait behind, ask theirs."""
     monkeypatch.setattr(provisioner, "MOST_OPEN", 1)
