@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from engine.api import names
@@ -23,6 +25,9 @@ from engine.kinds import read
 log = logging.getLogger("topogate.errands")
 
 ATTEMPTS: Final = 4  # of a write to a workload that changes meanwhile
+# Seconds between two reads of a Placement of which nobody knows whether it was written, and for how long at most:
+# without an API server that answers the Lease is lost before that.
+READ_BACK_EVERY, READ_BACK_FOR = 0.5, 30.0
 
 
 class StaleObject(ApiFault):
@@ -38,12 +43,26 @@ class Writer:
         self._fence = fence
 
     def read_back(self, placement: Placement) -> None:
-        """Read a Placement after a write without a response, before its slots count as free again."""
+        """Read a Placement after a write without a response, before its slots count as free again.
+
+        What made the write fail mostly lasts for a moment: it is read again until the server says whether there is one.
+        """
         path = object_path(names.API_VERSION, names.PLACEMENTS, namespace=placement.namespace, name=placement.name)
-        try:
-            self._view.stores.placements.apply_own_write(placements.placement(self._api.request("GET", path)))
-        except ApiError as error:
-            log.info("the plan of %s was not written: %s", placement.name, error)
+        until = time.monotonic() + READ_BACK_FOR
+        while True:
+            self._fence()
+            try:
+                self._view.stores.placements.apply_own_write(placements.placement(self._api.request("GET", path)))
+            except ApiError as error:
+                if not _passes(error) or time.monotonic() >= until:
+                    log.info("the plan of %s was not written: %s", placement.name, error)
+                    return
+            except ApiFault:
+                if time.monotonic() >= until:
+                    raise
+            else:
+                return
+            time.sleep(READ_BACK_EVERY)
 
     def write(self, placement: Placement, gang: Gang) -> Placement:
         """Create or change a Placement's spec, and return the current Placement."""
@@ -135,6 +154,11 @@ class Writer:
                 raise writes.WriteRefused(message)
             case Conflict() | Gone():
                 raise StaleObject(f"{pod.name} is gone or has changed")
+
+
+def _passes(error: ApiError) -> bool:
+    """Return True for an answer that is about the server, and says nothing about the object."""
+    return error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
 
 
 def was_done(result: Result, name: str) -> None:

@@ -23,6 +23,7 @@ from engine.cluster.client import ApiError, ApiFault, ApiUnavailable, KubeClient
 from engine.cluster.events import Recorder, Regarding
 from engine.cluster.lease import NotLeader
 from engine.cluster.writes import WriteRefused
+from engine.controller import writer
 from engine.controller.executor import MOST_FAILED, ActionExecutor
 from engine.controller.writer import StaleObject
 from engine.decoding.placements import placement_body
@@ -266,6 +267,61 @@ def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
     desk.view.refresh()
     assert desk.view.capacity.reserved(gang.uid) == {"b0-r0-h0": 2}
     assert ("PATCH", gang.name) not in desk.server.asked
+
+
+def overloaded(path: str) -> ApiFault:
+    return ApiError(503, "ServiceUnavailable", f"{path}: too many requests")
+
+
+def unreachable(path: str) -> ApiFault:
+    return ApiUnavailable(f"{path}: timed out")
+
+
+@pytest.mark.parametrize("again", [overloaded, unreachable])
+@pytest.mark.parametrize("written", [True, False])
+def test_slots_of_which_nobody_knows_whether_they_are_written_are_not_free(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, again: Callable[[str], ApiFault], *, written: bool
+) -> None:
+    """What made the write fail lets the first reads fail too: they are repeated until one says it."""
+    monkeypatch.setattr(writer, "READ_BACK_EVERY", 0.001)
+    gang = job(count=2, held=True)
+    desk.stores.workloads.replace([gang])
+    desk.view.refresh()
+    known = desk.view.gangs.get(gang.uid)
+    assert known is not None
+    wanted = replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
+    desk.view.assume(known.key, wanted)
+
+    def answer(method: str, path: str) -> bytes:
+        if method == "POST" or len(desk.server.asked) < 4:
+            raise again(path)
+        if not written:
+            return missing(method, path)
+        body = placement_body(wanted)
+        body["metadata"] |= {"uid": "uid-p", "resourceVersion": "99999999", "generation": 1}
+        return json.dumps(body).encode()
+
+    desk.server.answer = answer
+    with pytest.raises(ApiFault):
+        desk.executor.place(known, wanted)
+    desk.view.confirm(known.key, failed=True)
+    assert desk.view.capacity.reserved(gang.uid) == ({"b0-r0-h0": 2} if written else {})
+    assert len(desk.server.asked) == 4
+
+
+def test_slots_are_not_read_back_without_the_lease(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor without end: the next leader reads everything."""
+    monkeypatch.setattr(writer, "READ_BACK_EVERY", 0.001)
+    known, asked = known_gang(desk), desk.server.asked
+
+    def answer(_method: str, path: str) -> bytes:
+        desk.leads = len(asked) < 2
+        raise unreachable(path)
+
+    desk.server.answer = answer
+    with pytest.raises(NotLeader):
+        desk.executor.place(known, placement(known.workload, {"b0-r0-h0": 2}))
+    assert [method for method, _ in asked] == ["PATCH", "GET"]
 
 
 def test_a_request_that_was_changed_meanwhile_is_not_resumed(desk: Desk) -> None:
