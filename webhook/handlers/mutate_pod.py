@@ -35,7 +35,15 @@ from webhook.rules.gating import (
     requests_of_pod_labels,
     show_devices,
 )
-from webhook.rules.membership import Member, Membership, NotManaged, Undetermined, membership, pod_exemption
+from webhook.rules.membership import (
+    Member,
+    Membership,
+    NotManaged,
+    Undetermined,
+    looks_managed,
+    membership,
+    pod_exemption,
+)
 
 TERMS: Final[Path] = (
     "spec",
@@ -91,10 +99,14 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
 
 
 def _membership(pod: Pod, view: Reader, policy: Policy, deadline: float) -> Membership:
-    """Return the membership of a pod; if its template belongs to a placed gang, wait for an owner as new as the pod."""
+    """Return the membership of a pod; for some pods wait for an owner as new as the pod.
+
+    For those of a placed gang's template, and those that would be held for no other reason than their unknown owner.
+    """
     found = membership(pod, view, policy)
-    missing = found.missing if isinstance(found, Undetermined) and names.REVISION in pod.spec.annotations else None
-    if missing is None or not view.await_owner(pod.namespace, missing, deadline):
+    missing = found.missing if isinstance(found, Undetermined) else None
+    waits = names.REVISION in pod.spec.annotations or not looks_managed(pod, policy)
+    if missing is None or not waits or not view.await_owner(pod.namespace, missing, deadline):
         return found
     return membership(pod, view, policy)
 

@@ -76,7 +76,7 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
         if kueue_has(pod.spec):
             return NotManaged("ManagedByKueue")
         # Owners are made before their pods and may be seen after them. A Job's pods are held until then.
-        held = _looks_managed(pod, policy) or is_job(claim.missing)
+        held = looks_managed(pod, policy) or is_job(claim.missing)
         return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
     workload, request, key = claim.workload, claim.request, claim.key
     if key is not None and workload is not None and request is not None:
@@ -153,7 +153,8 @@ def is_job(owner: OwnerRef) -> bool:
     return (owner.api_version.rpartition("/")[0], owner.kind) == ("batch", "Job")
 
 
-def _looks_managed(pod: Pod, policy: Policy) -> bool:
+def looks_managed(pod: Pod, policy: Policy) -> bool:
+    """Return True for a pod with our label or gate, or with a request of its own."""
     return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or has_request(pod, policy)
 
 

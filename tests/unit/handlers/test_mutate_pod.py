@@ -13,7 +13,7 @@ from engine.api import names
 from engine.api.objects import Taint
 from engine.gang.key import placement_name
 from engine.policy.model import Policy, parse_policy
-from engine.resources.names import CORE, MEMORY, Reported
+from engine.resources.names import CORE, GPU, MEMORY, RATIO, Reported
 from tests.support.admission import (
     NODES,
     UID,
@@ -517,6 +517,20 @@ def test_pods_in_exempt_namespaces_are_never_held() -> None:
 
 def test_a_pod_that_is_not_ours_is_not_touched() -> None:
     assert mutate(review(raw_pod(labels={"app": "x"}, gates=())), FakeView(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_pod_without_a_mark_waits_a_moment_for_its_job_instead_of_being_held(asks: bool) -> None:
+    """It is sent for its GPUs alone, and created before its Job is in the cache; the Job says whether it is ours."""
+    job = live(rack_job() if asks else raw_job())
+    half = {"name": "main", "image": "x", "resources": {"limits": {GPU: "50"}}}
+    pod = raw_pod(job, labels={}, gates=(), containers=[half])
+    reported = Reported(frozenset({CORE, RATIO}))
+    seen = created(copy.deepcopy(pod), FakeView(newcomers=[workload(job)], reported=reported))
+    assert is_held(seen) is asks
+    if not asks:
+        assert seen["spec"]["containers"][0]["resources"]["limits"] == {CORE: "50", RATIO: "50"}
+    assert is_held(created(pod, FakeView(reported=reported)))
 
 
 def test_a_single_pod_keeps_its_mark_when_it_is_sent_again() -> None:
