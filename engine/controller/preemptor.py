@@ -385,14 +385,13 @@ class Preemptor:
             excluded=out,
             nominated=frozenset[str]().union(*taken),
         )
-        if candidate.ending_since is None or now - candidate.ending_since < ENDING_ANYWAY:
-            ending = [pod for pod in view.stores.pods.values() if pod.deleting and not pod.finished]
-            with view.lock, view.without((), ending):
-                enough = bool(ending) and isinstance(plan(), Placed)
-            candidate.ending_since = (candidate.ending_since or now) if enough else None
-            if enough:
-                candidate.seen = None  # they may never end, and nothing else change
-                return None
+        ending = [pod for pod in view.stores.pods.values() if pod.deleting and not pod.finished]
+        with view.lock, view.without((), ending):
+            enough = bool(ending) and isinstance(plan(), Placed)
+        since = candidate.ending_since = (candidate.ending_since or now) if enough else None
+        if since is not None and now - since < ENDING_ANYWAY:
+            candidate.seen = None  # they may never end, and nothing else change
+            return None
         if out or taken:
             candidate.seen = None  # that ends with the time alone
         named = self._named()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -127,3 +128,33 @@ def test_evictions_are_forgotten_with_their_preemption() -> None:
     cluster.leader.stores.pods.apply("DELETED", pods["b0-r1-h0"])
     cluster.wait(20)
     assert {*memory._evicted} == {pods["b0-r0-h0"].uid, pods["b0-r0-h1"].uid}
+
+
+def test_room_that_comes_anyway_is_waited_for_again() -> None:
+    """Pods that never ended were waited for in vain an hour ago; other pods make room now."""
+    cluster = PreemptingCluster(racks=3)
+    for name, priority in (("low", 0), ("stuck", 0), ("done", 100)):
+        cluster.submit(name, 2, priority=priority)
+        cluster.go_on(60)
+    allow(cluster, 0)
+    cluster.lingering = True
+    lost = cluster.hosts("stuck")
+    stuck = cluster.pods("stuck")
+    cluster.delete("stuck")
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(200)
+    for host in lost:
+        node = cluster.leader.stores.nodes.get(host)
+        assert node is not None
+        cluster.leader.has(replace(node, unschedulable=True, resource_version=cluster.leader.hands.version()))
+    for one in stuck:
+        cluster.leader.stores.pods.apply("DELETED", one)
+    cluster.wait(100)
+    assert cluster.ended() == []
+    cluster.delete("done")
+    allow(cluster, 2)
+    cluster.wait(100)
+    assert cluster.ended() == []
+    cluster.lingering = False
+    cluster.wait(10)
+    assert cluster.runs("low", "high")
