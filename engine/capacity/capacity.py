@@ -1,6 +1,6 @@
 """Free capacity per host: allocatable - usage - reservations, in dense arrays addressed by row.
 
-One row per node, one column per resource that a node, a bound pod or a reservation names. Every change is applied as a
+One row per node, one column per resource that a node has named. Every change is applied as a
 difference, so that the state after any history equals the state counted afresh. Slots are counted for all hosts of a
 topology at once.
 """

@@ -1,6 +1,8 @@
 """The resources of every host, total and free, in dense arrays: one row per host, one column per resource.
 
-Claims (`engine.api.resources`) are too many and too rarely held for columns: their holders are kept separately.
+Claims (`engine.api.resources`) are too many and too rarely held for columns: their holders are kept separately. So are
+amounts of resources that no host has ever had: anybody may bind a pod to a host by its name, and may invent tens of
+thousands of resources in it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from engine.planner.tree import Ints64
 
 
 class ResourceTable:
-    """Amounts by row and column; `columns` are those of the resources that a host, a pod or a reservation named."""
+    """Amounts by row and column; `columns` are those of the resources that a host has named."""
 
     def __init__(self) -> None:
         self.columns: dict[str, int] = {}
         self.free: Ints64 = np.zeros((64, 8), dtype=np.int64)
         self._alloc: Ints64 = np.zeros((64, 8), dtype=np.int64)
         self._claimed: dict[str, dict[int, int]] = {}  # claim -> row -> pods that hold it there
+        self._unnamed: dict[int, dict[str, int]] = {}  # row -> resource without a column -> its free amount, below 0
 
     def make_row(self, row: int) -> None:
         """Grow the arrays for the next row; rows are added one after the other."""
@@ -43,17 +46,20 @@ class ResourceTable:
             if is_claim(resource):
                 self._hold(resource, row, -amount * times)
                 continue
-            column = self._column(resource)
-            self.free[row, column] += amount * times
+            column = self.columns.get(resource)
+            if column is None:
+                self._add_unnamed(row, resource, amount * times)
+            else:
+                self.free[row, column] += amount * times
 
     def untouched(self, row: int) -> bool:
         """True when a row is unused: its host is deleted, and no pod was on it."""
-        return not self.free[row].any()
+        return row not in self._unnamed and not self.free[row].any()
 
     def of(self, rows: Rows, resource: str, *, empty: bool = False) -> Ints64:
         """Return the free amount of one resource on some rows; with `empty`, the amount without any pods.
 
-        Reading never adds a column, for any resource name.
+        Reading never adds a column, for any resource name; what no host has ever had is 0.
         """
         if is_claim(resource):
             left = np.ones(len(self.free), dtype=np.int64)
@@ -69,11 +75,12 @@ class ResourceTable:
         if is_claim(resource):
             return 1 - self._claimed.get(resource, {}).get(row, 0)
         column = self.columns.get(resource)
-        return 0 if column is None else int(self.free[row, column])
+        return self._unnamed.get(row, {}).get(resource, 0) if column is None else int(self.free[row, column])
 
     def all_left(self, row: int) -> dict[str, int]:
         """Return the free amount of every resource on one row."""
-        return {resource: int(self.free[row, column]) for resource, column in self.columns.items()}
+        named = {resource: int(self.free[row, column]) for resource, column in self.columns.items()}
+        return {**named, **self._unnamed.get(row, {})}
 
     def exists(self, resource: str) -> bool:
         """True when some host has some of the resource."""
@@ -92,7 +99,18 @@ class ResourceTable:
             if column == self.free.shape[1]:
                 self.free = _grown(self.free, axis=1)
                 self._alloc = _grown(self._alloc, axis=1)
+            for row in [row for row, amounts in self._unnamed.items() if resource in amounts]:
+                self.free[row, column] = self._unnamed[row][resource]
+                self._add_unnamed(row, resource, -self._unnamed[row][resource])
         return column
+
+    def _add_unnamed(self, row: int, resource: str, amount: int) -> None:
+        amounts = self._unnamed.setdefault(row, {})
+        amounts[resource] = amounts.get(resource, 0) + amount
+        if not amounts[resource]:
+            del amounts[resource]
+        if not amounts:
+            del self._unnamed[row]
 
     def _hold(self, claim: str, row: int, pods: int) -> None:
         held = self._claimed.setdefault(claim, {})

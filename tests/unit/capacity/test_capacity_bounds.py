@@ -130,3 +130,28 @@ def test_long_values_in_questions_are_not_kept() -> None:
         (wanted.node_selector, wanted.affinity) for _, wanted in ledger._warm
     }
     assert sum(len(repr(one)) for one in kept) <= 15 * long
+
+
+def test_pods_with_invented_resources_leave_no_trace() -> None:
+    """Anybody may bind a pod to a node by its name: what it invents is counted while it is there, and then forgotten.
+
+    A column costs every host some bytes, and one pod can name tens of thousands of resources.
+    """
+    ledger = Capacity()
+    ledger.set_node("a", node("a"))
+    known, room = len(ledger._amounts.columns), ledger._amounts.free.shape
+    invented = tuple((f"example.com/device-{serial}", 2) for serial in range(5_000))
+    bound = pod(job(count=1), 0, host="a")
+    asks = replace(bound.spec.shape, requests=(*invented, ("pods", 1)))
+    ledger.set_pod(("default", "p"), replace(bound, spec=replace(bound.spec, shape=asks)))
+    assert len(ledger._amounts.columns) == known
+    assert ledger._amounts.free.shape == room
+    assert ledger.free("a")["example.com/device-7"] == -2
+    assert ledger.overcommitted("a", (("example.com/device-7", 1),))
+    ledger.set_node("a", None)
+    assert ledger.free("a")["example.com/device-7"] == -2
+    ledger.set_node("a", node("a", allocatable={"pods": 1, "example.com/device-7": 3}))
+    assert ledger.free("a")["example.com/device-7"] == 1
+    ledger.set_pod(("default", "p"), None)
+    assert ledger.free("a") == {name: 0 for name in ledger._amounts.columns} | {"pods": 1, "example.com/device-7": 3}
+    assert not ledger._amounts._unnamed
