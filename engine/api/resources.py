@@ -113,7 +113,8 @@ def _unit_size(resource: str) -> int:
 
 
 def _divisible(resource: str) -> bool:
-    return _unit_size(resource) != _NANO
+    """Return whether the API server admits fractions; `kubernetes.io/` is native, as in its `IsIntegerResourceName`."""
+    return _unit_size(resource) != _NANO or "kubernetes.io/" in resource
 
 
 def _text(quantity: Quantity) -> str:

@@ -104,6 +104,15 @@ def test_quota_counts_what_we_count(client: Client, namespace: str, runtime_clas
     assert {resource: units for resource, units in used.items() if units} == expected
 
 
+def test_every_amount_that_the_server_admits_is_read(client: Client, namespace: str) -> None:
+    """Devices are whole; of a native resource that nobody has, the server admits a fraction: such a pod counts, too."""
+    amounts = {"cpu": "1", "kubernetes.io/odd": "1500m"}
+    body = {"name": "a", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    created = client.create(f"/api/v1/namespaces/{namespace}/pods", held("odd", containers=[body]))
+    found = cluster_pods.pod(raw(created)).spec.shape.requests
+    assert dict(found) == {"cpu": 1000, "kubernetes.io/odd": 2, "pods": 1}
+
+
 def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: str, nodes: Fleet) -> None:
     """One PATCH: our gate off, terms pinned, an empty term and all other affinity as they were; then it is bound."""
     nodes.grid("1x1x2")

@@ -30,6 +30,8 @@ from engine.api.resources import MAX_UNITS, Quantity, QuantityError, format_unit
         ("nvidia.com/gpu", "8", 8),
         ("nvidia.com/gpu", "2k", 2000),
         ("nvidia.com/gpu", "8000m", 8),
+        ("kubernetes.io/odd", "1500m", 2),  # native, so the API server admits fractions; the scheduler rounds them up
+        ("example.kubernetes.io/odd", "1m", 1),
         ("pods", "110", 110),
         ("pods", "1E", MAX_UNITS + 1),
     ],
