@@ -43,6 +43,7 @@ class Upheaval:
     daemons: set[str] = field(default_factory=set)  # DaemonSets
     dead: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)  # process groups
+    ending: set[int] = field(default_factory=set)  # processes that were told to end
     made: int = 0
     spared_until: float = 0.0
     harms: int = 0  # to our own replicas
@@ -283,6 +284,7 @@ class Upheaval:
                 victims = running
             case "leader ends":
                 leader.child.process.terminate()
+                self.ending.add(leader.child.process.pid)
                 self.ends.append((now + back, "replicas start", self._start))
                 return f"replica {leader.number} is told to end"
             case _:
@@ -308,7 +310,8 @@ class Upheaval:
     def _start(self) -> None:
         for one in self.service.running():
             # One that was told to end is not there any more in a moment; it has to be, or nobody takes its place.
-            if one.child.process.poll() is None and not one.ready() and one.child.process.pid not in self.frozen:
+            pid = one.child.process.pid
+            if one.child.process.poll() is None and (pid in self.ending or not one.ready()) and pid not in self.frozen:
                 with suppress(Exception):
                     one.child.process.wait(15)
         self.service.start(2, wait=False)

@@ -11,7 +11,7 @@ import itertools
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from tests.support.turns import Turns
 
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
+JUST_NOW = 2.0  # seconds: two looks, a watch event, a write
 
 
 @dataclass
@@ -49,10 +50,12 @@ class Witness(Turns):
     invariants: Invariants = field(default_factory=Invariants)
     looks: int = 0
     breaches: list[str] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
     _known: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    _parts: dict[str, dict[str, int]] = field(default_factory=dict)  # of pod groups at the last look: name -> pods
+    # Of pod groups: name -> pods, when it was seen last.
+    _parts: dict[str, dict[str, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
 
     def turn(self) -> None:
         self.look(self.scene())
@@ -126,23 +129,23 @@ class Witness(Turns):
         """When the first pods of a pod group start, as many of it have slots as must start together.
 
         Or has given them back already: a host may die between the plan and the first pod. What a part had that its
-        user has deleted since the last look, nobody knows.
+        user has deleted just before, nobody knows: the leader may not have seen that yet.
         """
         groups: dict[tuple[str, int], dict[str, Sight]] = defaultdict(dict)
         for name, sight in scene.gangs.items():  # one that is being deleted is no member any more
             if sight.group is not None:
                 groups[sight.group][name] = sight
-        before = self._parts
-        self._parts = {
-            group: {name: sight.wanted for name, sight in parts.items()} for (group, _), parts in groups.items()
-        }
+        now = self.clock()
+        for (group, _), parts in groups.items():
+            self._parts[group] |= {name: (sight.wanted, now) for name, sight in parts.items()}
         for (group, least), parts in groups.items():
             if group in self._started or not any(sight.released for sight in parts.values()):
                 continue
             self._started.add(group)
             slots = sum(slot["count"] for sight in parts.values() for slot in sight.planned or ())
             slots += sum(sight.wanted for sight in parts.values() if sight.gave_back)
-            slots += sum(pods for name, pods in before.get(group, {}).items() if name not in parts)
+            gone = [one for name, one in self._parts[group].items() if name not in parts]
+            slots += sum(pods for pods, last in gone if now - last < JUST_NOW)
             told = "; ".join(sight.summary() for sight in parts.values())
             if slots < least:
                 self._breach(scene, f"{group}: starts with {slots} slots of {least}: {told}")
