@@ -1015,6 +1015,17 @@ def test_whoever_writes_down_devices_is_looked_at(admin: Client, recorder: Recor
     assert recorder.during(lambda: create(admin, body, path=PODS)) == [V]
 
 
+def test_our_label_hides_nobody_s_devices(admin: Client, recorder: Recorder) -> None:
+    """`/mutate` takes it off a pod that has its node, and the pod is validated like any other."""
+    body = pod(annotations={names.DEVICE_ALLOCATED: "{}"}, labels={names.MANAGED: "true"})
+    body["spec"]["nodeName"] = "somewhere"
+    recorder.answer = lambda path, request: [{"op": "remove", "path": "/metadata/labels"}]
+    try:
+        assert recorder.during(lambda: create(admin, body, path=PODS)) == [M, V]
+    finally:
+        recorder.answer = lambda path, request: []
+
+
 def test_updates_of_a_translated_job_are_sent_when_its_template_changes(
     admin: Client, recorder: Recorder, stored: Callable[..., str]
 ) -> None:
