@@ -202,7 +202,8 @@ def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[st
         return {}
     own = [source for source in sources if not {names.MANAGED, names.GANG} & source.labels.keys()]
     found: list[dict[str, str]] = []
-    for group, least, carried in _GROUPS if POD_GROUP_DIALECT in dialects else ():
+    # They are written as annotations of ours, so without our own dialect they request nothing.
+    for group, least, carried in _GROUPS if {POD_GROUP_DIALECT, NATIVE_DIALECT}.issubset(dialects) else ():
         members = [said for source in own if group in (said := carried(source))]
         if not members:
             continue

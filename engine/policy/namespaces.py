@@ -121,6 +121,7 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
         yield f"mode: {policy.mode} does not apply to the namespaces of {join_comma(still)}, which stay managed"
     yield from _unreachable("namespaces.rules", rules)
     yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
+    yield from _unread(policy)
     fairness = policy.queue.fairness
     yield from _unreachable("queue.fairness.weights", [one.namespaces for one in fairness.weights])
     for index, built in policy.registry.replaced:
@@ -130,6 +131,18 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
         yield "defragment.mode: act restarts gangs however long they have run; set defragment.protect.runningFor"
     if fairness.weights and fairness.mode == "none":
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
+
+
+def _unread(policy: Policy) -> Iterator[str]:
+    """Yield warnings about requests that become annotations of ours, where the policy does not read these."""
+    dialects = policy.annotations.dialects
+    if "topogate" in dialects:
+        return
+    instead = "without the dialect topogate; add it to annotations.dialects"
+    if policy.namespaces.defaults:
+        yield f"namespaces.defaults has no effect {instead}"
+    if "pod-group" in dialects:
+        yield f"annotations.dialects: pod-group has no effect {instead}"
 
 
 def _preemption(policy: Policy) -> Iterator[str]:

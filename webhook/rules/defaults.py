@@ -21,7 +21,7 @@ from engine.api.pod import PodSpec, Shape
 from engine.api.schema import in_order, wrong
 from engine.api.text import MAX_WARNING, quote, truncate_bytes
 from engine.api.workload import PodSet, Workload
-from engine.gang.annotations import AnnotationSource, own_source, read_annotations, unknown_keys
+from engine.gang.annotations import NATIVE_DIALECT, AnnotationSource, own_source, read_annotations, unknown_keys
 from engine.gang.exemption import exemption_reason
 from engine.gang.request import parse_request
 from engine.policy.model import Policy
@@ -39,8 +39,10 @@ _METADATA: Final = "metadata."
 def requests_of(namespace: str, policy: Policy) -> Mapping[str, str]:
     """Return the annotations that workloads of a namespace get: those of the first default that matches it.
 
-    None where the policy allows no requests.
+    None where the policy allows no requests, or does not read them.
     """
+    if NATIVE_DIALECT not in policy.annotations.dialects:
+        return {}
     rule = rule_of(namespace, policy)
     if rule is not None and not rule.rule.allow:
         return {}

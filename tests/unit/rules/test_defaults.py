@@ -10,6 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import parse_policy
+from engine.policy.namespaces import policy_warnings
 from engine.scheduler.outcome import Never, Placed
 from tests.support.admission import UID, FakeView, Json, apply, edited, live, raw_job, review
 from tests.support.kinds import example, merged
@@ -43,6 +44,20 @@ def test_a_second_call_changes_nothing() -> None:
     """Mutated again, the workload asks itself."""
     job = create(raw_job())
     assert mutate(review(job), TEAM, 0.0).patch == ()
+
+
+@pytest.mark.parametrize("dialects", [["kueue"], ["pod-group"], []])
+def test_nothing_is_written_that_the_policy_does_not_read(dialects: list[str]) -> None:
+    """Neither a default nor what pod-group labels request: both are annotations of the dialect topogate."""
+    at = view((["m*"], PREFERS), annotations={"dialects": dialects})
+    grouped = raw_job(template_labels={names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "4"})
+    for job in (raw_job(), grouped):
+        assert mutate(review(job), at, 0.0).patch == ()
+        assert mutate(review(job), view((["m*"], PREFERS)), 0.0).patch != ()
+    assert at.policy is not None
+    told = [text for text in policy_warnings(at.policy) if "dialect topogate" in text]
+    assert len(told) == 1 + ("pod-group" in dialects)
+    assert [*policy_warnings(parse_policy(json.dumps({"annotations": {"dialects": ["topogate", "pod-group"]}})))] == []
 
 
 def test_the_first_default_that_matches_counts() -> None:
