@@ -151,9 +151,12 @@ def _largest(sizes: Ints64, starts: Ints64) -> tuple[Ints64, Ints64]:
     return largest, largest * number - best
 
 
-def _largest_first(groups: Ints64, sizes: Ints64, most: Ints64) -> Ints64:
-    """Return how much of each size is taken when a group takes its largest ones first, `most` in all."""
-    order = np.lexsort((-sizes, groups))
+def _largest_first(groups: Ints64, sizes: Ints64, most: Ints64, ties: Ints64 | None = None) -> Ints64:
+    """Return how much of each size is taken when a group takes its largest ones first, `most` in all.
+
+    Of equal ones the first is taken, by `ties` where these are given.
+    """
+    order = np.lexsort((-sizes, groups) if ties is None else (ties, -sizes, groups))
     group, size = groups[order], sizes[order]
     before = np.cumsum(size) - size
     first = np.flatnonzero(np.diff(group, prepend=-1))
@@ -201,7 +204,7 @@ def limit_of(cap: DomainCap, tree: Tree, slots: Ints64, count: int, grain: Seque
         low, high = (low, middle) if number(middle) >= count else (middle, high)
     for least in range(high, high + most_unit):
         needed = np.where(skew.counted, np.maximum(least - skew.existing, 0), 0)
-        exact = _divide(-(-needed // unit) * unit, holds(least), count, above)
+        exact = _divide(-(-needed // unit) * unit, holds(least), count, above, first=cap.domains.first)
         if exact is not None:
             return exact
     return cap.limit
@@ -240,8 +243,11 @@ def _slices_above(tree: Tree, domains: LabelDomains, grain: Sequence[int]) -> li
     return found
 
 
-def _divide(least: Ints64, most: Ints64, count: int, above: Sequence[_SlicesAbove]) -> Ints64 | None:
-    """Return numbers from `least` to `most` that are `count` in all and whole slices above; None if there are none."""
+def _divide(least: Ints64, most: Ints64, count: int, above: Sequence[_SlicesAbove], *, first: Ints64) -> Ints64 | None:
+    """Return numbers from `least` to `most` that are `count` in all and whole slices above; None if there are none.
+
+    `first`: what ties among them go by.
+    """
     lows, highs = [least], [most]
     for slices in above:
         lows.append(-(-slices.sums(lows[-1]) // slices.size) * slices.size)
@@ -254,7 +260,8 @@ def _divide(least: Ints64, most: Ints64, count: int, above: Sequence[_SlicesAbov
     totals = np.array([count], dtype=np.int64)
     for slices, low, high in zip(reversed((*above, top)), reversed(lows), reversed(highs), strict=True):
         rest = totals - slices.sums(low)
-        totals = low + _largest_first(slices.parents, high - low, rest[slices.parents])
+        ties = first if low is least else None
+        totals = low + _largest_first(slices.parents, high - low, rest[slices.parents], ties)
     return totals
 
 

@@ -18,13 +18,14 @@ class _Place:
     """Where the domains are in the tree: `level` is the coarsest one of whose domains each is inside one of them.
 
     `codes`: of the domains of that level. `single`: no two of these are in one domain of the label. `every`: each host
-    has the label.
+    has the label. `first`: by code, the first of those domains; beyond the last one where there is none.
     """
 
     level: int
     codes: Ints64
     single: bool
     every: bool
+    first: Ints64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,14 @@ class LabelDomains:
     def every(self) -> bool:
         """True when every host has the label."""
         return self._place.every
+
+    @property
+    def first(self) -> Ints64:
+        """By code, a number by which domains come in the order of the tree.
+
+        Codes come in the order in which a replica saw the nodes: what ties go by is the same in each of them.
+        """
+        return self._place.first
 
     @property
     def number(self) -> int:
@@ -103,4 +112,6 @@ class LabelDomains:
         )
         codes = self.codes[tree.starts[level]]
         hosts = np.bincount(codes, minlength=self.size)
-        return _Place(level, codes, bool((hosts[1:] <= 1).all()), not hosts[0])
+        first = np.full(self.size, len(codes), dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        return _Place(level, codes, bool((hosts[1:] <= 1).all()), not hosts[0], first)

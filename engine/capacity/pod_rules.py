@@ -169,8 +169,11 @@ def _one_domain(rule: Together, slots: Mapping[str, Ints64], counts: Mapping[str
     fits[0] = False
     total = np.sum(list(sums.values()), axis=0)
     total[0] = -1
-    codes = np.flatnonzero(fits)
-    codes = codes[np.argsort(total[codes], kind="stable")][:MAX_CHOICES] if len(codes) else total.argmax(keepdims=True)
+    first, codes = rule.domains.first, np.flatnonzero(fits)
+    if len(codes):
+        codes = codes[np.lexsort((first[codes], total[codes]))][:MAX_CHOICES]
+    else:
+        codes = np.lexsort((first, -total))[:1]
     return [dict.fromkeys(names, rule.domains.codes == code) for code in codes.tolist()]
 
 
@@ -183,7 +186,7 @@ def _domains_apart(rule: Apart, slots: Mapping[str, Ints64], counts: Mapping[str
     own[0] = 0
     codes = np.flatnonzero(own > 0)
     lost = np.sum([rule.domains.sums(slots[name]) for name in others], axis=0)
-    codes = codes[np.lexsort((-own[codes], lost[codes]))]
+    codes = codes[np.lexsort((rule.domains.first[codes], -own[codes], lost[codes]))]
     found: list[Mapping[str, Bools]] = []
     for start in range(min(len(codes), _TRIES)):
         rotated = np.concatenate((codes[start:], codes[:start]))
