@@ -264,7 +264,8 @@ class _Compiler:
 
     def kept_away_by_others(self, one: PlannedPods) -> None:
         """Leave out the domains of pods with anti-affinity to these."""
-        for term, terms, hosts in self._nearby.keeping_away(one.namespace, one.labels):
+        found = self._nearby.keeping_away(one.namespace, one.labels)  # in the order in which the pods came
+        for term, terms, hosts in sorted(found, key=lambda one: one[0].topology_key):
             there = np.zeros(self._size, dtype=np.int64)
             for host, number in hosts.items():
                 if (row := self._capacity.row_of(host)) is not None:

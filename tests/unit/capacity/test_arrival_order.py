@@ -1,18 +1,20 @@
-"""In which order a replica came to know the nodes decides nothing: all of them make the same plan."""
+"""In which order a replica came to know nodes and pods decides nothing: all of them make the same plan."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from engine.api.objects import Node
-from engine.api.pod import PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
+from engine.api.pod import Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
 from engine.capacity.capacity import Capacity
 from engine.capacity.nearby_pods import NearbyPods
 from engine.capacity.pod_rules import PlannedPods, PodRules, pod_rules
 from engine.planner.plan import Plan, PlanRequest
 from engine.topology.levels import Level
 from engine.topology.topology import Topology, build_topology
-from tests.support.cluster_records import node, shape
+from tests.support.cluster_records import job, node, pod, shape
 
 NODES = [
     node(
@@ -89,3 +91,29 @@ def test_domains_apart_are_given_in_the_order_of_the_tree() -> None:
         found.add(tuple(tuple(sorted((name, tuple(mask.tolist())) for name, mask in one.items())) for one in choices))
     assert len(found) == 1
     assert len(next(iter(found))) > 1
+
+
+def keeping_away(name: str, key: str) -> Pod:
+    """A pod that keeps those of `a` out of its domain of a label."""
+    made = pod(job(count=1), None, name=name, host="h0")
+    apart = PodConstraints(anti_affinity=(replace(term("a"), topology_key=key),))
+    return replace(made, spec=replace(made.spec, constraints=apart))
+
+
+def test_hosts_are_left_out_for_the_same_reason_whichever_pod_came_first() -> None:
+    """Where pods with two rules keep others away, a message counts each host under the same one of them."""
+    pods = [keeping_away("one", "rack"), keeping_away("two", "zone")]
+    capacity, planned = (
+        told(NODES),
+        PlannedPods(name="a", namespace="default", labels={"app": "a"}, constraints=None, shape=POD),
+    )
+    found = []
+    for there in (pods, pods[::-1]):
+        nearby = NearbyPods(lambda there=there: there)  # type: ignore[misc]
+        for one in there:
+            nearby.set_pod(None, one)
+        rules = pod_rules([planned], nearby=nearby, capacity=capacity, topology=TOPOLOGY, key="g", pods=())
+        assert rules is not None
+        found.append(list(rules.barred_for("a")))
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
