@@ -28,6 +28,7 @@ from engine.api.pod import (
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.decoding import wire
 from engine.decoding.pod_constraints import MAX_PREFERRED, MOST_WEIGHT, constraints_of, flat_labels, preferred_of
+from engine.decoding.resize import is_resized, resized
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.hints import MAX_TEXT
 from engine.resources.request import device_request
@@ -92,8 +93,10 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
     `labels` are read too (`Policy.pod_labels`).
     """
     raw = decode(wire.Pod, source)
-    meta, status = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus()
-    spec = pod_spec(raw.spec or wire.PodSpec(), meta, "$.spec", namespace=meta.namespace or "", labels=labels)
+    meta, status, plain = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus(), raw.spec or wire.PodSpec()
+    if status.conditions and is_resized(status.conditions):
+        plain = resized(plain, status.conditions, source)
+    spec = pod_spec(plain, meta, "$.spec", namespace=meta.namespace or "", labels=labels)
     asked = spec.node_name and names.MANAGED in spec.labels
     bound, readiness = _bound_and_ready(status) if asked else (0.0, None)
     return Pod(

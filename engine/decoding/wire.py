@@ -366,6 +366,41 @@ class Pod(Struct):
     status: PodStatus | None = None
 
 
+class Allocated(Struct):
+    """What a container has, or a pod with resources of its own, whatever its spec says."""
+
+    name: str | None = None  # of a container
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class ResizedStatus(Allocated):
+    """status of a pod whose resources are being changed."""
+
+    container_statuses: list[Allocated] | None = None
+    init_container_statuses: list[Allocated] | None = None
+
+
+class Named(Struct):
+    """A container of which only the name matters."""
+
+    name: str | None = None
+
+
+class ContainerNames(Struct):
+    """spec of a pod, with the names of its containers alone."""
+
+    containers: list[Named] | None = None
+    init_containers: list[Named] | None = None
+
+
+class ResizedPod(Struct):
+    """v1 Pod, with what matters beside wire.Pod while its resources are being changed."""
+
+    spec: ContainerNames | None = None
+    status: ResizedStatus | None = None
+
+
 class PodList(Struct):
     """A list of pods."""
 
@@ -778,6 +813,6 @@ class Placement(Struct):
 _KINDS: Final[tuple[type[Any], ...]] = (
     *(Node, Pod, PodList, Job, DaemonSet, Quota, PriorityClass, RuntimeClass, Binding, ConfigMap, Device, Placement),
     *(PersistentVolume, PersistentVolumeClaim, StorageClass, DisruptionBudget),
-    *(Object, Template, dict),
+    *(Object, Template, ResizedPod, dict),
 )
 _DECODERS: Final[Mapping[type[Any], msgspec.json.Decoder[Any]]] = {kind: msgspec.json.Decoder(kind) for kind in _KINDS}

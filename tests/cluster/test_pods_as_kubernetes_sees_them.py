@@ -160,3 +160,40 @@ def test_a_release_pins_the_pod_and_keeps_the_rest(client: Client, namespace: st
     assert bound.spec.annotations[names.DOMAIN_PATH] == f"{block}/{rack}/{host}"
     assert (bound.spec.annotations[names.RANK], bound.spec.labels[names.GANG]) == ("3", "job-x-12345678")
     assert client.patch(f"{pods}/p", patch, kind="strategic")["spec"]["affinity"] == affinity
+
+
+@pytest.mark.parametrize(("reason", "free"), [("Infeasible", 86), ("Deferred", 6)])
+def test_a_change_of_resources_counts_as_the_scheduler_counts_it(
+    client: Client, namespace: str, nodes: Fleet, reason: str, free: int
+) -> None:
+    """A pod has 10 CPUs of 96 and asks for 90: what the scheduler still binds beside it is what we say is free."""
+    if (release_of(client.get("/version")["gitVersion"]) or ()) < (1, 33):
+        pytest.skip("an older server changes no resources of pods, unless a feature gate is set")
+    nodes.grid("1x1x1")
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def asks(name: str, cpu: int) -> dict[str, Any]:
+        one = {"name": "a", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}
+        return {"metadata": {"name": name}, "spec": {"containers": [one], "nodeSelector": nodes.selector}}
+
+    client.create(pods, asks("first", 10))
+    eventually(lambda: client.get(f"{pods}/first")["status"].get("phase") == "Running", message="the pod runs")
+    has = {"requests": {"cpu": "10"}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    known = [{"name": "a", "image": "none", "imageID": "", "ready": True, "restartCount": 0}]
+    status = {
+        "conditions": [pending],
+        "containerStatuses": [{**known[0], "resources": has, "allocatedResources": has["requests"]}],
+    }
+    client.patch(f"{pods}/first/status", {"status": status}, kind="strategic")
+    change = {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "90"}}}]}}
+    client.patch(f"{pods}/first/resize", change, kind="strategic")
+    changed = client.get(f"{pods}/first")
+    assert changed["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "90"
+    counts = dict(cluster_pods.pod(raw(changed)).spec.shape.requests)["cpu"]
+    assert 96_000 - counts == free * 1000
+
+    client.create(pods, asks("too-much", free + 1))
+    client.create(pods, asks("fits", free))
+    eventually(lambda: client.get(f"{pods}/fits")["spec"].get("nodeName"), message="what is free is bound")
+    assert "nodeName" not in client.get(f"{pods}/too-much")["spec"]
