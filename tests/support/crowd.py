@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Crowd:
     scopes: bool = False
     urgent: str = ""
     members: dict[str, Member] = field(default_factory=dict)
+    left: dict[str, tuple[Member, float]] = field(default_factory=dict)  # members that were deleted: name -> when
     made: int = 0
     drawn: Counter[str] = field(default_factory=Counter)  # how often each feature came
 
@@ -249,8 +251,8 @@ class Crowd:
 
     def go(self, name: str) -> str:
         """Its user deletes it."""
-        self.gangs.client.delete(self.members[name].path)
-        del self.members[name]
+        self.left[name] = self.members[name], time.monotonic()
+        self.gangs.client.delete(self.members.pop(name).path)
         return name
 
     def scale(self, name: str, *, grow: bool, rng: random.Random) -> str:

@@ -157,7 +157,7 @@ class Sight:
             free = min(max(0, slot["count"] - here[slot["domain"][-1]]), still)
             found[slot["domain"][-1]] += free
             still -= free
-        return found
+        return +found
 
     def summary(self) -> str:
         """On one line."""

@@ -26,7 +26,7 @@ from tests.support.turns import Turns
 
 LEVELS = {"block": (BLOCK,), "rack": (BLOCK, RACK)}
 MOST_BREACHES = 20
-JUST_NOW = 2.0  # seconds: two looks, a watch event, a write
+JUST_NOW = 5.0  # seconds: a frozen API server, a watch event, a write, a look
 
 
 @dataclass
@@ -51,11 +51,10 @@ class Witness(Turns):
     looks: int = 0
     breaches: list[str] = field(default_factory=list)
     clock: Callable[[], float] = time.monotonic
+    left: Mapping[str, tuple[Member, float]] = field(default_factory=dict)  # who was deleted, and when
     diary: list[tuple[float, str]] = field(default_factory=list)  # monotonic, what became of whom
     _known: dict[str, str] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    # Of pod groups: name -> pods, when it was seen last.
-    _parts: dict[str, dict[str, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
 
     def turn(self) -> None:
         self.look(self.scene())
@@ -136,16 +135,14 @@ class Witness(Turns):
             if sight.group is not None:
                 groups[sight.group][name] = sight
         now = self.clock()
-        for (group, _), parts in groups.items():
-            self._parts[group] |= {name: (sight.wanted, now) for name, sight in parts.items()}
         for (group, least), parts in groups.items():
             if group in self._started or not any(sight.released for sight in parts.values()):
                 continue
             self._started.add(group)
             slots = sum(slot["count"] for sight in parts.values() for slot in sight.planned or ())
             slots += sum(sight.wanted for sight in parts.values() if sight.gave_back)
-            gone = [one for name, one in self._parts[group].items() if name not in parts]
-            slots += sum(pods for pods, last in gone if now - last < JUST_NOW)
+            gone = [one for name, one in self.left.items() if name not in parts]
+            slots += sum(one.pods for one, when in gone if one.group == group and now - when < JUST_NOW)
             told = "; ".join(sight.summary() for sight in parts.values())
             if slots < least:
                 self._breach(scene, f"{group}: starts with {slots} slots of {least}: {told}")

@@ -134,7 +134,9 @@ def test_everything_holds_whatever_happens(
         devices(bodies)
     places = {name: {key: body["metadata"]["labels"][key] for key in (BLOCK, RACK)} for name, body in bodies.items()}
     upheaval = Upheaval(crowd, service, client, bodies)
-    witness = Witness(client, crowd.gangs.name, crowd.members, upheaval.strangers, places, crowd.collections)
+    witness = Witness(
+        client, crowd.gangs.name, crowd.members, upheaval.strangers, places, crowd.collections, left=crowd.left
+    )
     began = time.monotonic()
     try:
         with witness:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import pytest
 
@@ -63,17 +62,24 @@ def test_a_pod_group_that_starts_in_part_is_a_breach() -> None:
         assert [line.partition(":")[0] for line in found] == ["g"] * wrong
 
 
-def test_what_a_part_had_that_was_deleted_just_before_the_start_is_not_known() -> None:
+@pytest.mark.parametrize(("later", "wrong"), [(JUST_NOW - 0.1, False), (JUST_NOW, True)])
+def test_what_a_part_had_that_was_deleted_just_before_the_start_is_not_known(later: float, wrong: bool) -> None:
     """The group was placed, and one of its Jobs deleted when it started; one that went before does not count."""
     client: Client = None  # type: ignore[assignment]
-    held, other = part("a", least=2), part("b", least=2)
-    starts = part("a", "host-0", least=2, starts=True)
-    for later, wrong in ((JUST_NOW - 0.1, False), (JUST_NOW, True)):
-        moments = iter([0.0, 0.1, later])
-        witness = Witness(client, "ns", {}, {}, PLACES, clock=partial(next, moments))
-        for sights in ([held, other], [held], [starts]):
-            witness.look(scene_of(*sights))
-        assert bool(witness.breaches) == wrong
+    left = {"b": (Member("b", 1, 8, None, group="g", group_least=2), 0.0)}
+    witness = Witness(client, "ns", {}, {}, PLACES, clock=lambda: later, left=left)
+    witness.look(scene_of(part("a", "host-0", least=2, starts=True)))
+    assert bool(witness.breaches) == wrong
+
+
+def test_a_slot_that_nobody_needs_any_more_keeps_no_exclusive_gang_out() -> None:
+    """Two pods of a Job have succeeded, and the last one runs on another host than their slots."""
+    job = job_of("a", pods=3)
+    job["spec"] |= {"completionMode": "NonIndexed", "completions": 3}
+    job["status"] = {"succeeded": 2}
+    done = Sight(job, placement_of("host-0", "host-1", "host-2"), (pod_of("a", 0, bound="host-2"),))
+    alone = Sight(job_of("b", pods=1, suspend=True), placement_of("host-1"), ())
+    assert breaches(done, alone, a=Member("a", 3, 8, None), b=Member("b", 1, 8, None, exclusive=True)) == []
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["a slot", "a pod"])
