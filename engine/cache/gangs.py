@@ -5,7 +5,7 @@ Never from the stores, which may be a step ahead.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +23,7 @@ from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import KeptDomains
 from engine.capacity.capacity import Capacity
+from engine.capacity.counts import add, add_in
 from engine.capacity.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
@@ -67,7 +68,7 @@ class GangIndex:
         self._counted: dict[tuple[str, str], tuple[dict[GangKey, None], Policy, tuple[float, str]]] = {}
         self._group_objects: dict[tuple[str, str], PodGroupObject] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
-        self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # Placements by namespace and host
+        self._hosts: dict[str, dict[str, int]] = {}  # namespace -> host -> Placements
         self.kept_domains = KeptDomains()
         self._left_out: dict[GangKey, Placement | None] = {}  # for one question, with the plans that are not written
         self.intents = IntentIndex()
@@ -103,12 +104,12 @@ class GangIndex:
         if old is not None:
             of_gang = self._placements.get(placed_key(old), {})
             of_gang.pop(old.key, None)
-            _subtract(self._unfinished, old.namespace, _unfinished(old))
+            add(self._unfinished, old.namespace, -_unfinished(old))
             if not of_gang:
                 self._placements.pop(placed_key(old), None)
         if new is not None:
             self._placements.setdefault(placed_key(new), {})[new.key] = new
-            self._unfinished[new.namespace] += _unfinished(new)
+            add(self._unfinished, new.namespace, _unfinished(new))
         self._count_hosts(old, new)
         for key in {placed_key(one) for one in (old, new) if one is not None}:
             known = self._placements.get(key, {}).values()
@@ -126,12 +127,10 @@ class GangIndex:
         if old is not None:
             # A difference of counters would look at all hosts of the namespace.
             for host in before:
-                _subtract(self._hosts[old.namespace], host, 1)
+                add_in(self._hosts, old.namespace, host, -1)
         if new is not None:
-            self._hosts[new.namespace].update(after)
-        for one in (old, new):
-            if one is not None and not self._hosts.get(one.namespace, True):
-                del self._hosts[one.namespace]
+            for host in after:
+                add_in(self._hosts, new.namespace, host, 1)
 
     def assume(self, key: GangKey, plan: Placement) -> None:
         """Store a plan that is not written yet; it takes precedence over the written Placement."""
@@ -525,13 +524,6 @@ class GangIndex:
         placed = placement is not None and placement.assignment is not None
         errors = plain_pods.faults(workload, pods, placed=placed, dialects=owners.policy.annotations.dialects)
         return PlacementRequest(errors=errors) if errors else found
-
-
-def _subtract(counts: Counter[str], name: str, number: int) -> None:
-    """Subtract from one count, and forget it at zero: namespaces and hosts come and go."""
-    counts[name] -= number
-    if not counts[name]:
-        del counts[name]
 
 
 def _set_member(keys: dict[GangKey, None], key: GangKey, holds: bool) -> None:

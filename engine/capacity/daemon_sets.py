@@ -10,7 +10,6 @@ none beyond what the quotas of its namespace admit. Where nobody can mean harm (
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
@@ -19,6 +18,7 @@ from engine.api.objects import DaemonSet, Node, Quota
 from engine.api.pod import OwnerRef, Pod, PodSpec, Toleration
 from engine.api.resources import is_claim
 from engine.capacity.capacity import Capacity
+from engine.capacity.counts import add_in
 from engine.capacity.quota import shortfall
 from engine.resources.shape import exclusion
 
@@ -49,7 +49,7 @@ class ExpectedDaemonPods:
         self._without_pods = without_pods
         self._quotas = quotas
         self._pods: dict[str, Pod] = {}  # DaemonSet -> one of its pods, without a host
-        self._existing: dict[str, Counter[str]] = {}  # DaemonSet -> host -> its pods there
+        self._existing: dict[str, dict[str, int]] = {}  # DaemonSet -> host -> its pods there
         self._missing: dict[str, set[str]] = {}  # DaemonSet -> hosts that its pod will run on and is not on
         self._expected: dict[str, set[str]] = {}  # DaemonSet -> those of them on which it is counted
         self._stale: set[str] = set()  # DaemonSets of which every host is to be checked
@@ -84,12 +84,7 @@ class ExpectedDaemonPods:
             if pair is None:
                 continue
             key, host = pair
-            existing = self._existing.setdefault(key, Counter())
-            existing[host] += change
-            if not existing[host]:
-                del existing[host]
-            if not existing:
-                del self._existing[key]
+            add_in(self._existing, key, host, change)
             self._pairs.add(pair)
 
     def set_quota(self, namespace: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.capacity.counts import add_in
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.topology.topology import Topology
 
@@ -29,8 +29,8 @@ class GangHosts:
     """
 
     def __init__(self) -> None:
-        self._gangs: dict[str, Counter[str]] = {}  # host -> gang -> pods and reservations there
-        self._hosts: dict[str, Counter[str]] = {}  # gang -> host
+        self._gangs: dict[str, dict[str, int]] = {}  # host -> gang -> pods and reservations there
+        self._hosts: dict[str, dict[str, int]] = {}  # gang -> host
         self._used: dict[tuple[str, int], _UsedHosts] = {}  # by topology and level
 
     def __len__(self) -> int:
@@ -40,12 +40,7 @@ class GangHosts:
     def change(self, gang: str, host: str, by: int) -> None:
         """Add to the number of a gang's pods and reservations on a host; at 0 the gang is removed from the host."""
         for index, one, other in ((self._gangs, host, gang), (self._hosts, gang, host)):
-            counts = index.setdefault(one, Counter())
-            counts[other] += by
-            if not counts[other]:
-                del counts[other]
-                if not counts:
-                    del index[one]
+            add_in(index, one, other, by)
         for about, known in list(self._used.items()):
             known.changed.add(host)
             if len(known.changed) > len(known.tree.hosts):  # nobody has asked for long

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.api.resources import Requests, Resources, is_claim
+from engine.capacity.counts import add_in
 from engine.devices.ledger import Rows
 from engine.planner.tree import Ints64
 
@@ -44,11 +45,11 @@ class ResourceTable:
         """Add the requests of `times` pods to the free amounts; a negative number subtracts them."""
         for resource, amount in requests:
             if is_claim(resource):
-                self._hold(resource, row, -amount * times)
+                add_in(self._claimed, resource, row, -amount * times)
                 continue
             column = self.columns.get(resource)
             if column is None:
-                self._add_unnamed(row, resource, amount * times)
+                add_in(self._unnamed, row, resource, amount * times)
             else:
                 self.free[row, column] += amount * times
 
@@ -101,24 +102,8 @@ class ResourceTable:
                 self._alloc = _grown(self._alloc, axis=1)
             for row in [row for row, amounts in self._unnamed.items() if resource in amounts]:
                 self.free[row, column] = self._unnamed[row][resource]
-                self._add_unnamed(row, resource, -self._unnamed[row][resource])
+                add_in(self._unnamed, row, resource, -self._unnamed[row][resource])
         return column
-
-    def _add_unnamed(self, row: int, resource: str, amount: int) -> None:
-        amounts = self._unnamed.setdefault(row, {})
-        amounts[resource] = amounts.get(resource, 0) + amount
-        if not amounts[resource]:
-            del amounts[resource]
-        if not amounts:
-            del self._unnamed[row]
-
-    def _hold(self, claim: str, row: int, pods: int) -> None:
-        held = self._claimed.setdefault(claim, {})
-        held[row] = held.get(row, 0) + pods
-        if not held[row]:
-            del held[row]
-        if not held:
-            del self._claimed[claim]
 
 
 def _grown(array: Ints64, *, axis: int) -> Ints64:

@@ -197,12 +197,12 @@ class GangScheduler:
         self, keys: Iterable[GangKey], namespaces: Mapping[GangKey, str], due: int, now: float
     ) -> list[GangKey]:
         """Plan gangs until their namespaces have used up half of a share; return the others, in order. `due`: all."""
-        shares = Shares(set(namespaces.values()), self._monotonic, due=due)
+        shares = Shares(set(namespaces.values()), self._monotonic, due=due, part=0.5)
         rest = []
         used_up: set[str] = set()
         for key in keys:
             namespace = namespaces.get(key, "")
-            if namespace in used_up or not shares.left(namespace, of=0.5):
+            if namespace in used_up or not shares.left(namespace):
                 used_up.add(namespace)
                 rest.append(key)
                 continue

@@ -394,8 +394,7 @@ class Preemptor:
             return None
         if out or taken:
             candidate.seen = None  # that ends with the time alone
-        named = self._named()
-        found = preemption_for(
+        return preemption_for(
             view,
             gang,
             plan=plan,
@@ -403,10 +402,9 @@ class Preemptor:
             protect=rules.protect,
             own_namespace=view.own_namespace,
             now=wall,
-            allowed=lambda victim: self._can_end(victim) and all_within_budgets(view, [victim], beside=named),
+            allowed=self._can_end,
+            beside=self._named(),
         )
-        with view.lock:
-            return found if found is None or all_within_budgets(view, found.victims, beside=named) else None
 
     def _named(self) -> list[Pod]:
         """Return the pods that end for other gangs: they use the disruption budgets before these show it."""

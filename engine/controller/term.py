@@ -20,6 +20,7 @@ from typing import Final, Generic, TypeVar
 from engine import metrics
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
+from engine.capacity.counts import add
 from engine.cluster.client import ApiFault
 from engine.cluster.lease import NotLeader
 from engine.controller.extension_queue import ExtensionQueue
@@ -201,9 +202,7 @@ class LeaderTerm:
         gang_state = self.gang_state.get(key)
         if gang_state is not None and gang_state.counts != counts:
             gang_state.counts = counts
-            self.counted[gang_state.namespace] += 1 if counts else -1
-            if not self.counted[gang_state.namespace]:
-                del self.counted[gang_state.namespace]
+            add(self.counted, gang_state.namespace, 1 if counts else -1)
 
     def retry_waiting(self) -> None:
         """Have all waiting gangs and extensions planned again."""

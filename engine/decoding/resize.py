@@ -34,9 +34,12 @@ def resized(spec: wire.PodSpec, conditions: Iterable[wire.Condition], source: So
     """
     infeasible = next((one.reason == _INFEASIBLE for one in conditions if one.type == _PENDING), False)
     try:
-        pod = decode(wire.ResizedPod, source)
-    except ProjectionError:
+        return _with_counted(spec, decode(wire.ResizedPod, source), infeasible=infeasible)
+    except (ProjectionError, QuantityError):
         return spec
+
+
+def _with_counted(spec: wire.PodSpec, pod: wire.ResizedPod, *, infeasible: bool) -> wire.PodSpec:
     names, status = pod.spec or wire.ContainerNames(), pod.status or wire.ResizedStatus()
     known = {one.name: one for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
 
@@ -50,15 +53,12 @@ def resized(spec: wire.PodSpec, conditions: Iterable[wire.Condition], source: So
             for one, name in zip(containers or (), named or (), strict=True)
         ]
 
-    try:
-        return structs.replace(
-            spec,
-            containers=counted(spec.containers, names.containers),
-            init_containers=counted(spec.init_containers, names.init_containers, sidecars=True),
-            resources=None if spec.resources is None else _counted(spec.resources, status, infeasible=infeasible),
-        )
-    except QuantityError:
-        return spec
+    return structs.replace(
+        spec,
+        containers=counted(spec.containers, names.containers),
+        init_containers=counted(spec.init_containers, names.init_containers, sidecars=True),
+        resources=None if spec.resources is None else _counted(spec.resources, status, infeasible=infeasible),
+    )
 
 
 def _counted(

@@ -148,8 +148,7 @@ def build_tree(levels: Sequence[str], paths: Iterable[Sequence[str]], *, before:
         return [keys[value] if value in keys else keys.setdefault(value, _natural(value)) for value in path]
 
     rows = [tuple(path) for path in paths]
-    if any(map(depth.__ne__, map(len, rows))):
-        row = next(row for row in rows if len(row) != depth)
+    if (row := next((row for row in rows if len(row) != depth), None)) is not None:
         raise ValueError(f"paths: {row!r} has {len(row)} values for {depth} levels")
     sorted_in = _sorted_in(rows, before, order) if before is not None else None
     if sorted_in is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from engine.api.placement import PreemptionIntent
 from engine.api.pod import Pod
@@ -11,15 +11,17 @@ from engine.capacity.nearby_pods import labels_of, selects
 from engine.gang.key import placed_key
 
 
-def within_budgets(view: ClusterState, namespace: str, pods: Collection[Pod]) -> bool:
+def within_budgets(view: ClusterState, namespace: str, pods: Iterable[Pod], *, beside: Iterable[Pod] = ()) -> bool:
     """Return True if no budget of a namespace allows fewer disruptions than it selects of these pods of it.
 
-    Pods without a node and those that terminate anyway are not disrupted.
+    `beside`: pods that end for others, and use the budgets too. Pods without a node and those that terminate anyway are
+    not disrupted.
     """
     budgets = view.stores.disruption_budgets.get_by(namespace)
     if not budgets:
         return True
-    labels = [labels_of(pod.spec.own_labels) for pod in pods if pod.live and pod.spec.node_name]
+    ending = {pod.uid: pod for pod in (*beside, *pods) if pod.namespace == namespace}
+    labels = [labels_of(pod.spec.own_labels) for pod in ending.values() if pod.live and pod.spec.node_name]
     return all(sum(selects(budget.selector, one) for one in labels) <= budget.allowed for budget in budgets)
 
 

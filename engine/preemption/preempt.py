@@ -43,11 +43,13 @@ def preemption_for(
     now: float,
     limits: SearchLimits = SearchLimits(),  # noqa: B008
     allowed: Callable[[Victim], bool] = lambda _victim: True,
+    beside: Sequence[Pod] = (),
 ) -> Preemption | None:
     """Return the running gangs of lower priority without which a waiting gang fits; None if there are none.
 
     `plan` plans the gang on the current state of the view. `others`: pods that Topogate does not manage may have to
-    end too; `protect`: what the policy spares; `now` in seconds since the epoch; `allowed`: who may end besides.
+    end too; `protect`: what the policy spares; `now` in seconds since the epoch; `allowed`: who may end besides;
+    `beside`: pods that end for others, and use disruption budgets too.
 
     The state's lock is taken for one plan at a time. What is found is planned once more at the end: None, too, if the
     gang or a victim has changed meanwhile, or if a disruption budget allows each of the victims to end but not all.
@@ -61,7 +63,7 @@ def preemption_for(
         priority = view.pod_shapes.priority_of(gang.workload)
         before = view.gangs.get(gang.key)  # None: it is under review, or only a question
     possible = possible_victims(
-        view, others=others, protect=protect, own_namespace=own_namespace, now=now, below=priority
+        view, others=others, protect=protect, own_namespace=own_namespace, now=now, below=priority, beside=beside
     )
     found = [one for one in _read(view, possible) if gang.key not in one.keys and allowed(one)]
     with view.lock:
@@ -83,7 +85,7 @@ def preemption_for(
         known = [one for one in victims if one is not None]
         if len(known) < len(victims) or not _same(before, view.gangs.get(gang.key)):
             return None
-        if not all_within_budgets(view, known):
+        if not all_within_budgets(view, known, beside=beside):
             return None  # each of them alone may end, but not all
         placed = _plan_without(view, plan, known)
         proven = chosen.proven and not has_host_limit(view, gang)
@@ -106,13 +108,9 @@ def in_group(gang: Gang) -> bool:
 
 
 def all_within_budgets(view: ClusterState, victims: Sequence[Victim], *, beside: Sequence[Pod] = ()) -> bool:
-    """Return True if the disruption budgets allow all victims to end together; `beside`: pods that end anyway."""
-    namespaces = {one.namespace for one in victims}
-    ending = {pod.uid: pod for pod in (*beside, *(pod for one in victims for pod in one.pods))}
-    return all(
-        within_budgets(view, namespace, [pod for pod in ending.values() if pod.namespace == namespace])
-        for namespace in namespaces
-    )
+    """Return True if the disruption budgets allow all victims to end together; `beside` as in `preemption_for`."""
+    pods = [pod for one in victims for pod in one.pods]
+    return all(within_budgets(view, name, pods, beside=beside) for name in {one.namespace for one in victims})
 
 
 def _plan_without(view: ClusterState, plan: Callable[[], Outcome], victims: Sequence[Victim]) -> Placed | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -48,16 +48,23 @@ class Victim:
 
 
 def possible_victims(
-    view: ClusterState, *, others: bool, protect: Protect, own_namespace: str, now: float, below: float = inf
+    view: ClusterState,
+    *,
+    others: bool,
+    protect: Protect,
+    own_namespace: str,
+    now: float,
+    below: float = inf,
+    beside: Sequence[Pod] = (),
 ) -> Iterator[Victim]:
     """Yield what may be preempted, of a priority below one: the gangs with slots, with `others` unmanaged pods too.
 
-    `protect`: what the policy spares; `now` in seconds since the epoch. The caller holds the state's lock at every
-    step, and may release it between them.
+    `protect`: what the policy spares; `now` in seconds since the epoch; `beside`: pods that end for others. The caller
+    holds the state's lock at every step, and may release it between them.
     """
     for one in chain(managed(view, below=below), unmanaged(view, own_namespace) if others else ()):
         allowed = one.priority < below and not is_protected(one, protect, now)
-        if allowed and within_budgets(view, one.namespace, one.pods):
+        if allowed and within_budgets(view, one.namespace, one.pods, beside=beside):
             yield one
 
 

@@ -157,17 +157,20 @@ SHORT: Final = 0.2
 
 
 class Shares:
-    """The shares of one pass; a namespace may start more work until it has used up its share. `due`: all gangs."""
+    """The shares of one pass; a namespace may start more work until it has used up its share.
 
-    def __init__(self, namespaces: Collection[str], clock: Callable[[], float], *, due: int) -> None:
-        part = SHORT if due > MANY else 1.0
-        self._share = part * max(LEAST, WHOLE / max(1, len(namespaces)))
+    `due`: all gangs; `part`: of the share that there is for one sort of work.
+    """
+
+    def __init__(self, namespaces: Collection[str], clock: Callable[[], float], *, due: int, part: float = 1.0) -> None:
+        whole = part * (SHORT if due > MANY else 1.0)
+        self._share = whole * max(LEAST, WHOLE / max(1, len(namespaces)))
         self._clock = clock
         self._used: defaultdict[str, float] = defaultdict(float)
 
-    def left(self, namespace: str, *, of: float = 1.0) -> bool:
-        """Return True while a namespace has used less than its share, or than this part of it."""
-        return self._used[namespace] < self._share * of
+    def left(self, namespace: str) -> bool:
+        """Return True while a namespace has used less than its share."""
+        return self._used[namespace] < self._share
 
     @contextmanager
     def used_by(self, namespace: str) -> Iterator[None]:

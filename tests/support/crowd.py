@@ -67,7 +67,7 @@ class Crowd:
     scopes: bool = False
     urgent: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    left: dict[str, tuple[Member, float]] = field(default_factory=dict)  # members that were deleted: name -> when
+    left: dict[str, tuple[Member, float]] = field(default_factory=dict)  # who was deleted, and when
     made: int = 0
     drawn: Counter[str] = field(default_factory=Counter)  # how often each feature came
 
