@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from engine.api import names
-from engine.api.placement import Assignment, FailedStarts
+from engine.api.placement import Assignment, FailedStarts, Placement
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
@@ -245,28 +245,38 @@ def test_the_end_does_not_wait_for_patches_that_were_never_sent(desk: Desk) -> N
     assert ended == [NotLeader]
 
 
-def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
-    """It may stand there: then its slots are its own, and nobody else is planned into them."""
+def planned_gang(desk: Desk) -> tuple[Gang, Placement]:
+    """A waiting gang of two, and its plan, which is not written."""
     gang = job(count=2, held=True)
     desk.stores.workloads.replace([gang])
     desk.view.refresh()
     known = desk.view.gangs.get(gang.uid)
     assert known is not None
-    wanted = replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
+    return known, replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
+
+
+def created(wanted: Placement) -> bytes:
+    """What the API server says of a Placement that it has created."""
+    body = placement_body(wanted)
+    body["metadata"] |= {"uid": "uid-p", "resourceVersion": "99999999", "generation": 1}
+    return json.dumps(body).encode()
+
+
+def test_a_plan_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
+    """It may stand there: then its slots are its own, and nobody else is planned into them."""
+    known, wanted = planned_gang(desk)
 
     def answer(method: str, _path: str) -> bytes:
         if method == "POST":
             raise ApiUnavailable("timed out")
-        body = placement_body(wanted)
-        body["metadata"] |= {"uid": "uid-p", "resourceVersion": "99999999", "generation": 1}
-        return json.dumps(body).encode()
+        return created(wanted)
 
     desk.server.answer = answer
     with pytest.raises(ApiFault):
         desk.executor.place(known, wanted)
     desk.view.refresh()
-    assert desk.view.capacity.reserved(gang.uid) == {"b0-r0-h0": 2}
-    assert ("PATCH", gang.name) not in desk.server.asked
+    assert desk.view.capacity.reserved(known.key) == {"b0-r0-h0": 2}
+    assert ("PATCH", known.workload.name) not in desk.server.asked
 
 
 def overloaded(path: str) -> ApiFault:
@@ -284,12 +294,7 @@ def test_slots_of_which_nobody_knows_whether_they_are_written_are_not_free(
 ) -> None:
     """What made the write fail lets the first reads fail too: they are repeated until one says it."""
     monkeypatch.setattr(writer, "READ_BACK_EVERY", 0.001)
-    gang = job(count=2, held=True)
-    desk.stores.workloads.replace([gang])
-    desk.view.refresh()
-    known = desk.view.gangs.get(gang.uid)
-    assert known is not None
-    wanted = replace(placement(gang, {"b0-r0-h0": 2}), uid="", resource_version="")
+    known, wanted = planned_gang(desk)
     desk.view.assume(known.key, wanted)
 
     def answer(method: str, path: str) -> bytes:
@@ -297,15 +302,13 @@ def test_slots_of_which_nobody_knows_whether_they_are_written_are_not_free(
             raise again(path)
         if not written:
             return missing(method, path)
-        body = placement_body(wanted)
-        body["metadata"] |= {"uid": "uid-p", "resourceVersion": "99999999", "generation": 1}
-        return json.dumps(body).encode()
+        return created(wanted)
 
     desk.server.answer = answer
     with pytest.raises(ApiFault):
         desk.executor.place(known, wanted)
     desk.view.confirm(known.key, failed=True)
-    assert desk.view.capacity.reserved(gang.uid) == ({"b0-r0-h0": 2} if written else {})
+    assert desk.view.capacity.reserved(known.key) == ({"b0-r0-h0": 2} if written else {})
     assert len(desk.server.asked) == 4
 
 

@@ -53,22 +53,32 @@ def two_racks(hosts: int = 6, policy: str = "") -> Leader:
     return Leader(nodes=gpu_nodes(1, 2, hosts), policy=POLICY + policy)
 
 
+def runs(leader: Leader, *, by_rank: bool) -> list[str]:
+    """Let a gang be placed and run, its slots by rank or not; returns its hosts."""
+    gang = movable()
+    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, ranked=False) for one in gang.pod_sets)))
+    leader.settle()
+    hosts = slots_of_train(leader)
+    leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
+    leader.later(10.0)
+    return hosts
+
+
+def slots_of_train(leader: Leader) -> list[str]:
+    """The hosts of the slots that it has now."""
+    return sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("by_rank", [True, False])
 def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> None:
     """Its eviction may take long, or be refused: meanwhile no other gang gets the host."""
     leader = two_racks(hosts=5)
-    gang = movable()
-    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, ranked=False) for one in gang.pod_sets)))
-    leader.settle()
-    hosts = sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
-    leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
-    leader.later(10.0)
+    hosts = runs(leader, by_rank=by_rank)
     assert leader.status() == ("Running", "")
     leader.hands.deaf = True
     ask(leader, replace=hosts[2])
     assert leader.hands.of("move") == ["train"]
-    after = {slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots}  # type: ignore[union-attr]
-    [new] = after - set(hosts)
+    [new] = set(slots_of_train(leader)) - set(hosts)
     assert leader.view.capacity.free(new)["nvidia.com/gpu"] == 0
     leader.has(job("other", count=1, held=True, require="host"))
     leader.settle()
@@ -80,12 +90,7 @@ def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> N
 def test_the_quota_of_a_pod_that_leaves_is_that_of_the_next_one(by_rank: bool) -> None:
     """Its new slot is reserved beside it; of the quota both need one pod: the next one comes when it is gone."""
     leader = two_racks(hosts=6)
-    gang = movable()
-    leader.has(gang if by_rank else replace(gang, pod_sets=tuple(replace(one, ranked=False) for one in gang.pod_sets)))
-    leader.settle()
-    hosts = sorted(slot.host for plan in leader.placed().assignment.pod_sets for slot in plan.slots)  # type: ignore[union-attr]
-    leader.has(*(pod(leader.workload(), rank, host=host, pin=host) for rank, host in enumerate(hosts)))
-    leader.later(10.0)
+    hosts = runs(leader, by_rank=by_rank)
     leader.hands.deaf = True
     ask(leader, replace=hosts[2])
     assert leader.hands.of("move") == ["train"]
