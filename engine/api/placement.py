@@ -273,6 +273,11 @@ def failed_starts_body(starts: FailedStarts) -> dict[str, Any]:
     }
 
 
+def has_started(status: Mapping[str, Any]) -> bool:
+    """Return True if pods of the gang were bound since it was placed."""
+    return status.get("phase") in ("Starting", "Running", "Incomplete")
+
+
 def was_ready(status: Mapping[str, Any]) -> bool:
     """Return True if all pods of the gang were ready since it was placed (its minimum, if it has one)."""
     return isinstance(status.get("readyAt"), str) or status.get("phase") == "Running"

@@ -26,7 +26,8 @@ from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.moves import replan_suspended
 from engine.lifecycle.preemption import PreemptedBy, end_of_victim
-from engine.lifecycle.running import HELD_AFTER_STARTS, pausing_timeout, running, start_pause
+from engine.lifecycle.running import running
+from engine.lifecycle.starts import HELD_AFTER_STARTS, pausing_timeout, start_pause
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
 

@@ -281,7 +281,7 @@ class FakeView:
         owner = next((one for one in self.workloads if one.uid == placement.workload.uid), None)
         return self.planned or (pod_set.template.shape if owner else None)
 
-    def overcommitted(self, host: str, requests: Requests) -> bool:
+    def slot_lost(self, placement: Placement, host: str, requests: Requests) -> bool:
         return host in self.taken
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from engine.api.objects import Node
-from engine.api.placement import Placement
+from engine.api.placement import Placement, has_started
 from engine.api.pod import OwnerRef, Pod, Shape
 from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
@@ -201,20 +201,35 @@ class LiveReader:
             and _in_pod_set(pod, claim.workload, pod_set)
         )
 
-    def overcommitted(self, host: str, requests: Requests) -> bool:
-        """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`.
+    def slot_lost(self, placement: Placement, host: str, requests: Requests) -> bool:
+        """Return True if no further pod may go to a slot: others use its capacity, or the gang gets other slots.
 
-        As far as this replica knows: one that is busy, or a moment behind, returns False.
+        A gang that starts has just been planned: False while this replica is busy or a moment behind. Of one that has
+        started, a pod is replaced, mostly with the reason in the same moment: then this replica must be up to date.
         """
+        started = has_started(placement.status)
         if not self._lock("", LEDGER_WAIT):
-            return False
+            return started
         try:
+            if started:
+                self._view.refresh()
+            if self._has_newer_plan(placement):
+                return True
             if not self._view.capacity.overcommitted(host, requests):
                 return False
             self._view.refresh()  # a follower does so five times a second: the other pods may be gone
             return self._view.capacity.overcommitted(host, requests)
         finally:
             self._view.lock.release()
+
+    def _has_newer_plan(self, placement: Placement) -> bool:
+        """Return True if the leader in this process is about to write other slots, or has just written some.
+
+        Nothing is reserved for the pods of the older plan then, so that its hosts do not look taken.
+        """
+        plan = self._view.gangs.plan_of(placed_key(placement))
+        newer, known = plan.assignment if plan is not None else None, placement.assignment
+        return newer is not None and known is not None and newer.revision > known.revision
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
         """Return a resource in which a pod would take reserved capacity on a host; None if there is none.

@@ -97,8 +97,11 @@ class Reader(Protocol):
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
         """Return the shape that the pods of a pod set were planned with; None if it is not known."""
 
-    def overcommitted(self, host: str, requests: Requests) -> bool:
-        """Return True if other pods use capacity that is reserved on a host, of a resource in `requests`."""
+    def slot_lost(self, placement: Placement, host: str, requests: Requests) -> bool:
+        """Return True if no further pod may go to a slot: others use its capacity, or the gang gets other slots.
+
+        `requests`: those of its pods.
+        """
 
     def reserved_resource(self, pod: Pod, host: str) -> str | None:
         """Return a resource of which a pod would take capacity that is reserved on a host; None if there is none.

@@ -149,7 +149,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
         or view.live_claimants(placement, pod_set, rank) > 0
     ):
         return None
-    if view.overcommitted(slot.host, planned.requests):
+    if view.slot_lost(placement, slot.host, planned.requests):
         return None  # released now, it would wait for that capacity; the leader may have another host for it
     devices = None
     if uses := declared_uses(devices_by_rank(replace(plan, slots=(slot,))).get(rank, ()), policy.device_kinds):

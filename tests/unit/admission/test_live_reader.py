@@ -32,6 +32,8 @@ GANG = job(count=2)
 GANG_NAME = placement(GANG, {}).name
 REQUESTS: Requests = GANG.template.shape.requests
 HOST, OTHER = (node.name for node in gpu_nodes(1, 1, 2))
+STARTING = replace(placement(GANG, {HOST: 1, OTHER: 1}), status={"phase": "Placed"})
+RUNNING = replace(STARTING, status={"phase": "Running"})
 STRANGER = replace(pod(GANG, None, host=HOST, name="other"), owner=None)
 
 
@@ -55,32 +57,49 @@ def show(view: ClusterState, one: Pod, event: str = "MODIFIED") -> None:
     view.stores.pods.apply(event, replace(one, resource_version=str(int(one.resource_version) + 1)))
 
 
-def test_room_that_is_reserved_is_not_taken(view: ClusterState, told: LiveReader) -> None:
+def test_a_slot_with_its_capacity_reserved_is_not_lost(view: ClusterState, told: LiveReader) -> None:
     """By the gang's own pod it is used instead: a slot counts once."""
-    assert not told.overcommitted(HOST, REQUESTS)
+    assert not told.slot_lost(STARTING, HOST, REQUESTS)
     show(view, pod(GANG, 0, host=HOST))
     view.refresh()
-    assert not told.overcommitted(HOST, REQUESTS)
+    assert not told.slot_lost(STARTING, HOST, REQUESTS)
 
 
-def test_room_that_another_pod_uses_is_taken_until_that_is_gone(view: ClusterState, told: LiveReader) -> None:
+def test_a_slot_is_lost_while_another_pod_uses_its_capacity(view: ClusterState, told: LiveReader) -> None:
     """On its host alone; that it is gone is looked up before a pod is held for it."""
     show(view, STRANGER)
     view.refresh()
-    assert (told.overcommitted(HOST, REQUESTS), told.overcommitted(OTHER, REQUESTS)) == (True, False)
+    assert (told.slot_lost(STARTING, HOST, REQUESTS), told.slot_lost(STARTING, OTHER, REQUESTS)) == (True, False)
     view.stores.pods.apply("DELETED", replace(STRANGER, resource_version=str(int(STRANGER.resource_version) + 2)))
-    assert not told.overcommitted(HOST, REQUESTS)
+    assert not told.slot_lost(STARTING, HOST, REQUESTS)
 
 
-def test_a_host_that_nobody_knows_has_no_room_to_take(told: LiveReader) -> None:
-    """Whether it exists is another question."""
-    assert not told.overcommitted("nowhere", REQUESTS)
+def test_a_slot_on_a_host_that_nobody_knows_is_not_lost_to_others(told: LiveReader) -> None:
+    """Whether the host exists is another question."""
+    assert not told.slot_lost(STARTING, "nowhere", REQUESTS)
 
 
-def test_a_view_that_is_busy_holds_nobody(
+def test_a_slot_of_a_gang_that_has_started_is_judged_by_the_newest_news(view: ClusterState, told: LiveReader) -> None:
+    """A pod that is replaced at once is looked at in the moment in which another one came to its host."""
+    show(view, STRANGER)
+    assert not told.slot_lost(STARTING, HOST, REQUESTS)
+    assert told.slot_lost(RUNNING, HOST, REQUESTS)
+
+
+def test_a_slot_is_lost_when_the_leader_is_about_to_write_others(view: ClusterState, told: LiveReader) -> None:
+    """Nothing is reserved on its host from then on, so that the capacity there does not look taken."""
+    show(view, STRANGER)
+    view.refresh()
+    newer = placement(GANG, {OTHER: 2}).assignment
+    assert newer is not None
+    view.assume(GANG.uid, replace(RUNNING, assignment=replace(newer, revision=2)))
+    assert told.slot_lost(RUNNING, HOST, REQUESTS)
+
+
+def test_only_a_gang_that_starts_goes_on_while_the_view_is_busy(
     view: ClusterState, told: LiveReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread keeps it for longer than a review waits: nothing is known against the host."""
+    """Another thread keeps it for longer than a review waits. A replaced pod is held: the leader knows what is free."""
     monkeypatch.setattr(live_reader, "LEDGER_WAIT", 0.01)
     show(view, STRANGER)
     view.refresh()
@@ -95,11 +114,13 @@ def test_a_view_that_is_busy_holds_nobody(
     busy.start()
     try:
         assert has.wait(10)
-        assert not told.overcommitted(HOST, REQUESTS)
+        assert not told.slot_lost(STARTING, HOST, REQUESTS)
+        assert told.slot_lost(RUNNING, OTHER, REQUESTS)
     finally:
         done.set()
         busy.join()
-    assert told.overcommitted(HOST, REQUESTS)
+    assert told.slot_lost(STARTING, HOST, REQUESTS)
+    assert not told.slot_lost(RUNNING, OTHER, REQUESTS)
 
 
 OWNER = OwnerRef(api_version="batch/v1", kind="Job", name="late", uid="late-uid", controller=True)

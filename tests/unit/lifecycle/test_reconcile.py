@@ -312,6 +312,36 @@ def test_a_late_pod_of_a_started_gang_costs_no_retry() -> None:
     assert (decision.status.phase, decision.status.reason) == ("Incomplete", "SchedulerRefused")
 
 
+@pytest.mark.parametrize(
+    ("cost", "refused", "deleted"),
+    [("free", False, True), ("group", False, False), ("group", True, True), ("retry", True, False)],
+)
+def test_a_pod_pinned_to_a_host_that_is_not_its_slot_is_replaced(cost: str, refused: bool, deleted: bool) -> None:
+    """Its slot was moved while it was created. At once if that is free; a group is restarted only for a refused pod."""
+    gang = job(count=2)
+    gang = replace(gang, suspendable=False, pod_sets=(replace(gang.pod_sets[0], replace=cost),))
+    waits = pod(gang, 1, pin="h1", unschedulable=REFUSAL if refused else "")
+    pods = (pod(gang, 0, host="h0"), waits)
+    moved = placement(gang, {"h0": 1, "h2": 1})
+    action = look(gang, moved, pods, timers=Timers(), now=0.0).action
+    if not deleted:
+        assert action == NoAction()
+        return
+    assert isinstance(action, EvictPods) and action.pods == (waits,) and not action.evict
+    assert action.message == "1 pod waits for h1, but its slot is elsewhere now: deleted, to be created again"
+    stays = placement(gang, {"h0": 1, "h1": 1})
+    assert look(gang, stays, pods, timers=Timers(), now=0.0).action == NoAction()
+
+
+def test_a_pod_without_ranks_is_replaced_where_its_gang_has_no_slot() -> None:
+    """Any slot of a host is as good as another: only a host without one is wrong."""
+    gang = job(count=2)
+    gang = replace(gang, suspendable=False, pod_sets=(replace(gang.pod_sets[0], replace="free", ranked=False),))
+    right, wrong = pod(gang, None, pin="h0", name="right"), pod(gang, None, pin="h1", name="wrong")
+    action = look(gang, placement(gang, {"h0": 1, "h2": 1}, ranked=False), (right, wrong), timers=Timers()).action
+    assert isinstance(action, EvictPods) and action.pods == (wrong,)
+
+
 def test_evictions_are_forgotten_when_they_would_be_repeated() -> None:
     """A gang that runs for months loses many pods."""
     gang, timers = job(count=2), Timers()

@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.lifecycle.gang_state import PAUSE_FIRST, PAUSE_MOST
-from engine.lifecycle.running import about_the_pod
+from engine.lifecycle.unbound import about_the_pod
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader

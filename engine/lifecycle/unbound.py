@@ -1,0 +1,83 @@
+"""Examines the released pods of a gang that are not bound: the words of the scheduler, which to replace. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from engine.api.pod import Pod
+from engine.api.reasons import Code
+from engine.api.text import plural, sanitize
+from engine.gang.gang import Gang, by_pod_set, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.gang.slots import slot_by_rank
+from engine.lifecycle.actions import Status
+from engine.lifecycle.host_health import named
+from engine.policy.model import Policy
+
+_BEGINNING: Final = " nodes are available: "
+_OF_HOSTS: Final = "node(s)"
+# Characters of the scheduler's message that are quoted; its list of reasons over all nodes can be far longer.
+MAX_REASON = 300
+
+
+def about_the_pod(words: str) -> bool:
+    """Return True if the scheduler refused the pod itself, so that no other host would help until the pod is corrected.
+
+    The scheduler counts hosts by reason ("3 Insufficient cpu, 5 node(s) had untolerated taint(s)"). If a plugin refuses
+    the pod as such (a volume claim that does not exist or is not bound yet, claims that are not made) its message has
+    no number (`FitError` of kube-scheduler; `PreFilterMsg`).
+    """
+    _, found, said = words.partition(_BEGINNING)
+    said = said.partition(" preemption:")[0]
+    return bool(found and said) and not said[0].isdigit() and not said.startswith(_OF_HOSTS)
+
+
+def replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
+    """Return True if deleting an unbound pod costs nothing; if it restarts a group, only while no pod of that runs."""
+    pod_set = pod_set_of(pod, gang.workload)
+    return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
+
+
+def not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
+    """Return the status of a gang with pods that wait for the scheduler; quotes the first refusal."""
+    reason: Code = "SchedulerSilent"
+    said = "has given no reason: does it run?"
+    if words := pods[0].unschedulable:
+        reason, said = "SchedulerRefused", f"says: {sanitize(words, MAX_REASON)}"
+    message = f"{plural(len(pods), 'pod')} not bound after {policy.timeouts.bind:g} s; the scheduler {said}"
+    return Status("Incomplete" if started else "Placed", reason, message)
+
+
+def off_their_slots(gang: Gang, *, started: bool) -> list[Pod]:
+    """Return the pods to replace because they are pinned to another host than their slot's.
+
+    Such a pod was created in the moment in which its slot was moved, and its pin cannot be changed. Where replacing it
+    restarts the running pods of its group, only if the scheduler refuses it: the group cannot become complete without.
+    """
+    assert gang.placement is not None and gang.placement.assignment is not None
+    found: list[Pod] = []
+    for pod_set, pods in by_pod_set(gang.workload, [pod for pod in gang.pods if released(pod)]):
+        if not pods or pod_set.replace not in ("free", "group"):
+            continue
+        plan = gang.placement.assignment.plan_of(pod_set.name)
+        if rank_is_slot(pod_set):
+            slots: dict[int | None, set[str]] = {rank: {slot.host} for rank, slot in slot_by_rank(plan).items()}
+            off = [pod for pod in pods if not _pinned_to(pod, slots.get(rank_of(pod, pod_set)))]
+        else:
+            hosts = {slot.host for slot in plan.slots}
+            off = [pod for pod in pods if not _pinned_to(pod, hosts)]
+        found += [pod for pod in off if pod_set.replace == "free" or not started or pod.unschedulable]
+    return found
+
+
+def _pinned_to(pod: Pod, hosts: set[str] | None) -> bool:
+    """Return True unless a pod is pinned to a host that is none of these; one without a slot is somebody else's."""
+    host = pinned_host(pod.spec.shape)
+    return hosts is None or host is None or host in hosts
+
+
+def off_their_slots_text(pods: Sequence[Pod]) -> str:
+    """Return why pods that are pinned to hosts without slots are deleted."""
+    where = named({host for pod in pods if (host := pinned_host(pod.spec.shape)) is not None})
+    wait, slots = ("waits", "its slot is") if len(pods) == 1 else ("wait", "their slots are")
+    return f"{plural(len(pods), 'pod')} {wait} for {where}, but {slots} elsewhere now: deleted, to be created again"
