@@ -176,6 +176,16 @@ class ClusterState:
                 self._pending.capacity_freed = True
                 self.changed.set()
 
+    def refresh_host(self, host: str, *, gang: str) -> None:
+        """Refresh if a change is about a host: its node, its devices, or a pod there without this gang's label.
+
+        The gang's own pods take no capacity from its slots. When it starts again there are many, and a refresh for
+        each of them would count all slots of the gang each time.
+        """
+        with self.lock:
+            if any(_is_about(what, one, host, gang) for what, *both in tuple(self._inbox) for one in both):
+                self.refresh()
+
     def take_changes(self) -> Changes:
         """Refresh and return the changes since the last call; each is returned once.
 
@@ -546,6 +556,16 @@ class ClusterState:
                 self._pods.find, self.policy, self.topologies, self.own_namespace, most_parsed=MAX_PARSED
             )
         return known
+
+
+def _is_about(what: str, item: Any, host: str, gang: str) -> bool:
+    """Return True if an object of a store is a host's node or devices, or a pod there without the label of a gang."""
+    if item is None:
+        return False
+    if what == "pods":
+        pod: Pod = item
+        return pod.spec.node_name == host and pod.spec.labels.get(names.GANG) != gang
+    return what in ("nodes", "devices") and host == item.name
 
 
 def _replaces(workload: Workload) -> bool:

@@ -212,7 +212,7 @@ class LiveReader:
             return started
         try:
             if started:
-                self._view.refresh()
+                self._view.refresh_host(host, gang=placement.name)
             if self._has_newer_plan(placement):
                 return True
             if not self._view.capacity.overcommitted(host, requests):

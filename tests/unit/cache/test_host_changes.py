@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api import names
 from engine.api.objects import Node
+from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
@@ -67,3 +69,34 @@ def test_topologies_are_built_anew_for_labels_that_they_read_alone(view: Cluster
     change(view, FIRST, labels={**labels, "cloud.provider.com/topology-rack": "b0-r7"})
     view.refresh()
     assert view.topologies["default"].pins[FIRST]["cloud.provider.com/topology-rack"] == "b0-r7"
+
+
+def labelled(one: Pod, gang: str) -> Pod:
+    return replace(one, spec=replace(one.spec, labels={**one.spec.labels, names.GANG: gang}))
+
+
+def test_a_host_is_refreshed_for_every_pod_but_those_of_the_gang_that_asks(view: ClusterState) -> None:
+    """When a gang starts again its own pods are most of the changes, and take nothing from its slots."""
+    before = view.capacity.free(SECOND)
+    for one in (pod(job("strange"), 0, host=SECOND), labelled(pod(job("slotted", count=2), 0, host=FIRST), "slotted")):
+        view.stores.pods.apply("ADDED", one)
+        view.refresh_host(FIRST, gang="slotted")
+        assert view.capacity.free(SECOND) == before
+    view.refresh_host(FIRST, gang="another")
+    assert view.capacity.free(SECOND) != before
+
+
+def test_a_host_is_refreshed_for_its_node_and_its_devices(view: ClusterState) -> None:
+    """Those of another host stay where they are."""
+    change(view, FIRST, ready=False)
+    view.refresh_host(SECOND, gang="")
+    known = view.capacity.node(FIRST)
+    assert known is not None and known.ready
+    view.refresh_host(FIRST, gang="")
+    known = view.capacity.node(FIRST)
+    assert known is not None and not known.ready
+    view.stores.devices.apply("ADDED", gpus(FIRST, sick=(1,)))
+    view.refresh_host(SECOND, gang="")
+    assert not view.capacity.device_notes(FIRST)
+    view.refresh_host(FIRST, gang="")
+    assert view.capacity.device_notes(FIRST)

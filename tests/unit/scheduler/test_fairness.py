@@ -289,3 +289,15 @@ def test_turns_are_shorter_where_one_does_not_suffice_anyway(due: int, seconds: 
     with shares.used_by("n1"):
         clock[0] += 0.02 * seconds
     assert not shares.left("n1")
+
+
+def test_two_sorts_of_work_halve_the_share_of_a_namespace() -> None:
+    """Gangs in order and those that wait longest take no more time together than one sort alone would."""
+    clock = [0.0]
+    half = Shares(["n1"], lambda: clock[0], due=1, part=0.5)
+    with half.used_by("n1"):
+        clock[0] += 0.49 * WHOLE
+    assert half.left("n1")
+    with half.used_by("n1"):
+        clock[0] += 0.02 * WHOLE
+    assert not half.left("n1")
