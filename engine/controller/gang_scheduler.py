@@ -197,14 +197,17 @@ class GangScheduler:
         self, keys: Iterable[GangKey], namespaces: Mapping[GangKey, str], due: int, now: float
     ) -> list[GangKey]:
         """Plan gangs until their namespaces have used up half of a share; return the others, in order. `due`: all."""
-        shares = Shares(set(namespaces.values()), self._monotonic, due=due, part=0.5)
-        rest = []
-        used_up: set[str] = set()
-        for key in keys:
+        with_share = set(namespaces.values())
+        shares = Shares(with_share, self._monotonic, due=due, part=0.5)
+        rest: list[GangKey] = []
+        in_order = iter(keys)
+        for key in in_order:
             namespace = namespaces.get(key, "")
-            if namespace in used_up or not shares.left(namespace):
-                used_up.add(namespace)
+            if not shares.left(namespace):
+                with_share.discard(namespace)
                 rest.append(key)
+                if not with_share:
+                    rest += in_order  # thousands may be left
                 continue
             self._term.queue.planned(key)
             with shares.used_by(namespace):

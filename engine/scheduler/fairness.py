@@ -153,7 +153,7 @@ LEAST: Final = 0.01
 # With more gangs than this the work takes several turns anyway. They are shorter: what comes during a turn waits for
 # its end. With fewer, short turns would only cost more: every turn has its own.
 MANY: Final = 1_000
-SHORT: Final = 0.2
+SHORT: Final = 0.15
 
 
 class Shares:
