@@ -121,6 +121,7 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
         yield f"mode: {policy.mode} does not apply to the namespaces of {join_comma(still)}, which stay managed"
     yield from _unreachable("namespaces.rules", rules)
     yield from _unreachable("namespaces.defaults", [one.namespaces for one in policy.namespaces.defaults])
+    yield from _exempt(policy)
     yield from _unread(policy)
     fairness = policy.queue.fairness
     yield from _unreachable("queue.fairness.weights", [one.namespaces for one in fairness.weights])
@@ -131,6 +132,23 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
         yield "defragment.mode: act restarts gangs however long they have run; set defragment.protect.runningFor"
     if fairness.weights and fairness.mode == "none":
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
+
+
+def _exempt(policy: Policy) -> Iterator[str]:
+    """Yield warnings about an exemption of all namespaces, and about entries for exempt ones alone."""
+    exempt, of = policy.namespaces.exempt, policy.namespaces
+    if any(covers(one, "*") for one in exempt):
+        yield 'namespaces.exempt: "*" exempts all namespaces: nothing is managed'
+        return
+    named = {
+        "modes": [one.namespaces for one in of.modes],
+        "rules": [one.namespaces for one in of.rules],
+        "defaults": [one.namespaces for one in of.defaults],
+    }
+    for name, entries in named.items():
+        for index, patterns in enumerate(entries):
+            if patterns and all(any(covers(one, pattern) for one in exempt) for pattern in patterns):
+                yield f"namespaces.{name}[{index}] has no effect: namespaces.exempt has these namespaces"
 
 
 def _unread(policy: Policy) -> Iterator[str]:

@@ -65,6 +65,25 @@ def test_warnings_about_entries_that_surprise() -> None:
     assert [*policy_warnings(parse_policy("namespaces: {modes: [{namespaces: [a], mode: off}]}"))] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (
+            'exempt: ["*"], modes: [{namespaces: [a], mode: off}]',
+            ['namespaces.exempt: "*" exempts all namespaces: nothing is managed'],
+        ),
+        (
+            "exempt: [infra-*], modes: [{namespaces: [infra-a, kube-system], mode: off}]",
+            ["namespaces.modes[0] has no effect: namespaces.exempt has these namespaces"],
+        ),
+        ("exempt: [infra-*], modes: [{namespaces: [infra-a, ml], mode: off}]", []),
+    ],
+)
+def test_exemptions_that_surprise_are_told(text: str, warnings: list[str]) -> None:
+    """One of every namespace switches all off without a word, and an entry for exempt ones alone does nothing."""
+    assert [*policy_warnings(parse_policy(f"namespaces: {{{text}}}"))] == warnings
+
+
 def test_entries_are_bounded() -> None:
     """They become one condition of webhook entries."""
     entries = ", ".join(f"{{namespaces: [n{number}], mode: off}}" for number in range(33))
