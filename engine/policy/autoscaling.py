@@ -10,19 +10,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from engine.api.field import FieldError, path_of
-from engine.api.schema import DnsLabel, Duration, Section, rule, wrong
+from engine.api.schema import DnsLabel, DnsName, Duration, Section, wrong
 from engine.api.text import did_you_mean, quote
 from engine.topology.topology import DEFAULT
 
-# Of the ProvisioningRequest API: lengths of a class name and of a parameter's value.
-_MAX_NAME: Final = 253
+# Of the ProvisioningRequest API: the length of a parameter's value.
 _MAX_VALUE: Final = 255
 _MAX_PARAMETERS: Final = 32
 _MAX_FALLBACKS: Final = 8
-_NAME: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY: Final = re.compile("[A-Za-z0-9][-A-Za-z0-9_./]{0,99}")
 
 CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
@@ -31,10 +29,6 @@ VALID_UNTIL: Final = "ValidUntilSeconds"
 _NO_RETRY: Final = "noRetry"
 # The parameter that each class of the cluster autoscaler needs to ever report Failed in a useful time.
 _GIVES_UP: Final[Mapping[str, str]] = {BEST_EFFORT_ATOMIC: VALID_UNTIL, CHECK_CAPACITY: _NO_RETRY}
-
-
-def _is_class_name(text: str) -> bool:
-    return len(text) <= _MAX_NAME and re.fullmatch(_NAME, text) is not None
 
 
 def _parameters(pairs: Mapping[str, str]) -> Mapping[str, str]:
@@ -49,18 +43,13 @@ def _parameters(pairs: Mapping[str, str]) -> Mapping[str, str]:
     return pairs
 
 
-ClassName = Annotated[
-    str,
-    WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "maxLength": _MAX_NAME}),
-    rule(_is_class_name, f"must be lower-case letters, digits, dashes and dots, at most {_MAX_NAME}"),
-]
 Parameters = Annotated[Mapping[str, str], Field(max_length=_MAX_PARAMETERS), AfterValidator(_parameters)]
 
 
 class ProvisioningClass(Section):
     """A class of provisioning, with its parameters."""
 
-    class_name: ClassName = Field(
+    class_name: DnsName = Field(
         description=f"The provisioning class, as the node autoscaler names it, such as `{BEST_EFFORT_ATOMIC}`."
     )
     parameters: Parameters = Field(
