@@ -201,7 +201,7 @@ def fail(
 ) -> None:
     """Make a node NotReady as if its host had died: its Lease ages, and its pods neither start nor terminate."""
     leave(client, name)
-    _await_nodes(client, name, clock=clock, sleep=sleep)
+    await_seen(client, name, clock=clock, sleep=sleep)
     keep_failed(client, name)
 
 
@@ -210,15 +210,24 @@ def leave(client: Client, name: str) -> None:
     client.patch(f"{NODES}/{name}", {"metadata": {"labels": {SIMULATED: None}}})
 
 
-def _await_nodes(client: Client, name: str, *, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
-    """Return once kwok has seen all that was written to nodes before: it makes a node Ready that came after it."""
+def await_seen(
+    client: Client,
+    name: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return once kwok has seen all that was written to nodes before: it makes a node Ready that came after it.
+
+    `name`: a node that was written, for the probe's name and the error.
+    """
     probe = f"probe-{name}"
     client.create(NODES, {**node(probe, shape=HostShape(gpus=0)), "spec": {"unschedulable": True}})
     try:
         deadline = clock() + SEEN_SECONDS
         while not _made_ready(client, probe, clock=clock, sleep=sleep):
             if clock() > deadline:
-                raise TimeoutError(f"kwok has not seen in {SEEN_SECONDS:.0f} s that {name} is not its own any more")
+                raise TimeoutError(f"kwok has not seen in {SEEN_SECONDS:.0f} s what was written to {name}")
     finally:
         client.delete(f"{NODES}/{probe}")
 

@@ -85,8 +85,14 @@ class Stage:
         )
 
     def add(self, bodies: list[Json]) -> None:
-        """Add hosts that no other scene has."""
+        """Add hosts that no other scene has, and wait until they have kubelets.
+
+        On a busy machine kwok may see the end of a host and its return under the same name after pods were bound there,
+        and never start these.
+        """
         self.names += nodes.add(self.client, bodies)
+        if self.names:
+            nodes.await_seen(self.client, self.names[-1])
         self.layout = "changed"
 
     def clear(self) -> None:
