@@ -128,7 +128,7 @@ def test_nothing_is_changed_without_all_rights(plane: ControlPlane, gangs: Names
     reader = caller(plane, tmp_path, namespace=gangs.name, name="reader", everywhere=every)
     done = topogate(reader, "uninstall", "--yes")
     assert done.returncode == 1
-    assert "1. webhooks     delete 2 MutatingWebhookConfigurations" in done.stdout
+    assert "1. webhooks     delete 2 ValidatingWebhookConfigurations" in done.stdout
     for right in (
         "no right to patch pods\n",
         "no right to patch pytorchjobs.kubeflow.org\n",
@@ -198,7 +198,7 @@ def remove_everything(plane: ControlPlane, gangs: Namespace, service: Service) -
     client, admin = plane.client, plane.kubeconfig
     runs = running_pods(gangs)
     with topogate_running(admin, "uninstall", "--yes"):
-        gone = [one.path(NAMESPACE) for one in WEBHOOKS[:2]]
+        gone = [one.path(NAMESPACE) for one in WEBHOOKS]
         eventually(lambda: not any(client.find(path) for path in gone), timeout=120, message="the webhooks are deleted")
     assert len(held_pods(gangs)) == 3
     service.stop()

@@ -59,11 +59,15 @@ class InstalledObject:
         )
 
 
-WEBHOOKS: Final = tuple(
-    InstalledObject(_ADMISSION, f"{kind.lower()}s", kind, name)
-    for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION)
+MUTATING, VALIDATING = (
+    tuple(
+        InstalledObject(_ADMISSION, f"{kind.lower()}s", kind, name)
+        for name in (names.MUTATING_CONFIGURATION, names.POLICY_CONFIGURATION)
+    )
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 )
+# In the order of their deletion: without the mutating ones the validating ones would refuse pods.
+WEBHOOKS: Final = (*VALIDATING, *MUTATING)
 SERVICE: Final = (InstalledObject("apps/v1", "deployments", "Deployment", names.SERVICE_NAME, namespaced=True),)
 ADMISSION_POLICIES: Final = tuple(
     InstalledObject(_ADMISSION, resource, kind, name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from webhook.snapshot.snapshot import Snapshot
 
 _PASSES: Final = 5  # pods may appear while others are let go
+# Seconds until every API server has seen that a webhook configuration is deleted.
+SEEN_WITHIN: Final = 1.0
 
 
 def read_held(cluster: ClusterOptions, caller: Caller, *, namespace: str | None, quiet: bool = False) -> Snapshot:
@@ -109,10 +112,20 @@ def print_outcome(outcome: Outcome) -> None:
     print_line(outcome.text, failed=not outcome.done)
 
 
-def delete_and_print(caller: Caller, found: FoundObject, *, namespace: str) -> bool:
-    """Delete an object of the installation and print what became of it; return True if it is gone."""
-    from webhook.maintenance.installation import delete_object
+def delete_and_print(caller: Caller, objects: Iterable[FoundObject], *, namespace: str) -> bool:
+    """Delete objects of the installation in order and print what became of each; return True if all are gone.
 
-    why = delete_object(caller.api, found, namespace=namespace)
-    print_line(f"{found.object.called}: {f'not deleted: {why}' if why else 'deleted'}", failed=bool(why))
-    return not why
+    A pause follows the validating webhooks: they refuse a pod that asks for a topology without the marks of the
+    mutating ones, and every API server sees on watches of its own which of them are gone.
+    """
+    from webhook.maintenance.installation import MUTATING, VALIDATING, delete_object
+
+    good, checked = True, False
+    for found in objects:
+        if checked and found.object in MUTATING:
+            time.sleep(SEEN_WITHIN)
+            checked = False
+        why = delete_object(caller.api, found, namespace=namespace)
+        print_line(f"{found.object.called}: {f'not deleted: {why}' if why else 'deleted'}", failed=bool(why))
+        good, checked = good and not why, checked or found.object in VALIDATING
+    return good

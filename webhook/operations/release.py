@@ -194,15 +194,14 @@ def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
     from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, find_objects
     from webhook.snapshot.connection import fault_text
 
-    good = True
     try:
-        for found in find_objects(caller.api, WEBHOOKS, namespace=cluster.service_namespace):
+        known = find_objects(caller.api, WEBHOOKS, namespace=cluster.service_namespace)
+        for found in known:
             if found.foreign:
                 why = f"it lacks the label {LABEL}={PART_OF}: add it if it is Topogate's"
                 print_line(f"{found.object.called}: stays: {why}", failed=True)
-            elif not found.deleting:
-                good = delete_and_print(caller, found, namespace=cluster.service_namespace) and good
+        ours = [one for one in known if not (one.foreign or one.deleting)]
+        return delete_and_print(caller, ours, namespace=cluster.service_namespace)
     except ApiFault as fault:
         print_line(f"the webhook configurations cannot be deleted: {fault_text(fault)}", failed=True)
         return False
-    return good

@@ -178,17 +178,12 @@ class _Uninstaller:
         """Delete those of the objects that exist and are ours; return True if none of these is left."""
         from webhook.maintenance.installation import find_objects
 
-        good = True
         namespace = self.cluster.service_namespace
         wanted = tuple(objects)
         order = {one: place for place, one in enumerate(wanted)}
-        for found in sorted(
-            find_objects(self.caller.api, wanted, namespace=namespace), key=lambda one: order[one.object]
-        ):
-            if found.foreign or found.deleting:
-                continue
-            good = delete_and_print(self.caller, found, namespace=namespace) and good
-        return good
+        found = sorted(find_objects(self.caller.api, wanted, namespace=namespace), key=lambda one: order[one.object])
+        ours = [one for one in found if not (one.foreign or one.deleting)]
+        return delete_and_print(self.caller, ours, namespace=namespace)
 
     def _end_service(self) -> bool:
         from webhook.maintenance.installation import SERVICE

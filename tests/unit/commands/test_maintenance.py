@@ -12,7 +12,7 @@ from tests.support.fake_api import Answer, FakeApi, Request
 from tests.unit.commands.conftest import put
 from webhook.maintenance.attempts import TRIES
 from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, service_namespace_object
-from webhook.operations import release
+from webhook.operations import held, release
 
 Topogate = Callable[..., Result]
 NAMESPACE = names.NAMESPACE
@@ -63,6 +63,23 @@ def test_webhooks_of_others_are_not_deleted(topogate: Topogate, server: FakeApi)
     assert server.get(theirs.path(NAMESPACE)) is not None
     assert f"{ours.called}: deleted\n" in done.stdout
     assert f"{theirs.called}: stays: it lacks the label {LABEL}={PART_OF}: add it if it is Topogate's\n" in done.stderr
+
+
+def test_validating_webhooks_go_a_moment_before_the_mutating_ones(
+    topogate: Topogate, server: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone they would refuse each pod that asks, as nothing marks it; API servers see a deletion a moment later."""
+    pauses: list[list[str]] = []
+
+    def deleted() -> list[str]:
+        return [one.path.rpartition("/")[0].rpartition("/")[2] for one in server.requests if one.method == "DELETE"]
+
+    monkeypatch.setattr(held.time, "sleep", lambda _seconds: pauses.append(deleted()))
+    for one in WEBHOOKS:
+        server.put(one.path(NAMESPACE), metadata={"name": one.name, "uid": one.called, "labels": {LABEL: PART_OF}})
+    assert topogate("release", "--all", "--delete-webhooks", "-n", "nobody").exit_code == 0
+    checks, marks = ["validatingwebhookconfigurations"] * 2, ["mutatingwebhookconfigurations"] * 2
+    assert (pauses, deleted()) == ([checks], checks + marks)
 
 
 def test_a_namespace_that_others_use_since_the_plan_stays(topogate: Topogate, server: FakeApi) -> None:

@@ -69,7 +69,7 @@ def test_each_step_says_what_goes() -> None:
     running = held_job("running", held=False)
     running["spec"]["suspend"] = False
     lines = steps_text(plan(held_job(), held_job("other", namespace="bob"), running))
-    configurations = "2 MutatingWebhookConfigurations, 2 ValidatingWebhookConfigurations"
+    configurations = "2 ValidatingWebhookConfigurations, 2 MutatingWebhookConfigurations"
     assert lines[0] == f"1. webhooks     delete {configurations}: nothing new is held or refused"
     assert lines[2] == (
         "3. release      2 workloads resumed, 0 pods released (alice 1, bob 1); 1 gang with slots runs on as other "
