@@ -93,7 +93,7 @@ def test_the_first_command_of_the_page_lets_everything_in(shell: dict[str, str],
 
     for body in bodies:
         eventually(lambda: refused(body), message="the webhooks are in force")  # noqa: B023 - called at once
-    run(shell, "delete mutatingwebhookconfiguration")
+    run(shell, "delete validatingwebhookconfiguration")
     for body in bodies:
         eventually(lambda: not refused(body), message="nobody is asked any more")  # noqa: B023 - called at once
 
