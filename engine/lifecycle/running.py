@@ -151,7 +151,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         why = _lost(repair, placement, status, hosts)
         meanwhile = Status("Incomplete" if started else "Placed", "NodeLost", why)
         return Decision(Extend(repair, why, status or meanwhile), None, refused, wake=wake)
-    if due := timers.remove(off_their_slots(gang, started=started), now):
+    if due := timers.remove(off_their_slots(gang, unbound, started=started), now):
         return Decision(EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due)), status)
     if due := timers.remove(replaceable, now):
         message = status.message if status is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.api.pod import Pod
@@ -48,15 +48,15 @@ def not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
     return Status("Incomplete" if started else "Placed", reason, message)
 
 
-def off_their_slots(gang: Gang, *, started: bool) -> list[Pod]:
-    """Return the pods to replace because they are pinned to another host than their slot's.
+def off_their_slots(gang: Gang, unbound: Iterable[Pod], *, started: bool) -> list[Pod]:
+    """Return those of the unbound pods to replace because they are pinned to another host than their slot's.
 
     Such a pod was created in the moment in which its slot was moved, and its pin cannot be changed. Where replacing it
     restarts the running pods of its group, only if the scheduler refuses it: the group cannot become complete without.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
     found: list[Pod] = []
-    for pod_set, pods in by_pod_set(gang.workload, [pod for pod in gang.pods if released(pod)]):
+    for pod_set, pods in by_pod_set(gang.workload, [pod for pod in unbound if released(pod)]):
         if not pods or pod_set.replace not in ("free", "group"):
             continue
         plan = gang.placement.assignment.plan_of(pod_set.name)

@@ -134,12 +134,17 @@ def policy_warnings(policy: Policy) -> Iterator[str]:
         yield "queue.fairness.weights has no effect with mode: none; set queue.fairness.mode: namespaces"
 
 
+def _is_exempt(pattern: str, policy: Policy) -> bool:
+    """Return True if all namespaces of a pattern are exempt."""
+    return any(covers(one, pattern) for one in policy.namespaces.exempt)
+
+
 def _exempt(policy: Policy) -> Iterator[str]:
     """Yield warnings about an exemption of all namespaces, and about entries for exempt ones alone."""
-    exempt, of = policy.namespaces.exempt, policy.namespaces
-    if any(covers(one, "*") for one in exempt):
+    if _is_exempt("*", policy):
         yield 'namespaces.exempt: "*" exempts all namespaces: nothing is managed'
         return
+    of = policy.namespaces
     named = {
         "modes": [one.namespaces for one in of.modes],
         "rules": [one.namespaces for one in of.rules],
@@ -147,7 +152,7 @@ def _exempt(policy: Policy) -> Iterator[str]:
     }
     for name, entries in named.items():
         for index, patterns in enumerate(entries):
-            if patterns and all(any(covers(one, pattern) for one in exempt) for pattern in patterns):
+            if patterns and all(_is_exempt(pattern, policy) for pattern in patterns):
                 yield f"namespaces.{name}[{index}] has no effect: namespaces.exempt has these namespaces"
 
 
@@ -171,7 +176,7 @@ def _preemption(policy: Policy) -> Iterator[str]:
         paths = join_and([f"preemption.{field}" for field in changed])
         yield f"{paths} {have} no effect with mode: never, but for topogate simulate --preempt"
     for index, pattern in enumerate(rules.protect.namespaces):
-        if any(covers(one, pattern) for one in policy.namespaces.exempt):
+        if _is_exempt(pattern, policy):
             where = f"preemption.protect.namespaces[{index}]"
             yield f"{where} has no effect: namespaces.exempt has these namespaces, where nothing is preempted"
 

@@ -167,7 +167,7 @@ class FoundObject:
 
 
 def find_objects(api: KubeClient, objects: Iterable[InstalledObject], *, namespace: str) -> tuple[FoundObject, ...]:
-    """Return those of the objects that exist. Raises ApiFault where one cannot be read."""
+    """Return those of the objects that exist, in their order. Raises ApiFault where one cannot be read."""
     found = side_by_side(lambda one: _find(api, one, namespace), tuple(objects))
     return tuple(one for one in found if one is not None)
 

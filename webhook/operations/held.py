@@ -113,7 +113,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def delete_and_print(caller: Caller, objects: Iterable[FoundObject], *, namespace: str) -> bool:
-    """Delete objects of the installation in order and print what became of each; return True if all are gone.
+    """Delete those objects that are ours, in order, and print what became of each; return True if all are gone.
 
     A pause follows the validating webhooks: they refuse a pod that asks for a topology without the marks of the
     mutating ones, and every API server sees on watches of its own which of them are gone.
@@ -122,6 +122,8 @@ def delete_and_print(caller: Caller, objects: Iterable[FoundObject], *, namespac
 
     good, checked = True, False
     for found in objects:
+        if found.foreign or found.deleting:
+            continue
         if checked and found.object in MUTATING:
             time.sleep(SEEN_WITHIN)
             checked = False

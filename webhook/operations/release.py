@@ -200,8 +200,7 @@ def _webhooks_deleted(cluster: ClusterOptions, caller: Caller) -> bool:
             if found.foreign:
                 why = f"it lacks the label {LABEL}={PART_OF}: add it if it is Topogate's"
                 print_line(f"{found.object.called}: stays: {why}", failed=True)
-        ours = [one for one in known if not (one.foreign or one.deleting)]
-        return delete_and_print(caller, ours, namespace=cluster.service_namespace)
+        return delete_and_print(caller, known, namespace=cluster.service_namespace)
     except ApiFault as fault:
         print_line(f"the webhook configurations cannot be deleted: {fault_text(fault)}", failed=True)
         return False

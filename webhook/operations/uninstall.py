@@ -179,11 +179,9 @@ class _Uninstaller:
         from webhook.maintenance.installation import find_objects
 
         namespace = self.cluster.service_namespace
-        wanted = tuple(objects)
-        order = {one: place for place, one in enumerate(wanted)}
-        found = sorted(find_objects(self.caller.api, wanted, namespace=namespace), key=lambda one: order[one.object])
-        ours = [one for one in found if not (one.foreign or one.deleting)]
-        return delete_and_print(self.caller, ours, namespace=namespace)
+        return delete_and_print(
+            self.caller, find_objects(self.caller.api, objects, namespace=namespace), namespace=namespace
+        )
 
     def _end_service(self) -> bool:
         from webhook.maintenance.installation import SERVICE

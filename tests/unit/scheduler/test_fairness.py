@@ -278,26 +278,20 @@ def test_every_namespace_has_a_share_however_many_there_are() -> None:
     assert shares.left("n2")
 
 
-@pytest.mark.parametrize(("due", "seconds"), [(1, WHOLE), (MANY, WHOLE), (MANY + 1, SHORT * WHOLE)])
-def test_turns_are_shorter_where_one_does_not_suffice_anyway(due: int, seconds: float) -> None:
-    """What comes meanwhile waits for the end of the turn; few gangs are not spread over many turns."""
+@pytest.mark.parametrize(
+    ("due", "part", "seconds"),
+    [(1, 1.0, WHOLE), (MANY, 1.0, WHOLE), (MANY + 1, 1.0, SHORT * WHOLE), (1, 0.5, 0.5 * WHOLE)],
+)
+def test_turns_are_shorter_where_one_does_not_suffice_anyway(due: int, part: float, seconds: float) -> None:
+    """What comes meanwhile waits for the end of the turn; few gangs are not spread over many turns.
+
+    Two sorts of work that halve the share take no more time together than one sort alone would.
+    """
     clock = [0.0]
-    shares = Shares(["n1"], lambda: clock[0], due=due)
+    shares = Shares(["n1"], lambda: clock[0], due=due, part=part)
     with shares.used_by("n1"):
         clock[0] += 0.99 * seconds
     assert shares.left("n1")
     with shares.used_by("n1"):
         clock[0] += 0.02 * seconds
     assert not shares.left("n1")
-
-
-def test_two_sorts_of_work_halve_the_share_of_a_namespace() -> None:
-    """Gangs in order and those that wait longest take no more time together than one sort alone would."""
-    clock = [0.0]
-    half = Shares(["n1"], lambda: clock[0], due=1, part=0.5)
-    with half.used_by("n1"):
-        clock[0] += 0.49 * WHOLE
-    assert half.left("n1")
-    with half.used_by("n1"):
-        clock[0] += 0.02 * WHOLE
-    assert not half.left("n1")
