@@ -262,6 +262,10 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
     answers = Table(box=None, pad_edge=False, title="reviews until all are bound (median)", title_justify="left")
     for column in ("GANG", "A POD", "MEAN ms", "HANDSHAKES", "WHICH"):
         answers.add_column(column, justify="left" if column in ("GANG", "WHICH") else "right")
+    programs = Table(box=None, pad_edge=False, title="CPU seconds, gang | floor (median)", title_justify="left")
+    programs.add_column("GANG")
+    for program in next(iter(found.values()))[0][0].cpu:
+        programs.add_column(program.upper(), justify="right")
     for name, pairs in found.items():
         scene = SCENES[name]
         gangs, floors = [gang for gang, _ in pairs], [floor for _, floor in pairs]
@@ -274,6 +278,10 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
             results.spread([gang.median / floor.median for gang, floor in pairs]),
             results.spread([run.cpu["replicas"] for run in gangs]),
             results.spread([gang.all_cpu / max(floor.all_cpu, 0.01) for gang, floor in pairs]),
+        )
+        programs.add_row(
+            title,
+            *(_both(lambda run, program=program: run.cpu[program], pairs) for program in gangs[0].cpu),  # type: ignore[misc]
         )
         if scene.gangs > 1:
             flow.add_row(
@@ -303,7 +311,7 @@ def _report(found: Mapping[str, list[tuple[Run, Run]]], options: argparse.Namesp
             results.spread([run.handshakes for run in gangs]),
             ", ".join(f"{count:g} {what}" for what, count in sorted(kept.items()) if count),
         )
-    for table in (times, flow, writes, answers):
+    for table in (times, programs, flow, writes, answers):
         if not table.row_count:
             continue
         console.print()
