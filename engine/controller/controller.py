@@ -50,6 +50,7 @@ from engine.lifecycle.actions import (
 )
 from engine.lifecycle.gang_state import GangState
 from engine.lifecycle.host_health import HostHealth
+from engine.lifecycle.withdrawn import unused_plan
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
 
@@ -375,11 +376,13 @@ class Controller:
                 status = Status("Waiting", reason, message)
                 # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
                 event = self._reporter.reported(key, gang, status, now)
+                unused = None if suspend else unused_plan(gang, reason, now)
 
                 def unplace() -> None:
                     executor.unplace(gang, status, suspend=suspend, event=event, failed=failed, moves=lost.moves)
                     # A failed write does not end the waiting times: it is retried after the ordinary back-off.
-                    gang_state.timers.given_back(now, rest=self._view.policy.timeouts.bind / 10 if suspend else 0.0)
+                    rest = self._view.policy.timeouts.bind / 10 if suspend else 0.0
+                    gang_state.timers.given_back(now, rest=rest, unused=unused)
                     if pause and (suspend or gang.workload.suspended):
                         gang_state.timers.pause(now)
 

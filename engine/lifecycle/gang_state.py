@@ -10,6 +10,7 @@ from engine import metrics
 from engine.api.names import AUTO
 from engine.api.placement import FailedStarts
 from engine.api.pod import Pod
+from engine.api.reasons import Why
 from engine.gang.request import PlacementRequest
 from engine.history.record import GangName
 from engine.lifecycle.actions import NodesNote, RestartProposal, Status
@@ -26,6 +27,15 @@ REMOVE_AGAIN = 30.0
 # to the second: with timeouts.bind of 30 s it holds slots for a third of the time at first, for a twentieth in the end.
 PAUSE_FIRST = 60.0
 PAUSE_MOST = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawnPlan:
+    """A plan that was withdrawn while no pod was released: its revision, why, and when (the leader's own clock)."""
+
+    revision: int
+    reason: Why
+    since: float
 
 
 @dataclass(slots=True)
@@ -50,9 +60,14 @@ class Timers:
     incomplete_since: float | None = None
     retry_at: float = 0.0  # not planned again before this
     last_pause: float = 0.0  # the last of the growing delays
+    withdrawn: WithdrawnPlan | None = None  # the last one
 
-    def given_back(self, now: float, *, rest: float) -> None:
-        """Restart the waiting times after the slots were released; the gang is not planned again for `rest` seconds."""
+    def given_back(self, now: float, *, rest: float, unused: WithdrawnPlan | None) -> None:
+        """Restart the waiting times after the slots were released; the gang is not planned again for `rest` seconds.
+
+        `unused`: the plan, if no pod was released by it.
+        """
+        self.withdrawn = unused or self.withdrawn
         self.empty_since = self.resumed_since = None
         self.unbound_since.clear()
         self.retry_at = now + rest

@@ -28,6 +28,7 @@ from engine.lifecycle.moves import replan_suspended
 from engine.lifecycle.preemption import PreemptedBy, end_of_victim
 from engine.lifecycle.running import running
 from engine.lifecycle.starts import HELD_AFTER_STARTS, pausing_timeout, start_pause
+from engine.lifecycle.withdrawn import replace_late
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
 
@@ -103,6 +104,8 @@ def reconcile(
         ending = end_of_victim(gang, preempted, timers=timers, now=now)
         if ending is not None:
             return ending
+    if (late := replace_late(gang, timers, now)) is not None:
+        return late
     # A placed gang keeps its slots, even if the current policy would refuse its request.
     runs = not _spared(gang) and (not ours(workload) or _runs(gang))
     if (placement is None or placement.assignment is None) and not gated and runs:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from engine.api.placement import PodSetPlan
 from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import plural, sanitize
-from engine.gang.gang import Gang, by_pod_set, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.api.workload import PodSet
+from engine.gang.gang import Gang, by_pod_set, host_of, pinned_host, pod_set_of, rank_is_slot, rank_of, released
 from engine.gang.slots import slot_by_rank
 from engine.lifecycle.actions import Status
 from engine.lifecycle.host_health import named
@@ -57,22 +59,27 @@ def off_their_slots(gang: Gang, unbound: Iterable[Pod], *, started: bool) -> lis
     assert gang.placement is not None and gang.placement.assignment is not None
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, [pod for pod in unbound if released(pod)]):
-        if not pods or pod_set.replace not in ("free", "group"):
-            continue
-        plan = gang.placement.assignment.plan_of(pod_set.name)
-        if rank_is_slot(pod_set):
-            slots: dict[int | None, set[str]] = {rank: {slot.host} for rank, slot in slot_by_rank(plan).items()}
-            off = [pod for pod in pods if not _pinned_to(pod, slots.get(rank_of(pod, pod_set)))]
-        else:
-            hosts = {slot.host for slot in plan.slots}
-            off = [pod for pod in pods if not _pinned_to(pod, hosts)]
-        found += [pod for pod in off if pod_set.replace == "free" or not started or pod.unschedulable]
+        if pods and pod_set.replace in ("free", "group"):
+            off = off_slots(pod_set, gang.placement.assignment.plan_of(pod_set.name), pods)
+            found += [pod for pod in off if pod_set.replace == "free" or not started or pod.unschedulable]
     return found
 
 
-def _pinned_to(pod: Pod, hosts: set[str] | None) -> bool:
-    """Return True unless a pod is pinned to a host that is none of these; one without a slot is somebody else's."""
-    host = pinned_host(pod.spec.shape)
+def off_slots(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> list[Pod]:
+    """Return those pods of a pod set that are bound or pinned to other hosts than their slots'."""
+    if rank_is_slot(pod_set):
+        slots: dict[int | None, set[str]] = {rank: {slot.host} for rank, slot in slot_by_rank(plan).items()}
+        return [pod for pod in pods if not _goes_to(pod, slots.get(rank_of(pod, pod_set)))]
+    hosts = {slot.host for slot in plan.slots}
+    return [pod for pod in pods if not _goes_to(pod, hosts)]
+
+
+def _goes_to(pod: Pod, hosts: set[str] | None) -> bool:
+    """Return True unless a pod is bound or pinned to a host that is none of these.
+
+    Also if there are none: a pod without a slot is not this plan's.
+    """
+    host = host_of(pod)
     return hosts is None or host is None or host in hosts
 
 

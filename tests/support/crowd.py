@@ -279,14 +279,16 @@ class Crowd:
 
     def suspend(self, name: str, *, suspended: bool) -> str:
         """Its user suspends or resumes it, where that can be done."""
-        if any(kind in self.members[name].path for kind in ("/statefulsets/", "/leaderworkersets/")):
+        if _serves(self.members[name]):
             return f"{name}: left alone"
         self.gangs.client.patch(self.members[name].path, {"spec": {"suspend": suspended}})
         self.members[name].suspended = suspended
         return f"{name} {'suspended' if suspended else 'resumed'}"
 
     def complete(self, name: str) -> str:
-        """Its bound pods end well."""
+        """Its bound pods end well, where they can: those of servers are started again by their kubelets."""
+        if _serves(self.members[name]):
+            return f"{name}: left alone"
         done = 0
         for pod in self.pods(name):
             if pod["spec"].get("nodeName") and not ended(pod):
@@ -320,6 +322,11 @@ class Crowd:
             case _:
                 fail_pod(self.gangs.client, self.gangs.name, pod)
         return pod
+
+
+def _serves(member: Member) -> bool:
+    """True of kinds with pods that restart for ever, and that nobody can suspend."""
+    return any(kind in member.path for kind in ("/statefulsets/", "/leaderworkersets/"))
 
 
 def _features(member: Member) -> list[str]:

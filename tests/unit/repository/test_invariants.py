@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.api.names import REVISION
 from tests.support.gangs import Json
 from tests.support.invariants import Invariants
 from tests.support.raw_pods import GATE
@@ -44,6 +45,24 @@ def test_a_pod_that_is_going_shares_its_slot_with_its_replacement() -> None:
     assert moment(Sight(job_of("a", pods=1), placement_of("host-0"), (going, coming))) == []
     bound = {**coming, "spec": {**coming["spec"], "nodeName": "host-0"}}
     assert len(moment(Sight(job_of("a", pods=1), placement_of("host-0"), (going, bound)))) == 1
+
+
+def test_a_pod_that_goes_before_it_was_bound_needs_no_room() -> None:
+    """A finalizer keeps it, but nobody can bind it any more."""
+    going = pod_of("a", 0, pinned="host-0", deletionTimestamp="2026-11-21T00:00:00Z")
+    assert moment(Sight(job_of("b", pods=1), placement_of("host-0"), (pod_of("b", 0, bound="host-0"), going))) == []
+
+
+@pytest.mark.parametrize(("revision", "breaches"), [("1", 0), ("2", 1), (None, 1)])
+def test_a_pod_of_a_plan_that_was_just_withdrawn_is_no_start(revision: str | None, breaches: int) -> None:
+    """The replica that released it had not seen the withdrawal; of kinds that nobody can suspend."""
+    late = pod_of("a", 0, pinned="host-0")
+    late["metadata"]["annotations"] = {REVISION: revision} if revision else {}
+    placement = {**waiting(2), "metadata": {"generation": 2}}
+    body = job_of("a", pods=2)
+    assert len(moment(Sight(body, placement, (late,)))) == 1
+    del body["spec"]["suspend"]
+    assert len(moment(Sight(body, placement, (late,)))) == breaches
 
 
 def test_two_reservations_of_one_host_are_a_breach() -> None:
