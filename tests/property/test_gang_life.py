@@ -13,6 +13,7 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import FailedStarts, failed_starts
 from engine.api.pod import Pod, Readiness
+from engine.api.workload import Workload
 from engine.gang.gang import pinned_host
 from engine.policy.model import default_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
@@ -60,6 +61,7 @@ class GangLife(RuleBasedStateMachine):
         asked: tuple[Mapping[str, str], ...] = ({}, {}),
         nodes: Sequence[Node] = (),
         evictable: bool = False,
+        cost: str = "retry",
     ) -> None:
         self.leader = Leader(nodes=list(nodes or gpu_nodes(1, 2, 4)), policy=POLICY + policy)
         self.broken = set(broken)  # hosts on which no container starts
@@ -69,7 +71,7 @@ class GangLife(RuleBasedStateMachine):
         template = spec(shape=shape(gpu=HALF), gates=(names.GATE,), labels={names.MANAGED: "true"})
         for name, count, more in zip(NAMES, counts, asked, strict=True):
             gang = job(name, count=count, require=level, held=suspendable, template=template, suspendable=suspendable)
-            pod_sets = tuple(replace(one, evictable=evictable) for one in gang.pod_sets)
+            pod_sets = tuple(replace(one, evictable=evictable, replace=cost) for one in gang.pod_sets)
             self.leader.has(replace(gang, annotations={**gang.annotations, **more}, pod_sets=pod_sets))
         self._go_on()
 
@@ -97,7 +99,11 @@ class GangLife(RuleBasedStateMachine):
             there = {int(one.spec.labels[names.COMPLETION_INDEX]) for one in self._live(name)}
             for rank in set(range(gang.slots)) - there:
                 self.serial += 1
-                self.leader.has(pod(gang, rank, gated=True, name=f"{name}-{rank}-{self.serial}"))
+                self.leader.has(self._pod(gang, rank, name=f"{name}-{rank}-{self.serial}"))
+
+    def _pod(self, gang: Workload, rank: int, *, name: str) -> Pod:
+        """A new pod of a gang as its webhook leaves it."""
+        return pod(gang, rank, gated=True, name=name)
 
     def _bind(self) -> None:
         for name in NAMES:
