@@ -260,6 +260,14 @@ def ranges_of(placement: Placement, tree: Tree, level: int) -> Ranges:
                 domains.add(tree.domain_of(level, place))
             else:
                 gone.add(slot.domain[: level + 1])
-    if gone:
-        domains.update(one for one in range(tree.size(level)) if tree.path(level, one) in gone)
+    domains.update(_of_paths(gone, tree, level))
     return tuple(tree.range(level, domain) for domain in sorted(domains))
+
+
+def ranges_of_paths(paths: Collection[tuple[str, ...]], tree: Tree, level: int) -> Ranges:
+    """Return those domains of a level that have one of these paths, as ranges of hosts of a tree."""
+    return tuple(tree.range(level, domain) for domain in _of_paths(paths, tree, level))
+
+
+def _of_paths(paths: Collection[tuple[str, ...]], tree: Tree, level: int) -> list[int]:
+    return [one for one in range(tree.size(level)) if tree.path(level, one) in paths] if paths else []

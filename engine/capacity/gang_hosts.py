@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,12 +14,16 @@ from engine.topology.topology import Topology
 
 @dataclass(slots=True)
 class _UsedHosts:
-    """Which hosts of a tree have a gang, how many in each domain of a level, and what may have changed since."""
+    """Which hosts of a tree have a gang, how many in each domain of a level, and what may have changed since.
+
+    `outside`: hosts with a gang that the tree does not have.
+    """
 
     tree: Tree
     used: Bools
     numbers: Ints64
     changed: set[str]
+    outside: set[str] = field(default_factory=set)
 
 
 class GangHosts:
@@ -52,6 +56,22 @@ class GangHosts:
 
     def others(self, own: Collection[str], topology: Topology, level: int) -> Bools:
         """Return for each domain of a level of a topology whether a gang other than these is there."""
+        tree, known = topology.tree, self._known(topology, level)
+        domains = tree.domains[level]
+        own_hosts = {host for key in own for host in self._hosts.get(key, ())}
+        alone = [tree.index[host] for host in own_hosts if host in tree.index and self._gangs[host].keys() <= set(own)]
+        if not alone:
+            return known.numbers > 0
+        numbers = known.numbers.copy()
+        np.subtract.at(numbers, domains[alone], 1)
+        return numbers > 0
+
+    def outside(self, own: Collection[str], topology: Topology, level: int) -> list[tuple[str, str]]:
+        """Return the hosts that a topology does not have, each with a gang other than these that is there."""
+        known = self._known(topology, level)
+        return [(host, gang) for host in sorted(known.outside) for gang in self._gangs[host] if gang not in own]
+
+    def _known(self, topology: Topology, level: int) -> _UsedHosts:
         tree = topology.tree
         known = self._used.get((topology.name, level))
         if known is None or known.tree is not tree:
@@ -60,14 +80,10 @@ class GangHosts:
         domains = tree.domains[level]
         for host in known.changed:
             place, used = tree.index.get(host), host in self._gangs
-            if place is not None and known.used[place] != used:
+            if place is None:
+                (known.outside.add if used else known.outside.discard)(host)
+            elif known.used[place] != used:
                 known.used[place] = used
                 known.numbers[domains[place]] += 1 if used else -1
         known.changed.clear()
-        own_hosts = {host for key in own for host in self._hosts.get(key, ())}
-        alone = [tree.index[host] for host in own_hosts if host in tree.index and self._gangs[host].keys() <= set(own)]
-        if not alone:
-            return known.numbers > 0
-        numbers = known.numbers.copy()
-        np.subtract.at(numbers, domains[alone], 1)
-        return numbers > 0
+        return known

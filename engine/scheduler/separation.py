@@ -15,8 +15,8 @@ import numpy as np
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.placement import Placement, Separation
 from engine.api.text import plural, quote, sanitize
-from engine.api.workload import GangKey, PodSet
-from engine.cache.reservations import Ranges, ranges_of, spread_name
+from engine.api.workload import GangKey, PodSet, ReservationKey
+from engine.cache.reservations import Ranges, ranges_of, ranges_of_paths, spread_name
 from engine.cache.state import ClusterState
 from engine.capacity.nearby_pods import pod_labels
 from engine.capacity.pod_rules import PlannedPods, PodRules, pod_rules
@@ -275,11 +275,27 @@ def _beside_others(
     else:
         used = view.capacity.gang_hosts.others(_own(gang), topology, level)
     found = tree.hosts_in(level, used)
+    for first, end in _with_gone_hosts(view, gang, topology, level):
+        found[first:end] = True
     placement = gang.placement
     if placement is not None and placement.assignment is not None and placement.topology == topology.name:
         for first, end in ranges_of(placement, tree, level):
             found[first:end] = False
     return found
+
+
+def _with_gone_hosts(view: ClusterState, gang: Gang, topology: Topology, level: int) -> Ranges:
+    """Return the domains of a level with other gangs on hosts that do not exist now.
+
+    Their nodes may be registered again, with the pods still on them: a Placement tells where they were.
+    """
+    gone: set[tuple[str, ...]] = set()
+    for host, key in view.capacity.gang_hosts.outside(_own(gang), topology, level):
+        placement = view.gangs.placement_of(GangKey(ReservationKey(key))) if view.capacity.node(host) is None else None
+        if placement is not None and placement.assignment is not None and placement.topology == topology.name:
+            slots = (slot for plan in placement.assignment.pod_sets for slot in plan.slots)
+            gone.update(slot.domain[: level + 1] for slot in slots if slot.host == host)
+    return ranges_of_paths(gone, topology.tree, level)
 
 
 def _around(placement: Placement, topology: Topology, level: int) -> Ranges:

@@ -317,6 +317,14 @@ class SeparatedLife(GangLife):
         asked = tuple({key: values[key] for key in keys} for keys in keys_of)
         self._begin(level, counts, policy, broken=set(), suspendable=True, asked=asked)
 
+    @rule(host=st.sampled_from(HOSTS))
+    def unregister(self, host: str) -> None:
+        """A node is deleted, and its pods are still there: it may be registered again with them."""
+        node = self.leader.stores.nodes.get(host)
+        if node is not None:
+            self.leader.stores.nodes.apply("DELETED", node)
+            self._go_on()
+
     @invariant()
     def no_domain_is_shared(self) -> None:
         """Neither by slots nor by bound pods."""

@@ -28,20 +28,13 @@ class StaleReplicaLife(GangLife):
         counts=st.tuples(st.integers(1, 5), st.integers(1, 4)),
         policy=st.sampled_from(["", "nodeLoss: evict\n", "nodeLoss: restart\n", "incomplete: restart\n"]),
         suspendable=st.booleans(),
-        late=st.sets(st.integers(0, 4)),
-        lost=st.one_of(st.none(), st.integers(0, 4)),
+        first=st.tuples(st.sets(st.integers(0, 4)), st.one_of(st.none(), st.integers(0, 4))),
     )
     def begin(  # type: ignore[override]
-        self,
-        level: str,
-        counts: tuple[int, int],
-        policy: str,
-        suspendable: bool,
-        late: set[int],
-        lost: int | None,
+        self, level: str, counts: tuple[int, int], policy: str, suspendable: bool, first: tuple[set[int], int | None]
     ) -> None:
-        self.late = late
-        self.lost = lost  # the host of this rank of each first plan is cordoned before the first pod is there
+        # The host of the rank `lost` in each first plan is cordoned before the first pod is there.
+        self.late, self.lost = first
         self.known: dict[str, Assignment | None] = dict.fromkeys(NAMES)
         self._begin(level, counts, policy, broken=set(), suspendable=suspendable, cost="free")
 
