@@ -80,6 +80,7 @@ HELD_BY: Final = "topogate.dev/held-by"
 HELD_BY_SUSPEND: Final = "suspend"
 MANAGED: Final = "topogate.dev/managed"  # label on templates and pods
 POD_SET: Final = "topogate.dev/pod-set"  # label on templates and pods
+REQUESTS_PLACEMENT: Final = "topogate.dev/requests-placement"  # label on workloads with a request
 GANG: Final = "topogate.dev/gang"  # label on pods: the Placement's name
 PLACEMENT: Final = "topogate.dev/placement"  # annotation on templates and pods: the Placement's name
 REVISION: Final = "topogate.dev/revision"
@@ -103,7 +104,7 @@ GPU_REQUEST: Final = "topogate.dev/gpu-request"
 
 # Annotations and labels that only we (and the policy's admins) may write: the marks of a gang, which we also take off,
 # and the notes of translated GPU requests.
-MARK_LABELS: Final = (MANAGED, POD_SET, GANG)
+MARK_LABELS: Final = (MANAGED, POD_SET, REQUESTS_PLACEMENT, GANG)
 MARK_ANNOTATIONS: Final = (
     HELD_BY,
     PLACEMENT,

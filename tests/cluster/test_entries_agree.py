@@ -25,6 +25,7 @@ from tests.support.plain_objects import BY_NAME, NAMESPACE, at, collection, defi
 from tests.support.recorder import Recorder
 from webhook.admission.review import Response, decode_review, encode
 from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_and_check import mutate_and_check
 from webhook.handlers.validate import validate
 
 pytestmark = pytest.mark.core
@@ -143,7 +144,7 @@ class Service:
 
     def review(self, path: str, body: bytes) -> bytes:
         found = decode_review(body)
-        response = (mutate if path == "/mutate" else validate)(found, self.view, 0.0)
+        response = (validate if path == "/validate" else mutate_and_check)(found, self.view, 0.0)
         self.told += response.warnings
         return encode(response, found.uid)
 

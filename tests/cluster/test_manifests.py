@@ -28,10 +28,10 @@ from engine.scheduler.queue import QueuePlace
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
-from tests.support.installed import CONFIGURATIONS, HOOKS, install, local_overlay, render
+from tests.support.installed import CONFIGURATIONS, HOOKS, OTHERS, install, local_overlay, render
 from tests.support.leader import merged
 from tests.support.provisioning import DIGEST, START, answered, asked, rules
-from tests.support.recorder import Recorder
+from tests.support.recorder import Recorder, label_workloads
 from webhook.configuration import first_look
 from webhook.connections.review_head import review_head
 
@@ -48,6 +48,7 @@ OUR_USER = f"system:serviceaccount:{names.NAMESPACE}:{names.SERVICE_ACCOUNT}"
 BOTH = [("/mutate", "CREATE", "Job"), ("/validate", "CREATE", "Job")]
 # As a set: the API server tries a PATCH again, webhooks included, when a controller wrote in between.
 BOTH_UPDATE = {("/mutate", "UPDATE", "Job"), ("/validate", "UPDATE", "Job")}
+OF_OTHERS = (OTHERS, "CREATE", "Job")
 GATE = {"name": names.GATE}
 
 
@@ -179,7 +180,7 @@ def test_applying_the_same_manifests_again_changes_nothing(
         if item["kind"].endswith("WebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 14
+    assert len(hooks) == 11
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
 
 
@@ -697,8 +698,8 @@ def test_workloads_that_concern_us_are_sent(admin: Client, recorder: Recorder, t
 
 @pytest.mark.parametrize("title", TOLD)
 def test_who_means_to_ask_and_gets_nothing_is_told(admin: Client, recorder: Recorder, title: str) -> None:
-    """What we leave alone, and keys that look like ours, go to /validate alone, which answers with a warning."""
-    assert recorder.during(lambda: create(admin, TOLD[title])) == [("/validate", "CREATE", "Job")]
+    """What we leave alone, and keys that look like ours, go to the entry that stops nobody; the answer is a warning."""
+    assert recorder.during(lambda: create(admin, TOLD[title])) == [OF_OTHERS]
 
 
 @pytest.mark.parametrize("title", NOT_SENT)
@@ -816,13 +817,13 @@ def test_our_own_requests_are_not_sent(
 # What is sent: pods
 
 
-M, V = ("/mutate", "CREATE", "Pod"), ("/validate", "CREATE", "Pod")
+M, V, TOLD_POD = ("/mutate", "CREATE", "Pod"), ("/validate", "CREATE", "Pod"), (OTHERS, "CREATE", "Pod")
 ASKING = {names.REQUIRE: "rack"}
 PODS_SENT: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
     "plain": (pod(), []),
     "foreign gate and labels": (pod(gates=("example.com/gate",), labels={"app": "x"}), []),
     "managed": (pod(labels={names.MANAGED: "true"}), [M]),
-    "held": (pod(gates=(names.GATE,)), [M]),
+    "held": (pod(gates=(names.GATE,)), [TOLD_POD]),
     "managed, held, with its template's request": (
         pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,), owner="StatefulSet"),
         [M],
@@ -835,17 +836,17 @@ PODS_SENT: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
         pod(labels={names.MANAGED: "true"}, annotations=ASKING, gates=(names.GATE,), owner="Workflow"),
         [M, V],
     ),
-    "with an old mark": (pod(annotations={names.RANK: "3"}), [M]),
-    "asking": (pod(annotations=ASKING), [M, V]),
-    "asking, misspelt": (pod(annotations={"topogate.dev/gangname": "x"}), [M, V]),
-    "asking in another dialect": (pod(annotations={"kai.scheduler/topology": "x"}), [M, V]),
+    "with an old mark": (pod(annotations={names.RANK: "3"}), [TOLD_POD]),
+    "asking": (pod(annotations=ASKING), [M]),
+    "asking, misspelt": (pod(annotations={"topogate.dev/gangname": "x"}), [M]),
+    "asking in another dialect": (pod(annotations={"kai.scheduler/topology": "x"}), [M]),
     "a label of a pod group": (pod(labels={names.POD_GROUP_NAME: "x"}), []),
-    "asking by a label": (pod(labels={names.REQUIRE: "rack"}), [M, V]),
-    "a key under another prefix": (pod(annotations={"topogate.io/gang-name": "g"}), [V]),
+    "asking by a label": (pod(labels={names.REQUIRE: "rack"}), [M]),
+    "a key under another prefix": (pod(annotations={"topogate.io/gang-name": "g"}), [TOLD_POD]),
     "the same, of a controller": (pod(annotations={"topogate.io/gang-name": "g"}, owner="Workflow"), []),
-    "a request of ours on a pod of Kueue": (pod(annotations=ASKING, labels={names.KUEUE_QUEUE: "q"}), [V]),
+    "a request of ours on a pod of Kueue": (pod(annotations=ASKING, labels={names.KUEUE_QUEUE: "q"}), [TOLD_POD]),
     "asking, of a DaemonSet": (pod(annotations=ASKING, owner="DaemonSet"), []),
-    "asking, of another controller": (pod(annotations=ASKING, owner="ReplicaSet"), [M, V]),
+    "asking, of another controller": (pod(annotations=ASKING, owner="ReplicaSet"), [M]),
     "Kueue's own, by gate": (
         pod(annotations={"kueue.x-k8s.io/podset-required-topology": "x"}, gates=("kueue.x-k8s.io/topology",)),
         [],
@@ -859,14 +860,14 @@ PODS_SENT: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]]]] = {
 
 @pytest.mark.parametrize("title", PODS_SENT)
 def test_pods_are_sent_to_the_entry_that_is_for_them(admin: Client, recorder: Recorder, title: str) -> None:
-    """Managed pods are mutated; pods that ask on their own are mutated and validated; all others are not sent."""
+    """Managed pods and those that ask on their own are mutated; plain managed ones are validated too."""
     body, calls = PODS_SENT[title]
     assert recorder.during(lambda: create(admin, body, path=PODS)) == calls
 
 
 def test_a_pod_with_a_node_is_left_alone(admin: Client, recorder: Recorder) -> None:
     """Whoever names the node himself is only told; what a controller makes so is not even sent."""
-    for owner, calls in (("", [V]), ("StatefulSet", []), ("Workflow", [])):
+    for owner, calls in (("", [TOLD_POD]), ("StatefulSet", []), ("Workflow", [])):
         body = pod(annotations=ASKING, owner=owner)
         body["spec"]["nodeName"] = "somewhere"
         assert recorder.during(lambda: create(admin, body, path=PODS)) == calls, owner  # noqa: B023
@@ -879,7 +880,7 @@ def test_a_placed_pod_is_reviewed_once(admin: Client, recorder: Recorder) -> Non
     try:
         assert recorder.during(lambda: create(admin, body, path=PODS)) == [M]
     finally:
-        recorder.answer = lambda path, request: []
+        recorder.answer = label_workloads
 
 
 def test_reviews_come_in_the_form_that_is_answered_directly(admin: Client, recorder: Recorder) -> None:
@@ -888,7 +889,7 @@ def test_reviews_come_in_the_form_that_is_answered_directly(admin: Client, recor
     create(admin, job(annotations={names.REQUIRE: "rack"}))
     found = {(head.path, head.timeout) for one in recorder.heads[before:] if (head := review_head(one)) is not None}
     assert found == {("mutate", "3s"), ("validate", "3s")}
-    assert None not in map(review_head, recorder.heads)
+    assert None not in (review_head(one) for one in recorder.heads if not one.startswith(f"POST {OTHERS}".encode()))
 
 
 def test_updates_and_deletions_of_pods_are_not_sent(admin: Client, recorder: Recorder) -> None:
@@ -943,14 +944,14 @@ def completing(path: str, request: Any) -> list[Any]:
             if resources.get("requests") and "limits" not in resources:
                 at = f"{root}/{kind}/{number}/resources/limits"
                 patch.append({"op": "add", "path": at, "value": resources["requests"]})
-    return patch if path == "/mutate" else []
+    return patch if path == OTHERS else []
 
 
 @pytest.fixture
 def completed(recorder: Recorder) -> Iterator[None]:
     recorder.answer = completing
     yield
-    recorder.answer = lambda path, request: []
+    recorder.answer = label_workloads
 
 
 @pytest.mark.usefixtures("completed")
@@ -959,9 +960,11 @@ def completed(recorder: Recorder) -> Iterator[None]:
 def test_who_names_koordinator_s_resources_is_sent(admin: Client, recorder: Recorder, title: str, kind: str) -> None:
     """Jobs and pods that ask for no topology, by requests or limits of any container."""
     resources, sent = DEVICES[title]
-    assert recorder.during(lambda: create(admin, asking_for(job(), resources, kind=kind))) == (BOTH if sent else [])
+    assert recorder.during(lambda: create(admin, asking_for(job(), resources, kind=kind))) == (
+        [OF_OTHERS] if sent else []
+    )
     calls = recorder.during(lambda: create(admin, asking_for(pod(), resources, kind=kind), path=PODS))
-    assert calls == ([M, V] if sent else [])
+    assert calls == ([TOLD_POD] if sent else [])
 
 
 HALF = {"limits": {"koordinator.sh/gpu": "50"}}
@@ -983,11 +986,11 @@ def test_requests_alone_are_refused_by_the_server_itself(admin: Client, recorder
 def test_a_job_that_asks_for_both_is_sent_once(admin: Client, recorder: Recorder) -> None:
     """The mark that the entry for topology puts on keeps the other one out."""
     label = {"op": "add", "path": "/spec/template/metadata/labels", "value": {names.MANAGED: "true"}}
-    recorder.answer = lambda path, request: [label] if path == "/mutate" else []
+    recorder.answer = lambda path, request: [label, *label_workloads(path, request)] if path == "/mutate" else []
     try:
         assert recorder.during(lambda: create(admin, asking_for(job(annotations=ASKING), HALF))) == BOTH
     finally:
-        recorder.answer = lambda path, request: []
+        recorder.answer = label_workloads
 
 
 def test_what_we_translated_is_not_sent_as_a_request(admin: Client, recorder: Recorder) -> None:
@@ -1008,22 +1011,23 @@ def test_pods_of_others_keep_their_names(admin: Client, recorder: Recorder) -> N
 
 
 def test_whoever_writes_down_devices_is_looked_at(admin: Client, recorder: Recorder) -> None:
-    """A pod that is created with the device annotation is validated, also one that has its node."""
+    """A pod that is created with the device annotation is sent, also one that has its node."""
     body = pod(annotations={names.DEVICE_ALLOCATED: "{}"})
-    assert recorder.during(lambda: create(admin, body, path=PODS)) == [V]
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == [TOLD_POD]
     body["spec"]["nodeName"] = "somewhere"
-    assert recorder.during(lambda: create(admin, body, path=PODS)) == [V]
+    assert recorder.during(lambda: create(admin, body, path=PODS)) == [TOLD_POD]
 
 
 def test_our_label_hides_nobody_s_devices(admin: Client, recorder: Recorder) -> None:
-    """`/mutate` takes it off a pod that has its node, and the pod is validated like any other."""
+    """`/mutate` takes it off a pod that has its node, and the pod is sent like any other."""
     body = pod(annotations={names.DEVICE_ALLOCATED: "{}"}, labels={names.MANAGED: "true"})
     body["spec"]["nodeName"] = "somewhere"
-    recorder.answer = lambda path, request: [{"op": "remove", "path": "/metadata/labels"}]
+    unmarked = [{"op": "remove", "path": "/metadata/labels"}]
+    recorder.answer = lambda path, request: unmarked if path == "/mutate" else []
     try:
-        assert recorder.during(lambda: create(admin, body, path=PODS)) == [M, V]
+        assert recorder.during(lambda: create(admin, body, path=PODS)) == [M, TOLD_POD]
     finally:
-        recorder.answer = lambda path, request: []
+        recorder.answer = label_workloads
 
 
 def test_updates_of_a_translated_job_are_sent_when_its_template_changes(
@@ -1035,7 +1039,7 @@ def test_updates_of_a_translated_job_are_sent_when_its_template_changes(
     try:
         assert recorder.during(lambda: admin.patch(path, {"spec": {"parallelism": 2}})) == []
         note = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
-        assert set(recorder.during(lambda: admin.patch(path, note))) == BOTH_UPDATE
+        assert set(recorder.during(lambda: admin.patch(path, note))) == {(OTHERS, "UPDATE", "Job")}
     finally:
         admin.delete(path)
 

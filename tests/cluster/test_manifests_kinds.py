@@ -20,7 +20,7 @@ from local.client import Client
 from local.controlplane import ControlPlane
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
-from tests.support.installed import HOOKS, install
+from tests.support.installed import HOOKS, OTHERS, install, is_of_others
 from tests.support.kinds import TEMPLATE
 from tests.support.plain_objects import (
     BY_NAME,
@@ -69,8 +69,14 @@ def create(
 
 def both(entry: KindEntry, operation: str = "CREATE") -> list[tuple[str, str, str]]:
     """Mutated and validated; an object that only makes workloads is looked at, not changed."""
-    paths = ("/mutate", "/validate") if entry.handling != "hint" else ("/validate",)
-    return [(path, operation, entry.match.kind) for path in paths]
+    if entry.handling == "hint":
+        return others(entry, operation)
+    return [(path, operation, entry.match.kind) for path in ("/mutate", "/validate")]
+
+
+def others(entry: KindEntry, operation: str = "CREATE") -> list[tuple[str, str, str]]:
+    """Sent by the entry that stops nobody."""
+    return [(OTHERS, operation, entry.match.kind)]
 
 
 def asked(recorder: Recorder, client: Client, entry: KindEntry, body: Json) -> list[tuple[str, str, str]]:
@@ -114,11 +120,11 @@ def test_a_workload_that_asks_itself_is_sent(admin: Client, recorder: Recorder, 
 def test_the_jobset_of_a_trainjob_is_sent_to_be_marked(
     admin: Client, recorder: Recorder, owner: Json, sent: bool
 ) -> None:
-    """It carries nothing of ours: the request stands on the TrainJob."""
+    """It carries nothing of ours: the request stands on the TrainJob. Marked it is validated like any other."""
     entry = BY_NAME["jobset"]
     body = plain(entry)
     body["metadata"]["ownerReferences"] = [{**owner, "name": "train", "uid": "3c7f8a52-0000-4000-8000-000000000001"}]
-    assert asked(recorder, admin, entry, body) == ([("/mutate", "CREATE", "JobSet")] if sent else [])
+    assert asked(recorder, admin, entry, body) == (both(entry) if sent else [])
 
 
 MARKS: dict[str, Json] = {
@@ -163,7 +169,7 @@ def test_what_kueue_has_is_not_sent_for_an_alias(admin: Client, recorder: Record
         template["metadata"] = merged_maps(template.get("metadata") or {}, {"annotations": ALIAS})
     assert asked(recorder, admin, entry, body) == []
     body["metadata"]["annotations"] = ASKING
-    assert asked(recorder, admin, entry, body) == [("/validate", "CREATE", entry.match.kind)]
+    assert asked(recorder, admin, entry, body) == others(entry)
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling == "placed"])
@@ -174,7 +180,7 @@ def test_a_workload_of_which_any_template_names_devices_is_sent(admin: Client, r
         body = plain(entry)
         at(body, field)["spec"].setdefault("containers", [{"name": "main", "image": "none"}])
         at(body, field)["spec"]["containers"][0]["resources"] = DEVICES
-        assert asked(recorder, admin, entry, body) == both(entry), field
+        assert asked(recorder, admin, entry, body) == others(entry), field
 
 
 # Custom resources that nobody has checked
@@ -252,7 +258,7 @@ def test_large_objects_cost_nobody_his_workload(admin: Client, recorder: Recorde
     body["metadata"] = {"name": "one", "annotations": ASKING}
     assert asked(recorder, admin, entry, body) == both(entry)
     body["metadata"]["labels"] = {names.KUEUE_QUEUE: "q"}
-    assert asked(recorder, admin, entry, body) == both(entry)[1:]
+    assert asked(recorder, admin, entry, body) == others(entry)
 
 
 @pytest.fixture
@@ -336,7 +342,12 @@ def with_policy(admin: Client, recorder: Recorder) -> Client:
     for resource in RESOURCES:
         manifest = admin.get(f"{HOOKS}/{resource}/topogate")["webhooks"][0]["clientConfig"]
         wanted = entries(resource, policy, whole=(), own_username="us", own_namespace=names.NAMESPACE)
-        body = {"webhooks": [{**entry, "clientConfig": manifest} for entry in wanted]}
+        url = manifest["url"].rpartition("/")[0]
+        paths = {entry["name"]: OTHERS if is_of_others(entry["name"]) else "" for entry in wanted}
+        called = {
+            name: {**manifest, "url": f"{url}{path}" if path else manifest["url"]} for name, path in paths.items()
+        }
+        body = {"webhooks": [{**entry, "clientConfig": called[entry["name"]]} for entry in wanted]}
         admin.patch(f"{HOOKS}/{resource}/topogate-policy", body)
     asking = {**BENCH, "metadata": {"name": "one", "annotations": ASKING}}
     eventually(
@@ -349,6 +360,7 @@ def with_policy(admin: Client, recorder: Recorder) -> Client:
 BENCH = {"apiVersion": "example.com/v1", "kind": "Bench"}
 BENCHES = f"/apis/example.com/v1/namespaces/{NAMESPACE}/benches"
 SENT = [("/mutate", "CREATE", "Bench"), ("/validate", "CREATE", "Bench")]
+TOLD = [(OTHERS, "CREATE", "Bench")]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +379,7 @@ def test_kinds_of_the_policy_are_sent_by_their_own_paths(
     for template, calls in (
         ({"metadata": {"annotations": ASKING}}, SENT),
         ({"metadata": {"annotations": {"a": "b"}}}, []),
-        ({"spec": {"containers": [{"name": "main", "resources": DEVICES}]}}, SENT),
+        ({"spec": {"containers": [{"name": "main", "resources": DEVICES}]}}, TOLD),
     ):
         body = {**BENCH, "metadata": {"name": "one"}, **place(template)}
         assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == calls
@@ -391,13 +403,15 @@ def test_a_template_outside_the_spec_is_sent_when_it_changes(with_policy: Client
         with_policy.delete(path)
 
 
-@pytest.mark.parametrize(("by", "calls"), [(1, 1), (True, 1), ("them", 1), (2, 2), ("true", 2), (None, 2)])
+@pytest.mark.parametrize(
+    ("by", "calls"), [(1, TOLD), (True, TOLD), ("them", TOLD), (2, SENT), ("true", SENT), (None, SENT)]
+)
 def test_what_another_controller_has_by_the_policy_is_only_told(
-    with_policy: Client, recorder: Recorder, by: Any, calls: int
+    with_policy: Client, recorder: Recorder, by: Any, calls: list[tuple[str, str, str]]
 ) -> None:
     """By values of any type; the entry for requests leaves it alone, that for warnings does not."""
     body = {**BENCH, "metadata": {"name": "one", "annotations": ASKING}, "spec": {"by": by}}
-    assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == SENT[-calls:]
+    assert recorder.during(partial(create, with_policy, body, path=BENCHES)) == calls
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
@@ -415,12 +429,14 @@ def test_malformed_objects_of_the_policy_s_kinds_pass(with_policy: Client, recor
 
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.handling in ("placed", "through")])
 def test_workloads_of_namespaces_with_defaults_are_sent(with_policy: Client, recorder: Recorder, name: str) -> None:
-    """At CREATE, when they ask for nothing; who asks himself is sent by the manifests' entries, once."""
+    """At CREATE, when they ask for nothing; who asks himself is sent by the manifests' entries, once, and both are
+    validated.
+    """
     entry = BY_NAME[name]
     path = collection(entry).replace(f"/{NAMESPACE}/", "/research-x/")
     quiet, asking = plain(entry), plain(entry)
     asking["metadata"]["annotations"] = ASKING
-    assert recorder.during(partial(create, with_policy, quiet, path=path)) == both(entry)[:1]
+    assert recorder.during(partial(create, with_policy, quiet, path=path)) == both(entry)
     assert recorder.during(partial(create, with_policy, asking, path=path)) == both(entry)
 
 
@@ -452,8 +468,8 @@ def test_workloads_of_a_scheduler_that_the_policy_serves_are_sent(
     else:
         for field in known_templates(entry, body):
             at(body, field)["spec"]["schedulerName"] = scheduler
-    served = scheduler == "gang-scheduler"
-    assert {*asked(recorder, with_policy, entry, body)} == {*both(entry)[0 if served else 1 :]}
+    served = both(entry) if scheduler == "gang-scheduler" else []
+    assert {*asked(recorder, with_policy, entry, body)} == {*served, *others(entry)}
 
 
 @pytest.mark.parametrize("scheduler", ["gang-scheduler", "kai-scheduler"])
@@ -466,4 +482,4 @@ def test_pods_of_a_scheduler_that_the_policy_serves_are_sent(
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     found = {path for path, _, _ in recorder.during(partial(create, with_policy, body, path=path))}
-    assert found == {"/validate", *(["/mutate"] if scheduler == "gang-scheduler" else [])}
+    assert found == {OTHERS, *(["/mutate"] if scheduler == "gang-scheduler" else [])}

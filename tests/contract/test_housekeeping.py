@@ -159,7 +159,7 @@ def test_nobody_is_asked_while_nothing_changes(house: House, fake: FakeApi) -> N
 def test_what_somebody_does_to_a_bundle_is_undone(house: House, place: tuple[str, str], bundle: str | None) -> None:
     """Missing, empty, garbage or foreign, in either pair of configurations: ours is back as soon as a watch tells."""
     if place[1] == names.POLICY_CONFIGURATION:
-        house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}"))
+        house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}\nreservations: {guard: true}"))
         eventually(lambda: (house.fake.get(f"{HOOKS}/{place[0]}/{place[1]}") or {}).get("webhooks"))
     eventually(house.published, message="the bundle is published")
     path = f"{HOOKS}/{place[0]}/{place[1]}"

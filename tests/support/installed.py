@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
@@ -12,6 +14,7 @@ from tests.support.recorder import Recorder
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
+OTHERS = "/others"  # in place of /mutate, so that a test sees which entry sent an object
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -20,8 +23,17 @@ def render(plane: ControlPlane, overlay: str) -> str:
 
 
 def local_overlay(plane: ControlPlane, recorder: Recorder) -> str:
-    """The local overlay with the recorder's port in it."""
-    return render(plane, "overlays/local").replace("127.0.0.1:PORT", f"127.0.0.1:{recorder.port}")
+    """The local overlay with the recorder's port in it, and a path of their own for entries of others' objects."""
+    documents = list(yaml.safe_load_all(render(plane, "overlays/local")))
+    for hook in (hook for one in documents for hook in one.get("webhooks", ())):
+        path = OTHERS if is_of_others(hook["name"]) else f"/{hook['clientConfig']['url'].rpartition('/')[2]}"
+        hook["clientConfig"]["url"] = f"https://127.0.0.1:{recorder.port}{path}"
+    return yaml.safe_dump_all(documents)
+
+
+def is_of_others(entry: str) -> bool:
+    """Whether a mutating entry is for objects that request no placement, or one without effect."""
+    return entry.startswith(("other-", "gpu-"))
 
 
 def install(plane: ControlPlane, recorder: Recorder, *, namespace: str, probe: Callable[[Client], object]) -> Client:

@@ -18,12 +18,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from engine.api import names
+
 Patch = list[dict[str, Any]]
 
 
+def label_workloads(path: str, request: dict[str, Any]) -> Patch:
+    """The label that `/mutate` gives a workload with a request, by which the API server sends it to `/validate`."""
+    metadata = request["object"]["metadata"]
+    if path != "/mutate" or request["kind"]["kind"] == "Pod":
+        return []
+    labels = {**(metadata.get("labels") or {}), names.REQUESTS_PLACEMENT: "true"}
+    return [{"op": "add", "path": "/metadata/labels", "value": labels}]
+
+
 class Recorder:
-    """Allows everything. `seen` holds (path, operation, kind, name) in order of arrival, `heads` the requests' heads as
-    they came; `down` drops every connection.
+    """Allows everything, and labels workloads. `seen` holds (path, operation, kind, name) in order of arrival, `heads`
+    the requests' heads as they came; `down` drops every connection.
 
     `answer` may give a JSON Patch for a review's request, `review` the whole AdmissionReview for the body that came;
     `ca_bundle` is what clientConfig.caBundle takes.
@@ -33,7 +44,7 @@ class Recorder:
         self.seen: list[tuple[str, str, str, str]] = []
         self.heads: list[bytes] = []
         self.down = False
-        self.answer: Callable[[str, dict[str, Any]], Patch] = lambda path, request: []
+        self.answer: Callable[[str, dict[str, Any]], Patch] = label_workloads
         self.review: Callable[[str, bytes], bytes] | None = None
         certificate, key = self_signed(directory)
         self.ca_bundle = base64.b64encode(certificate.read_bytes()).decode()

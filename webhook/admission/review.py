@@ -285,6 +285,17 @@ def forbidden(
     )
 
 
+def merged(changes: Response, checks: Response) -> Response:
+    """Return the answer of both parts of one review: the refusal of `checks`, or the patch of `changes`.
+
+    The warnings of both are in it, within the limits of one answer.
+    """
+    warnings = _cleaned((*changes.warnings, *checks.warnings))
+    if not checks.allowed:
+        return replace(checks, warnings=warnings)
+    return replace(changes, warnings=warnings, blamed=checks.blamed, aside=checks.aside)
+
+
 def encode(response: Response, uid: str) -> bytes:
     """Return the AdmissionReview that answers the request `uid`."""
     answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed}

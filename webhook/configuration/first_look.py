@@ -8,6 +8,7 @@ schema, so that the paths in it never fail.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from engine.kinds.registry import Registry
@@ -36,29 +37,38 @@ def of_pod() -> str:
     return _keys("object.metadata")
 
 
-def of_workload(registry: Registry, *, of: str = "[object, oldObject]") -> tuple[str, ...]:
-    """Return the first look at a workload's keys and gates, true for other kinds; nothing if it reads no kind."""
+def of_workload(registry: Registry) -> tuple[str, ...]:
+    """Return the first look at a workload's keys and gates, true for other kinds; nothing if it reads no kind.
+
+    Both objects of an update are written out: a list of the two costs more than all else of the look.
+    """
     return _of_kinds(
-        registry,
-        f"""\
-{of}.exists(o, o != null && (
-{indented(_keys("o.metadata"), 2)} ||
-  (has(o.spec.template) && (
-    has(o.spec.template.metadata) && (
-{indented(_keys("o.spec.template.metadata"), 6)}) ||
-    has(o.spec.template.spec) && has(o.spec.template.spec.schedulingGates))) ||
-  has(o.spec.volumeClaimTemplates)))""",
+        registry, f"{_of_object('object')} ||\noldObject != null && (\n{indented(_of_object('oldObject'), 2)})"
     )
 
 
-def of_devices(registry: Registry) -> tuple[str, ...]:
-    """Return the first look at the resources of a workload's containers, like `of_workload`."""
+def of_workload_or_devices(registry: Registry) -> tuple[str, ...]:
+    """Return the first look at a workload's keys, gates and the resources of its containers, like `of_workload`."""
+    devices = containers(
+        "object.spec.template.spec", lambda where: f"{where}.exists(k, k.startsWith('koordinator.sh/'))"
+    )
     return _of_kinds(
         registry,
         f"""\
+{_of_object("object")} ||
 has(object.spec.template) && has(object.spec.template.spec) && (
-{indented(_containers("object.spec.template.spec"), 2)})""",
+{indented(devices, 2)})""",
     )
+
+
+def _of_object(o: str) -> str:
+    return f"""\
+{_keys(f"{o}.metadata")} ||
+has({o}.spec.template) && (
+  has({o}.spec.template.metadata) && (
+{indented(_keys(f"{o}.spec.template.metadata"), 4)}) ||
+  has({o}.spec.template.spec) && has({o}.spec.template.spec.schedulingGates)) ||
+has({o}.spec.volumeClaimTemplates)"""
 
 
 def _keys(metadata: str) -> str:
@@ -69,15 +79,15 @@ def _keys(metadata: str) -> str:
     )
 
 
-def _containers(spec: str) -> str:
-    named = " ||\n    ".join(
-        f"has({where}) && {where}.exists(k, k.startsWith('koordinator.sh/'))"
-        for where in ("c.resources.requests", "c.resources.limits")
+def containers(spec: str, named: Callable[[str], str]) -> str:
+    """Return the condition that `named` holds for the requests or limits of a container of this pod `spec`."""
+    found = " ||\n    ".join(
+        f"has({where}) && {named(where)}" for where in ("c.resources.requests", "c.resources.limits")
     )
     return " ||\n".join(
         f"""\
 has({where}) && {where}.exists(c, has(c.resources) && (
-    {named}))"""
+    {found}))"""
         for where in (f"{spec}.containers", f"{spec}.initContainers")
     )
 

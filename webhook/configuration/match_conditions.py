@@ -193,7 +193,10 @@ def requests_nothing(registry: Registry, schedulers: Iterable[str]) -> str:
 
 
 def left_alone_or_names_devices(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
-    """Return the condition that a workload seems to make a request but does not meet `asks`, or `names_devices`.
+    """Return the condition that a workload seems to make a request but does not meet `asks`, or names devices.
+
+    Devices: a container names a resource of Koordinator, on a workload without a request for a topology; an update
+    counts if it changes a template.
 
     For hint kinds every request counts, and no devices. So does a request in the metadata of an object that its
     controller will make, or in a part that is not read. An update counts if it changes what this is about.
@@ -215,9 +218,8 @@ def left_alone_or_names_devices(registry: Registry, schedulers: Iterable[str] = 
         if only := _of_resources(registry, hints):  # one version of a kind may be placed, and another a hint
             named.append(negated(only))
     test = any_of(all_of(*named), all_of(any_of(*meant), not_asking, changed(registry, foreign=True)))
-    looks = (*first_look.of_workload(registry, of="[object]"), *first_look.of_devices(registry))
     return all_of(
-        *((any_of(*looks),) if looks else ()),
+        *first_look.of_workload_or_devices(registry),
         NOT_BEING_DELETED,
         f"""\
 [[object, oldObject].filter(o, o != null).map(o, [dyn(o), dyn(
@@ -262,27 +264,12 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def names_devices(registry: Registry) -> str:
-    """Return the condition that a container names a resource of Koordinator, without a request for a topology.
-
-    An update counts if it changes a template.
-    """
-    return all_of(
-        *first_look.of_devices(registry),
-        NOT_BEING_DELETED,
-        f"""\
-[[object, oldObject].filter(o, o != null).map(o,
-{indented(templates(registry), 2)})].exists(both, [both[0]].exists(tsss,
-{indented(all_of(_DEVICES, negated(_MANAGED), "(request.operation != 'UPDATE' || both[0] != both[1])"), 2)}))""",
-    )
-
-
-def counted(resources: Iterable[str]) -> str:
-    """Return the condition that a resource list `r` names a resource of Koordinator, or one of `resources`."""
+def counted(resources: Iterable[str], where: str = "r") -> str:
+    """Return the condition that the resource list `where` names a resource of Koordinator, or one of `resources`."""
     listed = sorted(set(resources))
     if listed:
-        return f"{texts(listed)}.exists(k, k in r)"
-    return "r.exists(k, k.startsWith('koordinator.sh/'))"
+        return f"{texts(listed)}.exists(k, k in {where})"
+    return f"{where}.exists(k, k.startsWith('koordinator.sh/'))"
 
 
 def _in_metadata(test: str) -> str:

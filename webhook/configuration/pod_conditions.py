@@ -28,20 +28,14 @@ from webhook.configuration.match_conditions import (
 _ANNOTATIONS: Final = "object.metadata.?annotations.orValue({})"
 _LABELS: Final = "object.metadata.?labels.orValue({})"
 _OWNERS: Final = "object.metadata.?ownerReferences.orValue([])"
-_HELD: Final = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+_HELD: Final = f"has(object.spec.schedulingGates) && object.spec.schedulingGates.exists(g, g.name == '{names.GATE}')"
 _MARKS: Final = texts(sorted(names.MARK_ANNOTATIONS))
 
-NOT_HELD: Final = f"!{_HELD}"
+NOT_HELD: Final = f"!({_HELD})"
 WRITES_DEVICES: Final = f"'{names.DEVICE_ALLOCATED}' in {_ANNOTATIONS}"
 # The entry for pods with devices leaves out pods like those of gangs.
 LIKE_OF_A_GANG: Final = f"'{names.MANAGED}' in {_LABELS} || {_HELD}"
-MARKED: Final = any_of(
-    _HELD,
-    all_of(
-        first_look.of_pod(),
-        f"{OWNED_LABELS}.exists(k, k in {_LABELS}) || {_MARKS}.exists(k, k in {_ANNOTATIONS})",
-    ),
-)
+_MARKED: Final = f"{OWNED_LABELS}.exists(k, k in {_LABELS}) || {_MARKS}.exists(k, k in {_ANNOTATIONS})"
 FREE: Final = f"""\
 !has(object.spec.nodeName) && !{_OWNERS}.exists(o,
   o.kind == 'DaemonSet' && o.?controller.orValue(false))"""
@@ -88,7 +82,11 @@ def asks() -> str:
 
     It is one expression with its rarest part first, because most pods make no request.
     """
-    return all_of(first_look.of_pod(), _REQUESTED, FREE, negated(pod_exempt()))
+    return all_of(first_look.of_pod(), _asks())
+
+
+def _asks() -> str:
+    return all_of(_REQUESTED, FREE, negated(pod_exempt()))
 
 
 def asks_of_schedulers(schedulers: Iterable[str]) -> str:
@@ -120,28 +118,25 @@ def of_no_workload(registry: Registry) -> str:
     return all_of(negated(owned), any_of(_NATIVE, _ALIAS, _UNREAD))
 
 
-def left_alone() -> str:
-    """Return the condition that a pod without a controller seems to make a request but does not meet `asks`."""
+def others() -> str:
+    """Return the condition that a pod has a mark of ours, names devices, or seems to make a request without `asks`.
+
+    Such a request gets a warning on a pod without a controller. A pod that states its allocated devices counts, too.
+    """
     grouped = all_of(_MINIMUM, negated(pod_exempt()))
-    return all_of(first_look.of_pod(), _ALONE, any_of(_NATIVE, _UNREAD, _FOREIGN, grouped), negated(asks()))
+    left_alone = all_of(_ALONE, any_of(_NATIVE, _UNREAD, _FOREIGN, grouped), negated(_asks()))
+    looked_at = any_of(_MARKED, WRITES_DEVICES, left_alone)
+    return any_of(_HELD, all_of(first_look.of_pod(), looked_at), requests_devices())
 
 
 def names_devices(resources: Iterable[str] = ()) -> str:
     """Return the condition that a container of the pod names a resource of Koordinator, or one of `resources`."""
-    return f"""\
-[object.spec.containers, object.spec.?initContainers.orValue([])].exists(cs,
-  cs.exists(c, [c.?resources.?requests.orValue({{}}), c.?resources.?limits.orValue({{}})].exists(r,
-    {counted(resources)})))"""
+    return first_look.containers("object.spec", lambda where: counted(resources, where))
 
 
 def requests_devices(resources: Iterable[str] = ()) -> str:
     """Return the condition that a pod names such a resource and may be placed."""
     return all_of(names_devices(resources), FREE)
-
-
-def writes_or_requests_devices() -> str:
-    """Return the condition that a pod states its allocated devices, or requests devices and may be placed."""
-    return any_of(WRITES_DEVICES, requests_devices())
 
 
 def _of_group(group: str) -> str:

@@ -53,22 +53,25 @@ def entries(
     added: list[entries_of.WebhookEntry] = []
     extra = extra_kinds(policy)
     if extra.entries:
-        added.append(entries_of.workloads(extra, username=own_username, schedulers=policy.schedulers))
+        added.append(
+            entries_of.workloads(extra, resource=resource, username=own_username, schedulers=policy.schedulers)
+        )
         if resource == MUTATING:
-            added.append(entries_of.gpu_workloads(extra, username=own_username))
-            added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
-        else:
             added.append(entries_of.other_workloads(extra, username=own_username, schedulers=policy.schedulers))
+            added += entries_of.children(policy.registry, username=own_username, parents=extra.entries)
     if not set(DEFAULT_SCHEDULERS).issuperset(policy.schedulers):
-        added.append(entries_of.workloads_of_schedulers(built_in(), policy.schedulers, username=own_username))
-        added.append(entries_of.pods_of_schedulers(policy.schedulers, resource=resource, username=own_username))
+        added.append(
+            entries_of.workloads_of_schedulers(built_in(), policy.schedulers, resource=resource, username=own_username)
+        )
+        if resource == MUTATING:
+            added.append(entries_of.pods_of_schedulers(policy.schedulers, username=own_username))
     defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
     if defaults and resource == MUTATING and manages:
         written = entries_of.defaulted_workloads(
             policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
         )
         added.append(_where(written, policy, lambda mode: mode.manages, name="managed-namespace"))
-    if policy.gpu.scope == "all" and whole:
+    if policy.gpu.scope == "all" and whole and resource == MUTATING:
         added.append(_gpu_pods(whole, username=own_username))
     if policy.reservations.guard and resource == VALIDATING and manages:
         bindings = entries_of.bindings(username=own_username)

@@ -15,7 +15,7 @@ from engine.kinds.registry import Registry
 from engine.kinds.rules import rules
 from engine.kinds.schema import KindEntry
 from webhook.configuration import match_conditions, pod_conditions
-from webhook.configuration.cel import all_of, any_of
+from webhook.configuration.cel import all_of
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS
 
 Resource = Literal["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -61,12 +61,20 @@ def _not_ours(username: str) -> MatchCondition:
     return MatchCondition("not-ours", match_conditions.not_ours(username))
 
 
+def _of_others(username: str, condition: MatchCondition) -> tuple[MatchCondition]:
+    """Return a condition, for requests of others than the service alone.
+
+    It is one condition because the API server evaluates each of an entry: what is false at its first test costs less.
+    """
+    return (replace(condition, expression=all_of(condition.expression, match_conditions.not_ours(username))),)
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookEntry:
     """An entry of a webhook configuration.
 
-    `within`: only our own namespace, else all but it and the exempt ones. `labelled`: only objects with the label of a
-    gang's pods (True) or without it (False); a selector tests that before any condition is evaluated.
+    `within`: only our own namespace, else all but it and the exempt ones. `selected`: only objects with this label
+    (True) or without it (False); a selector tests that before any condition is evaluated, and nearly for free.
     """
 
     name: str
@@ -77,14 +85,17 @@ class WebhookEntry:
     note: str = ""
     within: bool = False
     exempt: tuple[str, ...] = (EXEMPT,)
-    labelled: bool | None = None
+    selected: tuple[str, bool] | None = None
 
     def body(self, resource: Resource, *, namespace: str) -> dict[str, Any]:
         """Return the entry for a configuration, without `clientConfig`."""
         values = [namespace] if self.within else sorted({*self.exempt, namespace})
         selector = {"key": "kubernetes.io/metadata.name", "operator": "In" if self.within else "NotIn"}
         reinvoked = {"reinvocationPolicy": "IfNeeded"} if resource == MUTATING else {}
-        label = {"key": names.MANAGED, "operator": "Exists" if self.labelled else "DoesNotExist"}
+        label: dict[str, Any] = {}
+        if self.selected is not None:
+            key, there = self.selected
+            label = {"matchExpressions": [{"key": key, "operator": "Exists" if there else "DoesNotExist"}]}
         return {
             "name": self.name,
             "admissionReviewVersions": ["v1"],
@@ -94,7 +105,7 @@ class WebhookEntry:
             "failurePolicy": self.failure,
             "timeoutSeconds": self.timeout,
             "namespaceSelector": {"matchExpressions": [{**selector, "values": values}]},
-            **({"objectSelector": {"matchExpressions": [label]}} if self.labelled is not None else {}),
+            **({"objectSelector": label} if label else {}),
             "rules": [dict(rule) for rule in self.rules],
             "matchConditions": [{"name": one.name, "expression": one.expression} for one in self.conditions],
         }
@@ -103,45 +114,20 @@ class WebhookEntry:
 def manifest_entries(resource: Resource, registry: Registry, *, username: str) -> tuple[WebhookEntry, ...]:
     """Return the ordered entries of the manifests for the kinds of a registry and the service's user name."""
     ours = _not_ours(username)
-    asking = asking_pods(
-        MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), resource=resource, username=username
-    )
     if resource == MUTATING:
         return (
-            workloads(registry, username=username),
-            gpu_workloads(registry, username=username),
+            workloads(registry, resource=resource, username=username),
+            other_workloads(registry, username=username),
             *children(registry, username=username),
-            asking,
-            WebhookEntry("pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours,), labelled=True),
-            _other_pods(
-                MatchCondition(
-                    "marked-or-names-devices",
-                    any_of(pod_conditions.MARKED, pod_conditions.requests_devices()),
-                    f"Our gate or another mark of ours; or devices. {_FREE_NOTE}",
-                ),
-                username=username,
-                note="Must be last: pods that the entries before have labelled are excluded.",
+            asking_pods(MatchCondition("asks", pod_conditions.asks(), _ASKING_NOTE), username=username),
+            WebhookEntry(
+                "pods.topogate.dev", "Ignore", PODS_TIMEOUT, (POD_RULE,), (ours,), selected=(names.MANAGED, True)
             ),
+            _other_pods(username=username),
         )
     return (
-        workloads(registry, username=username),
-        asking,
+        workloads(registry, resource=resource, username=username),
         _plain_pods(registry, username=username),
-        other_workloads(registry, username=username),
-        _other_pods(
-            MatchCondition(
-                "means-to-ask-or-names-devices",
-                any_of(
-                    pod_conditions.left_alone(),
-                    all_of(pod_conditions.writes_or_requests_devices(), pod_conditions.NOT_HELD),
-                ),
-                "A request without effect, on a pod without a controller; or devices: any pod with an allocation of "
-                "devices is sent, because it takes them from other pods. Resource names alone are not checked on "
-                "DaemonSet pods and pods with a nodeName (also mirror pods).",
-            ),
-            username=username,
-            note="Like other-workloads, for pods.",
-        ),
         WebhookEntry(
             "policy.topogate.dev",
             "Ignore",
@@ -153,7 +139,9 @@ def manifest_entries(resource: Resource, registry: Registry, *, username: str) -
     )
 
 
-def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> WebhookEntry:
+def workloads(
+    registry: Registry, *, resource: Resource, username: str, schedulers: Iterable[str] = DEFAULT_SCHEDULERS
+) -> WebhookEntry:
     """Return the entry for workloads that make a request; `schedulers` are those that are served."""
     note = (
         "A request: any key under topogate.dev/ (also a misspelt one) or of another dialect, on the object or one of "
@@ -165,27 +153,31 @@ def workloads(registry: Registry, *, username: str, schedulers: Iterable[str] = 
     )
     changed = match_conditions.changed(registry)
     asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers), changed), note)
-    return _workloads("workloads.topogate.dev", registry, asks, username=username)
+    return _workloads("workloads.topogate.dev", registry, asks, resource=resource, username=username)
 
 
-def workloads_of_schedulers(registry: Registry, schedulers: Iterable[str], *, username: str) -> WebhookEntry:
+def workloads_of_schedulers(
+    registry: Registry, schedulers: Iterable[str], *, resource: Resource, username: str
+) -> WebhookEntry:
     """Return the entry for requesting workloads with schedulers beyond the manifests; `schedulers`: all served."""
     asks = MatchCondition(
         "asks", _live(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed(registry))
     )
-    return _workloads("scheduler-workloads.topogate.dev", registry, asks, username=username)
+    return _workloads("scheduler-workloads.topogate.dev", registry, asks, resource=resource, username=username)
 
 
-def _workloads(name: str, registry: Registry, asks: MatchCondition, *, username: str) -> WebhookEntry:
+def _workloads(
+    name: str, registry: Registry, asks: MatchCondition, *, resource: Resource, username: str
+) -> WebhookEntry:
+    validating = resource == VALIDATING
     return WebhookEntry(
         name,
         "Fail",
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
-        (
-            _not_ours(username),
-            asks,
-        ),
+        _of_others(username, asks),
+        note="/mutate has labelled them, and has checked those that it did not label." if validating else "",
+        selected=(names.REQUESTS_PLACEMENT, True) if validating else None,
     )
 
 
@@ -195,26 +187,30 @@ def other_workloads(
     """Return the entry for workloads that only get a warning, or name devices; `schedulers` are those that are served.
 
     These are workloads with a request without effect, and those that name Koordinator's resources without a topology
-    request.
+    request. `/mutate` checks them in the same call.
     """
     return WebhookEntry(
         "other-workloads.topogate.dev",
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
-        (
-            _not_ours(username),
+        _of_others(
+            username,
             MatchCondition(
                 "means-to-ask-or-names-devices",
                 match_conditions.left_alone_or_names_devices(registry, schedulers),
                 "A request without effect: on a workload that another system places, in a key that resembles ours or "
                 "is known but ignored, on an object that only creates workloads, in the metadata of the objects that "
                 "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key. Or "
-                "devices, like gpu-workloads of the other configuration.",
+                "devices: Koordinator's GPU resources are read without a topology request too. Live templates do not "
+                "change, but applying a file again brings its original resource names back. The entry before has "
+                "labelled the templates of workloads with a topology request.",
             ),
         ),
-        note="Users get a warning when their request has no effect, and errors in a request for devices are refused. "
-        "While the service is down nothing is blocked.",
+        note="Users get a warning when their request has no effect. Requests for devices are translated, and errors in "
+        "them refused, in the same call: a validating entry would cost the API server as much again for every object "
+        "of others. While the service is down nothing is blocked: the names are translated later in the pods, or the "
+        "pods do not fit.",
     )
 
 
@@ -223,53 +219,23 @@ def _live(*expressions: str) -> str:
     return all_of(expressions[0], match_conditions.NOT_BEING_DELETED, *expressions[1:])
 
 
-def gpu_workloads(registry: Registry, *, username: str) -> WebhookEntry:
-    """Return the entry for workloads that name Koordinator's resources without a topology request, to be translated."""
-    return WebhookEntry(
-        "gpu-workloads.topogate.dev",
-        "Ignore",
-        WORKLOADS_TIMEOUT,
-        rules(_without_hints(registry)).webhook,
-        (
-            _not_ours(username),
-            MatchCondition(
-                "names-devices",
-                match_conditions.names_devices(registry),
-                "The entry before has labelled workloads with a topology request. Live templates do not change, but "
-                "applying a file again brings its original resource names back.",
-            ),
-        ),
-        note="Koordinator's GPU resources are read without a topology request too. While the service is down nothing "
-        "is blocked: the names are translated later in the pods, or the pods do not fit.",
-    )
-
-
-def asking_pods(
-    asks: MatchCondition, *, resource: Resource, username: str, name: str = "asking-pods.topogate.dev"
-) -> WebhookEntry:
+def asking_pods(asks: MatchCondition, *, username: str, name: str = "asking-pods.topogate.dev") -> WebhookEntry:
     """Return the entry for pods that make a request themselves and are not held yet."""
-    mutating = resource == MUTATING
     return WebhookEntry(
         name,
         "Fail",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (
-            _not_ours(username),
-            replace(asks, expression=all_of(pod_conditions.NOT_HELD, asks.expression)) if mutating else asks,
-        ),
+        _of_others(username, replace(asks, expression=all_of(asks.expression, pod_conditions.NOT_HELD))),
         note="Must be before pods.topogate.dev: a held pod that gets its node there loses the gate, and would be "
-        "sent again."
-        if mutating
-        else "",
-        labelled=None if mutating else False,
+        "sent again.",
     )
 
 
-def pods_of_schedulers(schedulers: Iterable[str], *, resource: Resource, username: str) -> WebhookEntry:
+def pods_of_schedulers(schedulers: Iterable[str], *, username: str) -> WebhookEntry:
     """Return the entry for requesting pods with schedulers that the manifests do not know; `schedulers`: all served."""
     asks = MatchCondition("asks", pod_conditions.asks_of_schedulers(schedulers))
-    return asking_pods(asks, resource=resource, username=username, name="scheduler-pods.topogate.dev")
+    return asking_pods(asks, username=username, name="scheduler-pods.topogate.dev")
 
 
 def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
@@ -278,27 +244,36 @@ def _plain_pods(registry: Registry, *, username: str) -> WebhookEntry:
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (
-            _not_ours(username),
+        _of_others(
+            username,
             MatchCondition("of-no-workload", pod_conditions.of_no_workload(registry)),
         ),
-        labelled=True,
+        selected=(names.MANAGED, True),
         note="Pods with a request of their own, just labelled by `/mutate`: errors are refused, and a warning says "
         "what will happen. Pods of a workload are not sent, because the workload was. While the service is down the "
         "gate holds them.",
     )
 
 
-def _other_pods(condition: MatchCondition, *, username: str, note: str) -> WebhookEntry:
-    """Return the entry for pods without the label of a gang's pods that meet the condition."""
+def _other_pods(*, username: str) -> WebhookEntry:
+    """Return the entry for pods without the label of a gang's pods that have a mark, name devices or get a warning."""
     return WebhookEntry(
         "other-pods.topogate.dev",
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (_not_ours(username), condition),
-        labelled=False,
-        note=note,
+        _of_others(
+            username,
+            MatchCondition(
+                "marked-or-means-to-ask-or-names-devices",
+                pod_conditions.others(),
+                "Our gate or another mark of ours; a request without effect, on a pod without a controller; or "
+                "devices: any pod with an allocation of devices is sent, because it takes them from other pods. "
+                "Resource names alone are not checked on DaemonSet pods and pods with a nodeName (also mirror pods).",
+            ),
+        ),
+        selected=(names.MANAGED, False),
+        note="Like other-workloads, for pods. Must be last: pods that the entries before have labelled are excluded.",
     )
 
 
@@ -310,8 +285,8 @@ def gpu_pods(names_devices: MatchCondition, *, username: str) -> WebhookEntry:
         "Ignore",
         PODS_TIMEOUT,
         (POD_RULE,),
-        (_not_ours(username), names_devices),
-        labelled=False,
+        _of_others(username, names_devices),
+        selected=(names.MANAGED, False),
     )
 
 
@@ -377,8 +352,8 @@ def children(
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(Registry(kinds)).webhook,
-        (
-            _not_ours(username),
+        _of_others(
+            username,
             MatchCondition(
                 "made-for-another",
                 _live(match_conditions.controlled_by(through), match_conditions.changed(Registry(kinds))),

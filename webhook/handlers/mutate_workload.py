@@ -44,6 +44,7 @@ HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed autom
 LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
 # The controller of a child copies these from the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
+_OWN_LABELS = (names.REQUESTS_PLACEMENT,)  # of a workload itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     translates = exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None
     if review.operation == "CREATE":
         warnings = () if asked.wrong else _create(edits, workload, asked)
+        _show_request(edits, asked)
         for root in templates(workload) if translates else ():
             review.budget.check()
             translate_in(edits, root, managed=asked.managed, view=view, policy=policy)
@@ -110,13 +112,23 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     fixed = fixed_fields(before.document, edits.document, workload, resources=view.resources_fixed)
     _hand_over_suspension(edits, before.workload, workload)
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
+    _show_request(edits, asked)
     return patched(edits.operations, (*fixed, *warnings), document=edits.document)
+
+
+def _show_request(edits: Edits, asked: _Asked) -> None:
+    """Label a workload with a request, or remove that label: by it the API server selects what `/validate` gets."""
+    where = ("metadata", "labels", names.REQUESTS_PLACEMENT)
+    if asked.managed:
+        edits.put(where, "true")
+    else:
+        edits.drop(where)
 
 
 def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
     """Edit a new workload; return warnings."""
     if asked.relation in ("child", "unknown"):
-        drop_labels(edits)
+        drop_labels(edits, keep=_OWN_LABELS)
         _create_child(edits, workload, asked)
         return ()
     # In a second call for one CREATE the suspension is our own; a suspension by the user comes without our marks.
@@ -125,12 +137,12 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
     if not asked.marks:
         for root in ((), *templates(workload)):
             drop_copied_group(edits, root)
-        drop_labels(edits)
+        drop_labels(edits, keep=_OWN_LABELS)
         drop_annotations(edits)
         for root in templates(workload):
             drop_all(edits, root)
         return warnings
-    drop_labels(edits)
+    drop_labels(edits, keep=_OWN_LABELS)
     if not workload.suspended and can_suspend(workload) and workload.suspend_path is not None:
         edits.put(workload.suspend_path, True)
         held = True

@@ -184,9 +184,8 @@ def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
         found |= {
             key for key in names.MARK_ANNOTATIONS if key in carried and not (own and held and key == names.HELD_BY)
         }
-        found |= {
-            key for key in names.MARK_LABELS if key in labels and (own or not managed or key not in template_labels())
-        }
+        kept = () if not managed else (names.REQUESTS_PLACEMENT,) if own else template_labels()
+        found |= {key for key in names.MARK_LABELS if key in labels and key not in kept}
     gated = any(names.GATE in one.template.gates for one in workload.pod_sets)
     return (*sorted(key.partition("/")[2] for key in found), *(("the gate",) if gated and not managed else ()))
 

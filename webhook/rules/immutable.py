@@ -32,7 +32,7 @@ def mark_errors(old: Workload, new: Workload, *, asks: bool, child: bool = False
     own = _messages(new)
     changes = _held_by_may_change(old, new, asks)
     yield from _annotations(old.annotations, new.annotations, "metadata", own, free={names.HELD_BY} if changes else ())
-    yield from _labels(old.labels, new.labels, "metadata", ours={}, may_go=False)
+    yield from _labels(old.labels, new.labels, "metadata", ours={}, may_go=False, free=(names.REQUESTS_PLACEMENT,))
     was = {pod_set.name: pod_set for pod_set in old.pod_sets}
     for pod_set in templates(new).values():
         yield from _template(was.get(pod_set.name), pod_set, own, asks=asks, child=child)
@@ -86,10 +86,16 @@ def _annotations(
 
 
 def _labels(
-    old: Mapping[str, str], new: Mapping[str, str], path: str, *, ours: Mapping[str, str], may_go: bool
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    path: str,
+    *,
+    ours: Mapping[str, str],
+    may_go: bool,
+    free: Iterable[str] = (),
 ) -> Iterator[FieldError]:
     for key in names.MARK_LABELS:
-        if old.get(key) == new.get(key) or (may_go and key not in new):
+        if old.get(key) == new.get(key) or key in free or (may_go and key not in new):
             continue
         if key in ours and new.get(key) == ours[key]:
             continue

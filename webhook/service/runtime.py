@@ -36,7 +36,7 @@ from webhook.admission.concurrency import ReviewSlots
 from webhook.admission.forecast_budget import ForecastBudget
 from webhook.admission.live_reader import LiveReader
 from webhook.admission.review import Review
-from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_and_check import mutate_and_check
 from webhook.handlers.validate import validate
 from webhook.server.endpoint import Endpoint
 from webhook.server.fault_log import FaultLog
@@ -174,9 +174,10 @@ class Runtime:
         )
         self._certificate_thread.start()
         self._started = True
+        noted = self._entry_faults.noted
         return Endpoint(
-            mutate=lambda review, deadline: mutate(self._watch_kind(review), live, deadline),
-            validate=lambda review, deadline: self._entry_faults.noted(review, validate(review, live, deadline)),
+            mutate=lambda review, deadline: noted(review, mutate_and_check(self._watch_kind(review), live, deadline)),
+            validate=lambda review, deadline: noted(review, validate(review, live, deadline)),
             metrics=self._metrics,
             review_cpu=settings.review_cpu,
         )

@@ -111,19 +111,19 @@ def test_pods_with_devices_are_sent_where_gangs_are_not_managed(policy: dict[str
     assert wanted(parse_policy(json.dumps(policy)), MUTATING) == []
 
 
-def test_scope_all_adds_one_entry_to_each_configuration() -> None:
-    """Pods that ask for whole GPUs are mutated and validated; their absence of an answer stops nobody."""
-    for resource in RESOURCES:
-        [entry] = wanted(scope_all(), resource)
-        assert (entry["name"], entry["failurePolicy"]) == ("gpu-pods.topogate.dev", "Ignore")
-        assert entry.get("reinvocationPolicy") == ("IfNeeded" if resource == MUTATING else None)
-        assert entry["rules"][0]["resources"] == ["pods"]
-        assert entry["rules"][0]["operations"] == ["CREATE"]
-        conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
-        assert conditions["not-ours"] == f"request.userInfo.username != '{US}'"
-        assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
-        assert names.GATE in conditions["names-devices"]
-        assert entry["objectSelector"]["matchExpressions"] == [{"key": names.MANAGED, "operator": "DoesNotExist"}]
+def test_scope_all_adds_one_mutating_entry() -> None:
+    """Pods that ask for whole GPUs are changed and checked in one call; its absence stops nobody."""
+    [entry] = wanted(scope_all(), MUTATING)
+    assert (entry["name"], entry["failurePolicy"]) == ("gpu-pods.topogate.dev", "Ignore")
+    assert entry["reinvocationPolicy"] == "IfNeeded"
+    assert entry["rules"][0]["resources"] == ["pods"]
+    assert entry["rules"][0]["operations"] == ["CREATE"]
+    conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+    assert f"request.userInfo.username != '{US}'" in conditions["names-devices"]
+    assert "['amd.com/gpu', 'nvidia.com/gpu']" in conditions["names-devices"]
+    assert names.GATE in conditions["names-devices"]
+    assert entry["objectSelector"]["matchExpressions"] == [{"key": names.MANAGED, "operator": "DoesNotExist"}]
+    assert wanted(scope_all(), VALIDATING) == []
 
 
 def test_a_guard_of_reservations_adds_an_entry_that_validates_bindings() -> None:
@@ -188,12 +188,14 @@ def test_kinds_of_the_policy_have_entries_of_their_own() -> None:
     policy = parse_policy(json.dumps({"kinds": [BENCH]}))
     for resource in RESOURCES:
         found = wanted(policy, resource)
-        others = "gpu-workloads.topogate.dev" if resource == MUTATING else "other-workloads.topogate.dev"
+        others = [("other-workloads.topogate.dev", "Ignore")] if resource == MUTATING else []
         assert [(entry["name"], entry["failurePolicy"]) for entry in found] == [
             ("workloads.topogate.dev", "Fail"),
-            (others, "Ignore"),
+            *others,
         ]
         asking = found[0]
+        label = [{"key": names.REQUESTS_PLACEMENT, "operator": "Exists"}]
+        assert asking.get("objectSelector") == ({"matchExpressions": label} if resource == VALIDATING else None)
         for entry in found:
             [rule] = entry["rules"]
             assert (rule["apiGroups"], rule["resources"]) == (["example.com"], ["benches"])
@@ -253,7 +255,7 @@ def test_one_managed_namespace_is_enough_for_the_entries() -> None:
     modes = [{"namespaces": ["x"], "mode": "enforce"}]
     policy = parse_policy(json.dumps({"mode": "off", "namespaces": {"modes": modes}, "kinds": [BENCH]}))
     names_of = [entry["name"] for entry in wanted(policy)]
-    assert names_of == ["workloads.topogate.dev", "gpu-workloads.topogate.dev"]
+    assert names_of == ["workloads.topogate.dev", "other-workloads.topogate.dev"]
     everywhere = [{"namespaces": ["x"], "mode": "off"}]
     assert (
         wanted(parse_policy(json.dumps({"mode": "off", "namespaces": {"modes": everywhere}, "kinds": [BENCH]}))) == []
@@ -265,7 +267,9 @@ def test_a_scheduler_that_the_manifests_do_not_know_has_entries_of_its_own() -> 
     policy = parse_policy(json.dumps({"schedulers": ["default-scheduler", "gang-scheduler"], "kinds": [BENCH]}))
     for resource in RESOURCES:
         found = {entry["name"]: entry for entry in wanted(policy, resource)}
-        for name in ("scheduler-workloads.topogate.dev", "scheduler-pods.topogate.dev"):
+        pods = ("scheduler-pods.topogate.dev",) if resource == MUTATING else ()
+        assert ("scheduler-pods.topogate.dev" in found) == (resource == MUTATING)
+        for name in ("scheduler-workloads.topogate.dev", *pods):
             assert found[name]["failurePolicy"] == "Fail"
             [asks] = [one["expression"] for one in found[name]["matchConditions"] if one["name"] == "asks"]
             assert "['', 'default-scheduler']" in asks

@@ -109,7 +109,9 @@ def test_reasons_in_tables_exist() -> None:
 def test_failure_policies_are_told_as_they_are() -> None:
     """What fails open and what fails closed is what the manifests say."""
     page = pages()["docs/tasks/admin/failure-and-emergency.md"]
-    rows = dict(re.findall(r"^\| `([a-z.-]+)` \| [^|]+ \| (\w+) \|", page.prose, re.MULTILINE))
+    rows = dict(
+        re.findall(r"^\| `([a-z.-]+)` \((?:mutating|validating|both)\) \| [^|]+ \| (\w+) \|", page.prose, re.MULTILINE)
+    )
     shipped: dict[str, str] = {}
     for document in yaml.safe_load_all((ROOT / "manifests/base/webhooks.yaml").read_text()):
         for webhook in document.get("webhooks") or ():

@@ -142,6 +142,7 @@ def test_nothing_else_of_it_is_touched(name: str) -> None:
     for root in roots(raw):
         put(created, root, without_marks(at(created, root)))
     created["metadata"]["annotations"].pop(names.HELD_BY, None)
+    assert created["metadata"]["labels"].pop(names.REQUESTS_PLACEMENT) == "true"
     if name in SUSPENDABLE:
         created = with_suspend(created, False)
     assert without_empty(created) == without_empty(raw)
@@ -171,7 +172,7 @@ def test_what_an_old_manifest_carries_of_ours_is_dropped(name: str) -> None:
         put(raw, (*root, "metadata", "labels"), {names.GANG: "g", names.POD_SET: "forged"})
     created = create(raw)
     assert is_marked(created)
-    assert not created["metadata"]["labels"]
+    assert created["metadata"]["labels"] == {names.REQUESTS_PLACEMENT: "true"}
     assert not FORGED.keys() & {key for root in roots(raw) for key in at(created, (*root, "metadata", "annotations"))}
 
 
@@ -218,7 +219,7 @@ def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots(nam
 def test_the_same_file_applied_again_changes_nothing(name: str) -> None:
     old = live(create(asking(name)))
     changed = copy.deepcopy(old)
-    changed["metadata"]["labels"] = {"team": "a"}
+    changed["metadata"]["labels"]["team"] = "a"
     assert update(old, changed)[1].patch == ()
     assert check(changed, old).allowed
 
@@ -253,7 +254,9 @@ def test_a_template_that_its_user_changes_anyway_is_marked(name: str) -> None:
     old = live(new(name))
     changed = copy.deepcopy(old)
     changed["metadata"]["annotations"] = dict(ASKS)
-    assert update(old, changed)[1].patch == ()  # new workloads only
+    labelled, _ = update(old, changed)
+    assert labelled["metadata"].pop("labels") == {names.REQUESTS_PLACEMENT: "true"}
+    assert labelled == changed  # its templates are marked in new workloads only
     assert any("its pods are not held" in text for text in check(changed, old).warnings)
     for root in roots(changed):
         put(changed, (*root, "spec", "priorityClassName"), "high")

@@ -29,6 +29,7 @@ from webhook.handlers.mutate import mutate
 from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
 
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
+LABEL = {names.REQUESTS_PLACEMENT: "true"}
 OURS = {
     names.PLACEMENT: "job-x",
     names.REVISION: "9",
@@ -88,6 +89,8 @@ def test_the_patch_of_a_new_job_is_small_and_touches_nothing_else() -> None:
         ("add", "/spec/template/metadata/labels/topogate.dev~1managed"),
         ("add", "/spec/template/metadata/labels/topogate.dev~1pod-set"),
         ("add", "/spec/template/spec/schedulingGates"),
+        ("add", "/metadata/labels"),
+        ("add", "/metadata/labels/topogate.dev~1requests-placement"),
     ]
 
 
@@ -127,7 +130,7 @@ def test_what_an_old_manifest_carries_of_ours_is_dropped() -> None:
     template(job)["metadata"]["labels"] = {names.GANG: "forged", names.MANAGED: "false", names.POD_SET: "x"}
     job = create(job)
     assert job["metadata"]["annotations"] == {names.REQUIRE: "rack", **HELD}
-    assert job["metadata"]["labels"] == {}
+    assert job["metadata"]["labels"] == LABEL
     assert template(job)["metadata"]["annotations"].keys() == {names.GPU_REQUEST}
     assert is_marked(job)
 
@@ -147,7 +150,7 @@ def test_a_job_that_has_nothing_of_ours_is_not_touched() -> None:
 
 def test_a_job_with_an_invalid_request_is_left_to_validation() -> None:
     job = raw_job({names.REQUIRE: "rak"}, pod_spec={"containers": [{"name": "main", "image": "x"}]})
-    assert mutate(review(job), FakeView(), 0.0).patch == ()
+    assert create(job) == {**job, "metadata": {**job["metadata"], "labels": LABEL}}
 
 
 def test_a_job_that_kueue_manages_is_not_held() -> None:
@@ -284,14 +287,14 @@ def test_a_user_who_suspends_a_running_gang_owns_the_suspension() -> None:
 
 
 def test_a_running_jobs_template_is_never_edited() -> None:
-    old = live(rack_job(), started=True)
+    old = live(rack_job(labels=LABEL), started=True)
     new = copy.deepcopy(old)
-    new["metadata"]["labels"] = {"a": "b"}
+    new["metadata"]["labels"] = {"a": "b", **LABEL}
     assert update(old, new)[1].patch == ()
 
 
 def test_a_suspended_job_that_has_started_keeps_its_template() -> None:
-    old = live(edited(rack_job(), suspend=True), started=True)
+    old = live(edited(rack_job(labels=LABEL), suspend=True), started=True)
     assert update(old, edited(old, parallelism=3))[1].patch == ()
 
 
@@ -356,7 +359,7 @@ def test_an_update_of_a_job_under_deletion_is_left_alone() -> None:
 def test_a_held_job_applied_again_is_not_patched() -> None:
     old = held_job()
     new = copy.deepcopy(old)
-    new["metadata"]["labels"] = {"team": "a"}
+    new["metadata"]["labels"]["team"] = "a"
     assert update(old, new)[1].patch == ()
 
 

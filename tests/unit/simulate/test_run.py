@@ -407,7 +407,7 @@ def test_the_stored_object_is_what_the_webhook_makes_of_it() -> None:
     stored = cluster_workloads.job(dict(one.stored))
     assert (stored.suspended, stored.annotations[names.HELD_BY]) == (True, names.HELD_BY_SUSPEND)
     assert (stored.template.gates, stored.template.labels[names.MANAGED]) == ((names.GATE,), "true")
-    assert set(one.stored["metadata"]) == {"name", "namespace", "annotations"}
+    assert set(one.stored["metadata"]) == {"name", "namespace", "annotations", "labels"}
     assert "status" not in one.stored
     assert json.dumps(sent) == before
     assert one.patch
