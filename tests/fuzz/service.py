@@ -26,7 +26,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
 from tests.fuzz.schemas import ROOT
-from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_and_check import mutate_and_check
 from webhook.handlers.validate import validate
 from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
@@ -106,7 +106,7 @@ class Service:
         view.refresh()
         self._faults = faults
         self._endpoint = Endpoint(
-            mutate=lambda review, deadline: mutate(review, live, deadline),
+            mutate=lambda review, deadline: mutate_and_check(review, live, deadline),
             validate=lambda review, deadline: validate(review, live, deadline),
             metrics=Metrics(),
             review_cpu=math.inf,

@@ -103,7 +103,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("signature", list(FAULTS))
 def test_a_fault_of_mutate_is_found(signature: str, faults: LoggedFaults, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "mutate", broken(FAULTS[signature]))
+    monkeypatch.setattr(service, "mutate_and_check", broken(FAULTS[signature]))
     hunter = Hunter(1, faults, only=["reviews"], drawn_each=1)
     found = (hunter.violation(*hunter.input(number)) for number in range(60))
     first = next(one for one in found if one is not None)
@@ -111,7 +111,7 @@ def test_a_fault_of_mutate_is_found(signature: str, faults: LoggedFaults, monkey
 
 
 def test_a_finding_is_told_once_and_made_small(faults: LoggedFaults, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "mutate", broken(not_applying))
+    monkeypatch.setattr(service, "mutate_and_check", broken(not_applying))
     hunter = Hunter(1, faults, only=["reviews"], drawn_each=1, patience=0.5)
     (one,) = findings(hunter, 40)
     assert len(one.body) < len(hunter.input(one.number)[1])
@@ -134,7 +134,7 @@ def test_a_second_pass_that_changes_something_is_found(faults: LoggedFaults, mon
         response = mutate(review, view, deadline)
         return replace(response, patch=(*response.patch, {"op": "add", "path": "/x", "value": 1}))
 
-    monkeypatch.setattr(service, "mutate", restless)
+    monkeypatch.setattr(service, "mutate_and_check", restless)
     hunter = Hunter(1, faults, only=["reviews"], drawn_each=1, patience=0.2)
     assert "the second pass gives a patch" in {one.signature for one in findings(hunter, 60)}
 
