@@ -152,30 +152,27 @@ def workloads(
         "references are not."
     )
     changed = match_conditions.changed(registry)
-    asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers), changed), note)
-    return _workloads("workloads.topogate.dev", registry, asks, resource=resource, username=username)
+    asks = MatchCondition("asks", _live(match_conditions.asks(registry, schedulers, username=username), changed), note)
+    return _workloads("workloads.topogate.dev", registry, asks, resource=resource)
 
 
 def workloads_of_schedulers(
     registry: Registry, schedulers: Iterable[str], *, resource: Resource, username: str
 ) -> WebhookEntry:
     """Return the entry for requesting workloads with schedulers beyond the manifests; `schedulers`: all served."""
-    asks = MatchCondition(
-        "asks", _live(match_conditions.asks_of_schedulers(registry, schedulers), match_conditions.changed(registry))
-    )
-    return _workloads("scheduler-workloads.topogate.dev", registry, asks, resource=resource, username=username)
+    unknown = match_conditions.asks_of_schedulers(registry, schedulers, username=username)
+    asks = MatchCondition("asks", _live(unknown, match_conditions.changed(registry)))
+    return _workloads("scheduler-workloads.topogate.dev", registry, asks, resource=resource)
 
 
-def _workloads(
-    name: str, registry: Registry, asks: MatchCondition, *, resource: Resource, username: str
-) -> WebhookEntry:
+def _workloads(name: str, registry: Registry, asks: MatchCondition, *, resource: Resource) -> WebhookEntry:
     validating = resource == VALIDATING
     return WebhookEntry(
         name,
         "Fail",
         WORKLOADS_TIMEOUT,
         rules(_without_hints(registry)).webhook,
-        _of_others(username, asks),
+        (asks,),
         note="/mutate has labelled them, and has checked those that it did not label." if validating else "",
         selected=(names.REQUESTS_PLACEMENT, True) if validating else None,
     )
@@ -194,11 +191,10 @@ def other_workloads(
         "Ignore",
         WORKLOADS_TIMEOUT,
         rules(registry).webhook,
-        _of_others(
-            username,
+        (
             MatchCondition(
                 "means-to-ask-or-names-devices",
-                match_conditions.left_alone_or_names_devices(registry, schedulers),
+                match_conditions.left_alone_or_names_devices(registry, schedulers, username=username),
                 "A request without effect: on a workload that another system places, in a key that resembles ours or "
                 "is known but ignored, on an object that only creates workloads, in the metadata of the objects that "
                 "it creates, or in a part that is not read. An UPDATE is sent also if it changes only such a key. Or "
