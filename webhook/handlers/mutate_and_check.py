@@ -15,7 +15,7 @@ import msgspec
 from engine.api import names
 from webhook.admission.objects import POD, decoded, entry_of
 from webhook.admission.reader import Reader
-from webhook.admission.review import Response, Review, merged
+from webhook.admission.review import BadReview, Response, Review, merged
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
@@ -31,18 +31,25 @@ def mutate_and_check(review: Review, view: Reader, deadline: float) -> Response:
     known = (review.group, review.kind) == POD or entry_of(review, view) is not None
     if not response.allowed or not known or review.object is None or review.operation not in ("CREATE", "UPDATE"):
         return response
-    document = response.document if response.document is not None else decoded(review.object)
-    if _validated_next(review, document):
+    if _validated_next(review, response.document):
         return response
-    changed = msgspec.Raw(_ENCODER.encode(document)) if response.patch else review.object
+    changed = msgspec.Raw(_ENCODER.encode(response.document)) if response.patch else review.object
     return merged(response, validate(replace(review, object=changed), view, deadline))
 
 
-def _validated_next(review: Review, document: Mapping[str, Any]) -> bool:
-    """Return True if the API server sends the object to `/validate` after all mutation.
+def _validated_next(review: Review, document: Mapping[str, Any] | None) -> bool:
+    """Return True if the API server sends the object, changed to `document`, to `/validate` after all mutation.
 
-    An UPDATE that changes neither the spec nor a key of ours is not sent, even with the label.
+    An UPDATE that changes neither the spec nor a key of ours is not sent, even with the label. What cannot be decoded
+    has no label, and `validate` answers it.
     """
+    try:
+        return _labelled(review, document if document is not None else decoded(review.object))
+    except BadReview:
+        return False
+
+
+def _labelled(review: Review, document: Mapping[str, Any]) -> bool:
     if (review.group, review.kind) == POD:
         return names.MANAGED in _texts(document, "labels")
     if names.REQUESTS_PLACEMENT not in _texts(document, "labels"):

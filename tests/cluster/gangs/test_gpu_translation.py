@@ -147,7 +147,7 @@ def test_mixed_nodes_each_get_what_they_can_run(gangs: Namespace) -> None:
 def test_unmanaged_pods_are_untouched_until_the_policy_says_so(
     gangs: Namespace, policy: PolicyInForce, client: Client
 ) -> None:
-    """`nvidia.com/gpu` of others is not even sent; for `scope: all` the leader adds entries, and takes them away."""
+    """`nvidia.com/gpu` of others is not even sent; for `scope: all` the leader adds an entry, and takes it away."""
     gangs.fleet.grid("1x1x1", shape=dimensions(4))
     known(gangs, CORE)
     one = asking({"limits": {NVIDIA: "1"}})
@@ -155,19 +155,19 @@ def test_unmanaged_pods_are_untouched_until_the_policy_says_so(
     assert all("webhooks" not in client.get(path) for path in POLICY_CONFIGURATIONS)
     policy.set(TEST_POLICY + "gpu: {scope: all}\n")
     eventually(
-        lambda: all(client.get(path).get("webhooks") for path in POLICY_CONFIGURATIONS),
-        message="the leader adds the entries",
+        lambda: any(client.get(path).get("webhooks") for path in POLICY_CONFIGURATIONS),
+        message="the leader adds the entry",
     )
     tried = iter(range(1000))
 
     def translated() -> bool:
         return CORE in resources(bare_pod(gangs, f"with-{next(tried)}", one))[0]["limits"]
 
-    eventually(translated, message="the entries are in force")
+    eventually(translated, message="the entry is in force")
     policy.set(TEST_POLICY)
     eventually(
         lambda: all("webhooks" not in client.get(path) for path in POLICY_CONFIGURATIONS),
-        message="the leader takes them away",
+        message="the leader takes it away",
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.api import names
@@ -213,3 +215,12 @@ def test_a_job_with_malformed_metadata_is_a_bad_review(metadata: Any) -> None:
         assert served(job).allowed
     except BadReview as bad:
         assert bad.status == 400
+
+
+def test_a_number_that_no_reader_takes_is_refused_as_by_validate() -> None:
+    """With a request it must not be admitted unread; the body itself is well-formed."""
+    job = rack_job()
+    body = json.dumps({**job, "spec": {**job["spec"], "parallelism": 7}}).replace(": 7", ": " + "9" * 5_000)
+    sent = replace(review(job), object=msgspec.Raw(body.encode()))
+    assert mutate_and_check(sent, FakeView(), 0.0) == validate(sent, FakeView(), 0.0)
+    assert not mutate_and_check(sent, FakeView(), 0.0).allowed
