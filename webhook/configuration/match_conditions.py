@@ -277,14 +277,6 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def counted(resources: Iterable[str], where: str = "r") -> str:
-    """Return the condition that the resource list `where` names a resource of Koordinator, or one of `resources`."""
-    listed = sorted(set(resources))
-    if listed:
-        return f"{texts(listed)}.exists(k, k in {where})"
-    return f"{where}.exists(k, k.startsWith('koordinator.sh/'))"
-
-
 def _in_metadata(test: str) -> str:
     return f"msss.exists(mss, mss.exists(ms, ms.exists(m,\n{indented(test, 2)})))"
 
@@ -298,7 +290,7 @@ _MANAGED: Final = _in_templates(f"""\
 _DEVICES: Final = _in_templates(f"""\
 [?t.?spec].exists(p, type(p) == map && [?p.?containers, ?p.?initContainers].exists(cs, type(cs) == list &&
   cs.exists(c, type(c) == map && [?c.?resources].exists(r, type(r) == map &&
-    [?r.?requests, ?r.?limits].exists(r, type(r) == map && {counted(())})))))""")
+    [?r.?requests, ?r.?limits].exists(r, type(r) == map && {first_look.counted(())})))))""")
 _MARKED: Final = any_of(_in_metadata(_MARKS), _in_templates(_GATED))
 _MENTIONED: Final = any_of(_in_metadata(_OURS), _in_templates(_GATED), _in_metadata(_ALIAS))
 _REQUESTED: Final = any_of(

@@ -20,7 +20,6 @@ from webhook.configuration.match_conditions import (
     OWNED_ANNOTATIONS,
     OWNED_LABELS,
     UNREAD,
-    counted,
     requests,
     taken_back,
 )
@@ -131,7 +130,7 @@ def others() -> str:
 
 def names_devices(resources: Iterable[str] = ()) -> str:
     """Return the condition that a container of the pod names a resource of Koordinator, or one of `resources`."""
-    return first_look.containers("object.spec", lambda where: counted(resources, where))
+    return first_look.containers("object.spec", lambda where: first_look.counted(resources, where))
 
 
 def requests_devices(resources: Iterable[str] = ()) -> str:
