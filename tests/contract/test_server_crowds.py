@@ -163,8 +163,8 @@ def test_an_error_of_ours_ends_one_connection_and_is_counted_and_logged(folder: 
     with Replica(folder) as replica, replica.tls() as client:
         replica.command(f"break {method}")
         replica.event("broken")
-        # The server lingers after a refusal for one second only: what it then discards is there before it refuses. Until
-        # then it reads a few records: to see if the client hung up, and in the end of TLS.
+        # The server lingers after a refusal for one second only: what it then discards is there before it refuses. It
+        # reads a few records before that, to see if the client hung up and to end TLS.
         with stopped(replica), contextlib.suppress(OSError):  # the end of the handshake may have met it already
             for data in (REFUSED, *[b"x"] * 8):
                 client.sendall(data)
