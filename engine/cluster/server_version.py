@@ -22,13 +22,16 @@ class _Answer(msgspec.Struct, rename="camel"):
     git_version: str = ""
 
 
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+
+
 def server_version(api: KubeClient) -> str:
     """Return what the API server calls itself ("v1.36.3"); empty if it does not say it. Raises ApiFault.
 
     What is no JSON is the answer of no API server: ApiUnavailable.
     """
     try:
-        return msgspec.json.decode(api.request("GET", "/version", timeout=_TIMEOUT), type=_Answer).git_version
+        return _decode(api.request("GET", "/version", timeout=_TIMEOUT)).git_version
     except msgspec.ValidationError:
         return ""
     except msgspec.DecodeError:

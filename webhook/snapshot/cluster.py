@@ -190,12 +190,15 @@ class _Reported(msgspec.Struct):
     status: _Status | None = None
 
 
+_decode_reported: Final = msgspec.json.Decoder(_Reported).decode
+
+
 def _has_conditions(one: FileObject) -> bool:
     """Return True if the object reports the node's conditions; every kubelet does."""
     if isinstance(one.source, dict):
         status = one.source.get("status")
         return bool(isinstance(status, dict) and status.get("conditions"))
-    status = msgspec.json.decode(one.source, type=_Reported).status  # type: ignore[arg-type]  # bytes or Raw
+    status = _decode_reported(one.source).status  # type: ignore[arg-type]  # bytes or Raw
     return bool(status is not None and status.conditions)
 
 
@@ -244,10 +247,13 @@ class _TopologyObject(msgspec.Struct):
     spec: _TopologyObjectSpec
 
 
+_TOPOLOGY_OBJECT: Final = msgspec.json.Decoder(_TopologyObject)
+
+
 def _topology_notes(one: FileObject) -> Iterator[str]:
     """Yield why a Topology object gives no topology, as the service does not use it either."""
     try:
-        found = msgspec.convert(one.decoded(), _TopologyObject)
+        found = msgspec.convert(one.decoded(), _TOPOLOGY_OBJECT.type)
         levels_of([(level.node_label, level.alias or "") for level in found.spec.levels])
     except msgspec.ValidationError as error:
         yield f"{one.where}: Topology is not used: {sanitize(in_words(str(error)))}"

@@ -70,6 +70,12 @@ class _Role(msgspec.Struct):
     rules: list[dict[str, Any]] | None = None
 
 
+# Made here, by one thread: msgspec crashes where two threads are the first to decode a type (`engine.decoding.wire`).
+_decode_reviewed: Final = msgspec.json.Decoder(_Reviewed).decode
+_decode_bindings: Final = msgspec.json.Decoder(_Bindings).decode
+_decode_role: Final = msgspec.json.Decoder(_Role).decode
+
+
 def rights_of(rule: Mapping[str, Any], *, namespaced: bool = False) -> Iterator[NeededRight]:
     """Yield the rights of a rule of a role."""
     for group in rule.get("apiGroups") or ():
@@ -162,7 +168,7 @@ def is_allowed(
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     answer = api.request("POST", path, body=body, timeout=_TIMEOUT)
     try:
-        return msgspec.json.decode(answer, type=_Reviewed).status.allowed
+        return _decode_reviewed(answer).status.allowed
     except UNREADABLE:
         raise ApiUnavailable(f"POST {path}: not a review of rights") from None
 
@@ -178,7 +184,7 @@ def _rules(api: KubeClient, within: str | None, namespace: str) -> list[Mapping[
     """Return the rules that bindings grant the account, in the whole cluster or within a namespace."""
     plural = "clusterrolebindings" if within is None else "rolebindings"
     path = object_path(_RBAC, plural, namespace=within)
-    bindings = msgspec.json.decode(api.request("GET", path, timeout=_TIMEOUT), type=_Bindings).items or ()
+    bindings = _decode_bindings(api.request("GET", path, timeout=_TIMEOUT)).items or ()
     ours = _Subject("ServiceAccount", names.SERVICE_ACCOUNT, namespace)
     found: list[Mapping[str, Any]] = []
     for reference in {(one.role_ref.kind, one.role_ref.name) for one in bindings if ours in (one.subjects or ())}:
@@ -191,4 +197,4 @@ def _role(api: KubeClient, kind: str, name: str, *, within: str | None) -> list[
     cluster = kind == "ClusterRole"
     path = object_path(_RBAC, "clusterroles" if cluster else "roles", namespace=None if cluster else within, name=name)
     body = get_or_none(api, path, timeout=_TIMEOUT)
-    return [] if body is None else msgspec.json.decode(body, type=_Role).rules or []
+    return [] if body is None else _decode_role(body).rules or []

@@ -38,6 +38,9 @@ class _Named(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
+_decode_named: Final = msgspec.json.Decoder(_Named).decode
+
+
 def live_cluster(
     objects: Iterable[FileObject], *, policy: Policy, own_namespace: str = names.NAMESPACE
 ) -> tuple[ClusterState, list[str]]:
@@ -87,7 +90,7 @@ def _decoder(one: FileObject, policy: Policy) -> tuple[str, Callable[[Any], Any]
 def _name(one: FileObject) -> str:
     try:
         source = one.source if isinstance(one.source, bytes | msgspec.Raw) else msgspec.json.encode(one.source)
-        meta = msgspec.json.decode(source, type=_Named).metadata
+        meta = _decode_named(source).metadata
     except UNREADABLE:
         return f"a {sanitize(one.kind)}"
     return f"{sanitize(one.kind)} {'/'.join(sanitize(part) for part in (meta.namespace, meta.name) if part)}"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.decoding import wire
+
 ROOT = Path(__file__).parents[3]
 LOOSE = {"engine/__init__.py", "engine/metrics.py", "webhook/__init__.py", "webhook/cli.py"}
 FILES = sorted(
@@ -123,3 +125,51 @@ def test_the_contracts_of_the_linter_name_every_room() -> None:
     named = {word for order in orders for word in order.replace('"', " ").replace(",", " ").split() if "." in word}
     expected = {".".join(at.parts) for at in ROOMS if at.parts != ("certs",)} | {"engine.metrics", "webhook.cli"}
     assert named == expected
+
+
+def first_uses(path: Path) -> list[str]:
+    """Return where msgspec may meet a type for the first time in a call, and not while the file is imported."""
+    module = tree(path)
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call)]
+    made = {
+        ast.unparse(one.args[0]) for one in calls if called(one) == "Decoder" and id(one) not in inside and one.args
+    }
+    found = []
+    for call in calls:
+        kinds = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "type"]
+        if called(call) == "convert" and len(call.args) > 1:
+            kinds.append(ast.unparse(call.args[1]))
+        known = called(call) not in ("decode", "convert") or all(
+            kind in made or kind.endswith(".type") or kind == "msgspec.Raw" for kind in kinds
+        )
+        if not known or (called(call) == "Decoder" and id(call) in inside):
+            found.append(f"{path}:{call.lineno}: {ast.unparse(call)}")
+    return found
+
+
+def called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def test_types_are_read_while_files_are_imported() -> None:
+    """Two threads that are the first to decode a type crash the process: msgspec reads its fields only then."""
+    wire_itself = Path(wire.__file__).relative_to(ROOT)  # gets its types from its callers: the next test
+    assert [one for path in FILES if path != wire_itself for one in first_uses(path)] == []
+
+
+def test_all_that_the_one_decoder_for_any_type_decodes_is_read_before() -> None:
+    """`wire.decode` gets its types from its callers: each has a decoder that was made with the file."""
+    wanted = {
+        getattr(wire, call.args[0].attr)
+        for path in FILES
+        for call in ast.walk(tree(path))
+        if isinstance(call, ast.Call)
+        and called(call) == "decode"
+        and call.args
+        and isinstance(call.args[0], ast.Attribute)
+        and ast.unparse(call.args[0].value) == "wire"
+    }
+    assert wanted
+    assert wanted - set(wire._KINDS) == set()
