@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from certs.secret import DROP, RENEW
@@ -18,7 +18,7 @@ from tests.support.faulty_api import FaultyApi
 from tests.support.gangs import Namespace
 from tests.support.lease import LEASE, holder
 from tests.support.standing_gangs import SETTLED
-from tests.support.steady_load import SteadyLoad
+from tests.support.steady_load import Call, SteadyLoad
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/topogate-ca"
 POLICY = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy"
@@ -32,12 +32,13 @@ LEAF_AGE = 5 * 86_400  # seconds: a leaf is renewed after two thirds of seven da
 
 @dataclass(slots=True)
 class Stage:
-    """Two replicas, gangs that run and wait, and a load."""
+    """Two replicas, gangs that run and wait, and a load; `deaths` are the moments of each kill, before and after it."""
 
     plane: ControlPlane
     service: Service
     gangs: Namespace
     load: SteadyLoad
+    deaths: list[tuple[float, float]] = field(default_factory=list)
 
     def leader(self) -> Replica:
         """The replica that leads."""
@@ -49,6 +50,20 @@ class Stage:
         """A replica that does not lead."""
         leader = self.leader()
         return next(one for one in self.service.running() if one is not leader)
+
+    def kill(self, replica: Replica) -> None:
+        """End a replica as a crash would, and note when."""
+        before = time.monotonic()
+        replica.kill()
+        self.deaths.append((before, time.monotonic()))
+
+    def lost(self) -> list[Call]:
+        """Return the failed calls, without those that were under way when a replica died: nobody can save them."""
+        return [
+            one
+            for one in self.load.failed()
+            if not any(one.began < after and one.began + one.seconds > before for before, after in self.deaths)
+        ]
 
     def replaced(self) -> None:
         """Replace one replica after the other, each when the one before serves."""
@@ -72,8 +87,8 @@ class Stage:
 class Scenario:
     """One fault. `short` ones run in every `make test`; `lost` is how many calls of objects that ask may fail.
 
-    The limits are twice what was seen, and docs/tasks/admin/faults.md says why these fail. Of objects that do not ask
-    none ever may.
+    Calls that are under way when a replica dies are not among them. The limits are twice what was seen, and
+    docs/tasks/admin/faults.md says why these fail. Of objects that do not ask none ever may.
     """
 
     name: str
@@ -92,7 +107,7 @@ def rolling_restart(stage: Stage) -> None:
 
 def follower_killed(stage: Stage) -> None:
     """kill -9 of the replica that does not lead."""
-    stage.follower().kill()
+    stage.kill(stage.follower())
     stage.load.goes_on()
     stage.service.start(2)
 
@@ -100,7 +115,7 @@ def follower_killed(stage: Stage) -> None:
 def leader_killed(stage: Stage) -> None:
     """kill -9 of the leader: the Lease runs out, the other one leads."""
     before = stage.holder()
-    stage.leader().kill()
+    stage.kill(stage.leader())
     stage.another_leads(before)
     stage.service.start(2)
 

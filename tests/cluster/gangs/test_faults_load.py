@@ -96,7 +96,7 @@ def test_a_fault_under_load(
             load.goes_well()
         print(f"\n{scenario.name}: {load.summary()}")
         assert [one for one in load.failed() if not one.asks] == []
-        assert len(load.failed()) <= scenario.lost, load.failed()[:10]
+        assert len(stage.lost()) <= scenario.lost, stage.lost()[:10]
         assert witness.breaches == []
         assert witness.looks > 0
         if scenario.forgets:
