@@ -18,14 +18,18 @@ def guards(gangs: Namespace) -> bool:
 
 
 def refused(gangs: Namespace, pod: str, host: str) -> bool:
-    """Whether a binding of the pod would be refused; nothing is bound."""
+    """Whether a binding of the pod would be refused at both of its paths; nothing is bound."""
     target = {"apiVersion": "v1", "kind": "Node", "name": host}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-    try:
-        gangs.client.create(f"/api/v1/namespaces/{gangs.name}/pods/{pod}/binding", body, dry_run=True)
-    except ClientError as error:
-        return error.status == 403
-    return False
+    for path in (f"pods/{pod}/binding", "bindings"):
+        try:
+            gangs.client.create(f"/api/v1/namespaces/{gangs.name}/{path}", body, dry_run=True)
+        except ClientError as error:
+            if error.status != 403:
+                return False
+        else:
+            return False
+    return True
 
 
 def scheduler_says(gangs: Namespace, pod: str) -> str:

@@ -131,7 +131,8 @@ def test_a_guard_of_reservations_adds_an_entry_that_validates_bindings() -> None
     guarded = GUARD
     [entry] = wanted(parse_policy(json.dumps(guarded)), VALIDATING)
     assert (entry["name"], entry["failurePolicy"]) == ("bindings.topogate.dev", "Ignore")
-    assert (entry["rules"][0]["resources"], entry["rules"][0]["operations"]) == (["pods/binding"], ["CREATE"])
+    [rule] = entry["rules"]
+    assert (rule["resources"], rule["operations"]) == (["bindings", "pods/binding"], ["CREATE"])
     assert wanted(parse_policy(json.dumps(guarded)), MUTATING) == []
     observed = wanted(parse_policy(json.dumps({**guarded, "mode": "observe"})), VALIDATING)
     assert [one["name"] for one in observed] == [FORGED]
