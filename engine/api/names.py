@@ -80,7 +80,9 @@ HELD_BY: Final = "topogate.dev/held-by"
 HELD_BY_SUSPEND: Final = "suspend"
 MANAGED: Final = "topogate.dev/managed"  # label on templates and pods
 POD_SET: Final = "topogate.dev/pod-set"  # label on templates and pods
-REQUESTS_PLACEMENT: Final = "topogate.dev/requests-placement"  # label on workloads with a request
+# Label on workloads with a request. Not under our prefix: releases before it refuse labels there that they do not know,
+# and while replicas are replaced, one of them validates what another one has labelled.
+REQUESTS_PLACEMENT: Final = "admission.topogate.dev/requests-placement"
 GANG: Final = "topogate.dev/gang"  # label on pods: the Placement's name
 PLACEMENT: Final = "topogate.dev/placement"  # annotation on templates and pods: the Placement's name
 REVISION: Final = "topogate.dev/revision"

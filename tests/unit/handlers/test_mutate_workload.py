@@ -90,7 +90,7 @@ def test_the_patch_of_a_new_job_is_small_and_touches_nothing_else() -> None:
         ("add", "/spec/template/metadata/labels/topogate.dev~1pod-set"),
         ("add", "/spec/template/spec/schedulingGates"),
         ("add", "/metadata/labels"),
-        ("add", "/metadata/labels/topogate.dev~1requests-placement"),
+        ("add", "/metadata/labels/admission.topogate.dev~1requests-placement"),
     ]
 
 
