@@ -136,7 +136,8 @@ def test_every_entry_but_the_policy_s_leaves_the_system_namespaces_alone(kind: s
         assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", names.NAMESPACE])
 
 
-# Not under the prefix: earlier releases refuse what they do not know there, and may validate what this one has labelled.
+# The label is not under the prefix: earlier releases refuse what they do not know there, and may validate what this one
+# has labelled.
 NATIVE = (names.REQUEST_KEYS | names.OWNED_ANNOTATIONS | names.OWNED_LABELS) - {names.REQUESTS_PLACEMENT}
 
 
