@@ -73,19 +73,20 @@ def taken_back(annotations: str) -> str:
 
 NOT_BEING_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
 
+_LABELLED: Final = f"""\
+[?m.?labels].exists(l, type(l) == map && (
+  '{names.REQUESTS_PLACEMENT}' in l || l.exists(k, k.startsWith('{names.PREFIX}'))))"""
 # Any key of ours, so that a misspelt one is seen too; what translation wrote asks for nothing.
 _OURS: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.PREFIX}') && !(k in {NOTES}))) ||
-[?m.?labels].exists(l, type(l) == map && (
-  '{names.REQUESTS_PLACEMENT}' in l || l.exists(k, k.startsWith('{names.PREFIX}'))))"""
+{_LABELLED}"""
 _MARKS: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k in {OWNED_ANNOTATIONS} && !(k in {NOTES}))) ||
 [?m.?labels].exists(l, type(l) == map && {OWNED_LABELS}.exists(k, k in l))"""
 _OURS_REQUESTING: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.PREFIX}') && !(k in {NOTES}) &&
   {requests("a")})) ||
-[?m.?labels].exists(l, type(l) == map && (
-  '{names.REQUESTS_PLACEMENT}' in l || l.exists(k, k.startsWith('{names.PREFIX}'))))"""
+{_LABELLED}"""
 # Labels of a pod group ask when a workload is created, and never again.
 _GROUP: Final = f"""\
 (request.operation == 'CREATE' && (

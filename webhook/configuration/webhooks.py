@@ -38,7 +38,7 @@ _CONFIG_MAP_RULE: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
 }
 
-# A Binding is also taken at a path of its own, without the pod's, which client-go left long ago and the API did not.
+# The API takes a Binding at a path of its own too, without the pod's.
 _BINDING_RULE: Final[Mapping[str, Any]] = {**POD_RULE, "resources": ["bindings", "pods/binding"]}
 
 _FREE_NOTE: Final = "DaemonSet pods and pods with a nodeName (also mirror pods) are never sent."

@@ -136,9 +136,12 @@ def test_every_entry_but_the_policy_s_leaves_the_system_namespaces_alone(kind: s
         assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", names.NAMESPACE])
 
 
-# The label is not under the prefix: earlier releases refuse what they do not know there, and may validate what this one
-# has labelled.
 NATIVE = (names.REQUEST_KEYS | names.OWNED_ANNOTATIONS | names.OWNED_LABELS) - {names.REQUESTS_PLACEMENT}
+
+
+def test_earlier_releases_let_the_label_of_workloads_pass() -> None:
+    """They refuse labels under the prefix that they do not know, and may validate what this one has labelled."""
+    assert not names.REQUESTS_PLACEMENT.startswith(names.PREFIX)
 
 
 @pytest.mark.parametrize("key", sorted(NATIVE))
