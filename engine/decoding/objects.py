@@ -36,6 +36,7 @@ from engine.api.resources import nano_to_units
 from engine.api.text import sanitize
 from engine.decoding import wire
 from engine.decoding.pods import amount, amounts, pod_spec, selector_terms, tolerations
+from engine.decoding.volume_zones import zone_terms
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.topology.hyper_nodes import MAX_MEMBERS as MAX_MEMBERS_OF_HYPER_NODE
 from engine.topology.hyper_nodes import HyperNode
@@ -116,13 +117,13 @@ def disruption_budget(source: Source) -> DisruptionBudget:
 
 
 def persistent_volume(source: Source) -> PersistentVolume:
-    """Return a PersistentVolume."""
+    """Return a PersistentVolume; its zone labels count like its node affinity."""
     raw = decode(wire.PersistentVolume, source)
     meta, affinity = raw.metadata or wire.ObjectMeta(), (raw.spec or wire.PersistentVolumeSpec()).node_affinity
     required = affinity.required if affinity is not None else None
     return PersistentVolume(
         name=_name(meta),
-        terms=None if required is None else selector_terms(required),
+        terms=zone_terms(meta.labels or {}, None if required is None else selector_terms(required)),
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
     )

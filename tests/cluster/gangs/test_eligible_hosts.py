@@ -13,6 +13,7 @@ from tests.support.gang_steps import assigned, occupy, vacate
 from tests.support.gangs import Json, Namespace, job_body, prefer, require
 
 POOL = "example.com/pool"
+ZONE = "topology.kubernetes.io/zone"
 TAINT = {"key": "example.com/reserved", "value": "team-a", "effect": "NoSchedule"}
 
 
@@ -108,25 +109,40 @@ def _mounting(gangs: Namespace, claim: str) -> Json:
     return {**spec, "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
-def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str]) -> None:
-    """The volume is in reach of one rack; the gang waits while that is full, though the other is free."""
-    rack = f"{gangs.fleet.prefix}rack-01"
+def _bound_claim(gangs: Namespace, cleared: list[str], volume: Json) -> None:
+    """A claim with the name `data` that is bound to a volume; `volume`: labels and affinity of that."""
     name = f"data-{gangs.name}"
-    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [rack]}]}]
-    volume = {
-        **spec,
-        "nfs": {"server": "nfs.example.com", "path": "/"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
-        "claimRef": {"namespace": gangs.name, "name": "data"},
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    body = {
+        "metadata": {"name": name, **volume.get("metadata", {})},
+        "spec": {
+            **spec,
+            "capacity": {"storage": "1Gi"},
+            "nfs": {"server": "nfs.example.com", "path": "/"},
+            "claimRef": {"namespace": gangs.name, "name": "data"},
+            **volume.get("spec", {}),
+        },
     }
-    gangs.client.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    gangs.client.create("/api/v1/persistentvolumes", body)
     cleared.append(f"/api/v1/persistentvolumes/{name}")
-    spec.pop("capacity")
     claim = {**spec, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
     claims = f"/api/v1/namespaces/{gangs.name}/persistentvolumeclaims"
     gangs.client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+
+
+@pytest.mark.parametrize("by", ["affinity", "label"])
+def test_a_gang_goes_where_its_volume_is(gangs: Namespace, cleared: list[str], by: str) -> None:
+    """The volume is in reach of one rack; the gang waits while that is full, though the other is free."""
+    racks = [f"{gangs.fleet.prefix}rack-{number:02}" for number in (0, 1)]
+    if by == "label":
+        volume: Json = {"metadata": {"labels": {ZONE: racks[1]}}}
+    else:
+        terms = [{"matchExpressions": [{"key": RACK, "operator": "In", "values": [racks[1]]}]}]
+        volume = {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+    _bound_claim(gangs, cleared, volume)
     hosts = gangs.fleet.grid("1x2x2")  # after what the service has to know of the claim
+    for number, host in enumerate(hosts):
+        gangs.fleet.patch(host, {"metadata": {"labels": {ZONE: racks[number // 2]}}})
     other = occupy(gangs, hosts[3])
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_mounting(gangs, "data"))
     assert "2 out of reach of its volumes" in gangs.waits("train")["status"]["message"]
