@@ -17,19 +17,25 @@ def covers(pattern: str, other: str) -> bool:
 
     The `*` of `other` is taken as a character that only a `*` matches.
     """
+    if "*" not in pattern:
+        return pattern == other  # a policy may name a thousand namespaces, and each is compared with each
     return fnmatchcase(other, pattern)
 
 
-@lru_cache(maxsize=4_096)
 def overlap(one: str, other: str) -> bool:
     """Return whether some text matches both patterns."""
+    return _overlap(one, other) if "*" in one or "*" in other else one == other
+
+
+@lru_cache(maxsize=4_096)
+def _overlap(one: str, other: str) -> bool:
     if not one or not other:
         return not (one or other).strip("*")
     if one[0] == "*":
-        return overlap(one[1:], other) or overlap(one, other[1:])
+        return _overlap(one[1:], other) or _overlap(one, other[1:])
     if other[0] == "*":
-        return overlap(one, other[1:]) or overlap(one[1:], other)
-    return one[0] == other[0] and overlap(one[1:], other[1:])
+        return _overlap(one, other[1:]) or _overlap(one[1:], other)
+    return one[0] == other[0] and _overlap(one[1:], other[1:])
 
 
 def first_for_all(pattern: str, entries: Iterable[Sequence[str]]) -> int | None:
