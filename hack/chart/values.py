@@ -41,12 +41,18 @@ def values_schema() -> dict[str, Any]:
     policy = _without_lookahead(policy_schema())
     definitions = policy.pop("$defs")
     policy.pop("$schema")
-    schema: dict[str, Any] = {"properties": {}}
+    # Helm drops a value that is set to null, with its default. So what is not null by its schema is required.
+    schema: dict[str, Any] = {"properties": {}, "required": []}
     for setting in SETTINGS:
         *parents, name = setting.path.split(".")
         at = schema
         for parent in parents:
-            at = at["properties"].setdefault(parent, _section())
+            if parent not in at["properties"]:
+                at["properties"][parent] = _section()
+                at["required"].append(parent)
+            at = at["properties"][parent]
+        if "null" not in setting.schema.get("type", ()):
+            at["required"].append(name)
         at["properties"][name] = {"description": setting.text, **setting.schema, "default": setting.default}
     # Helm gives every chart that is a part of another one this value.
     schema["properties"]["global"] = {"type": "object", "description": "Values of a parent chart; not used."}
@@ -90,7 +96,7 @@ def settings_table() -> Iterator[str]:
 
 
 def _section() -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": {}}
+    return {"type": "object", "additionalProperties": False, "properties": {}, "required": []}
 
 
 def _default(setting: Setting) -> str:

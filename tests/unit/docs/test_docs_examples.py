@@ -18,10 +18,10 @@ from engine.kinds.registry import built_in
 from engine.policy.model import Policy, PolicyError, default_policy, parse_policy
 from engine.topology.levels import presets
 from engine.topology.topology import Topology, build_topology
-from hack.chart.values import values_schema
+from hack.chart.values import values_schema, values_text
 from local import webhook_client
 from tests.support.cluster_records import gpu_nodes
-from tests.support.kinds import workload_of
+from tests.support.kinds import merged, workload_of
 from tests.support.pages import ROOT, pages
 from webhook.cli import main
 
@@ -85,7 +85,7 @@ def check(document: dict[str, Any]) -> None:
             for resource in resources:
                 assert (ROOT / str(resource).removeprefix("topogate/") / "kustomization.yaml").is_file()
         case {"image": dict()}:  # values of the chart
-            jsonschema.validate(document, values_schema())
+            jsonschema.validate(merged(yaml.safe_load(values_text()), document), values_schema())  # as Helm does
         case {**fields} if fields.keys() <= fields_of(Policy).keys():
             parse_policy(yaml.safe_dump(document))
         case _:
