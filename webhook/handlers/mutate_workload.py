@@ -17,7 +17,7 @@ from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
-from webhook.admission.objects import workload_of
+from webhook.admission.objects import Unreadable, decoded, workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import Response, Review, allowed, patched
@@ -105,7 +105,7 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
             if asked.marks:
                 show_devices(edits, root, policy=policy)
         return patched(edits.operations, (*added.warnings, *warnings), document=edits.document)
-    before = _Before(*workload_of(review, review.old_object, view))
+    before = _before(review, workload, view)
     if translates:
         _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
     # With resources as translated: of a file that is applied again the same as before.
@@ -114,6 +114,21 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
     _show_request(edits, asked)
     return patched(edits.operations, (*fixed, *warnings), document=edits.document)
+
+
+def _before(review: Review, new: Workload, view: Reader) -> _Before:
+    """Return the workload before an UPDATE; one that cannot be read has no pod sets, so that all templates are new.
+
+    Whoever corrects an object may add a request to it at once.
+    """
+    try:
+        return _Before(*workload_of(review, review.old_object, view))
+    except Unreadable:
+        document = decoded(review.old_object)
+    old = Edits(document)
+    suspended = new.suspend_path is not None and old.get(*new.suspend_path) is True
+    held = {names.HELD_BY: names.HELD_BY_SUSPEND} if old.get(*HELD_BY) == names.HELD_BY_SUSPEND else {}
+    return _Before(replace(new, suspended=suspended, annotations=held, pod_sets=()), document)
 
 
 def _show_request(edits: Edits, asked: _Asked) -> None:

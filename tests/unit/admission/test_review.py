@@ -147,6 +147,35 @@ def test_decode_refuses_more_values_than_any_object_has() -> None:
             assert bad.status == status
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("1," * MAX_JSON_VALUES, None),
+        ('\\"a\\",' * MAX_JSON_VALUES, None),
+        ("\\\\\\n[{" * MAX_JSON_VALUES, None),
+        ('","' * (MAX_JSON_VALUES + 100), 413),
+    ],
+    ids=["numbers", "quotes", "backslashes", "values"],
+)
+def test_decode_counts_no_values_inside_of_texts(text: str, status: int | None) -> None:
+    """An argument may be a long list, and what was applied last is kept as a text."""
+    body = json.dumps(envelope(object="HERE")).encode().replace(b'"HERE"', f'["{text}"]'.encode())
+    try:
+        assert decode_review(body).uid and status is None
+    except BadReview as bad:
+        assert bad.status == status
+
+
+def test_decode_looks_once_at_a_text_without_an_end() -> None:
+    """Two million quotes: looking from each of them to the end would take hours."""
+    for body in (
+        b'"' + b'\\"' * 1_000_000 + b",[" * MAX_JSON_VALUES,
+        b'{"a":"' + b"\\" * 999_999 + b",[" * MAX_JSON_VALUES,
+    ):
+        with pytest.raises(BadReview):
+            decode_review(body)
+
+
 def test_decode_does_not_choke_on_a_huge_number_inside_the_object() -> None:
     """A number of a million digits inside the object is not parsed by the envelope."""
     body = json.dumps(envelope(object="HERE")).encode().replace(b'"HERE"', b'{"a":' + b"1" * 1_000_000 + b"}")
