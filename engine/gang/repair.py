@@ -134,10 +134,12 @@ def growth_request(
     *,
     asks: tuple[PodSetRequest, ...],
     gang: GangRequest | None,
+    gone: Blocked = lambda _host: False,
 ) -> ExtensionRequest | None:
     """Return a request for more slots, with all existing ones kept; None when the workload needs no more.
 
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
+    `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod.
     """
     parts = _placed(workload, placement, pods)
     if all(plan.count >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
@@ -147,7 +149,7 @@ def growth_request(
     more = 0
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
-        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members))[0]
+        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members), blocked=gone)[0]
         more += max(0, counts[pod_set.name] - len(kept[pod_set.name]))
     if not more:
         return None
@@ -251,6 +253,9 @@ def _split(
     vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
     awaited = _awaited(pod_set, pods, vacant)
     lost = tuple(rank for rank in vacant if rank in awaited or missed(pod_set.name, rank))
+    to_come = max(0, min(pod_set.slots, pod_set.remaining) - len(holders))
+    if len(lost) > to_come:  # a kind may count its completed pods without telling their ranks
+        lost = tuple(sorted(sorted(lost, key=lambda rank: rank not in awaited)[:to_come]))
     kept |= {rank: KeptSlot(*slots[rank]) for rank in vacant if rank not in lost}
     order = sorted(kept)
     for rank in slots.keys() - kept.keys() - set(lost):

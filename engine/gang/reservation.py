@@ -145,16 +145,19 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
     """Return rank -> host of the pods that are still to be bound, where each rank is a slot."""
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     by_rank = slot_by_rank(plan)
-    filled: set[int | None] = set()
+    filled: set[int] = set()
     shared: set[tuple[int | None, str]] = set()
+    beyond = 0  # pods with an index beyond the slots
     for pod in pods:
         if pod.finished:
             continue
-        host = pod.spec.node_name or pod.nominated_node
+        host, rank = pod.spec.node_name or pod.nominated_node, rank_of(pod, pod_set)
         if host and pod.deleting:
-            shared.add((rank_of(pod, pod_set), host))
-        elif host:
-            filled.add(rank_of(pod, pod_set))
+            shared.add((rank, host))
+        elif host and rank is None:
+            beyond += 1
+        elif host and rank is not None:
+            filled.add(rank)
     done = done_ranks(pod_set, pods)
     # By the slots, not by the ranks: a workload may have any number of pods, and no webhook sees it being scaled.
     hosts = {
@@ -162,6 +165,11 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         for rank, slot in by_rank.items()
         if rank < pod_set.slots and rank not in done and rank not in filled
     }
+    # A kind may count its completed pods without telling their ranks. KubeRay removes any replica, and those that stay
+    # keep their indexes.
+    to_come = max(0, min(pod_set.slots, pod_set.remaining) - sum(rank < pod_set.slots for rank in filled) - beyond)
+    if len(hosts) > to_come:
+        hosts = dict(sorted(hosts.items())[:to_come])
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
 
 

@@ -15,6 +15,8 @@ from engine.api.text import plural
 from engine.api.workload import Workload
 from engine.gang.annotations import RequestAnnotation, RequestScope, divisors, invalid, layers_in, slices_of
 from engine.gang.key import MAX_GROUPS
+from engine.kinds.expressions import IntExpression
+from engine.kinds.paths import Path
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.resources.names import RDMA
@@ -290,7 +292,15 @@ def _replicas_path(workload: Workload, policy: Policy) -> str:
     group, _, version = workload.api_version.rpartition("/")
     entry = policy.registry.find(group, workload.kind, version)
     replicas = entry.gang.replicas if entry is not None and entry.gang is not None else None
-    return path_of(replicas.path.steps) if replicas is not None and replicas.path is not None else "spec"
+    path = _first_path(replicas) if replicas is not None else None
+    return path_of(path.steps) if path is not None else "spec"
+
+
+def _first_path(expression: IntExpression) -> Path | None:
+    """Return the first field that an expression reads: of a number of replicas that in the spec."""
+    if expression.path is not None:
+        return expression.path
+    return next((path for _, part in expression.parts() if (path := _first_path(part)) is not None), None)
 
 
 def move_errors(workload: Workload, said: Iterable[RequestAnnotation]) -> Iterator[FieldError]:

@@ -56,7 +56,11 @@ def _paths(entry: KindEntry) -> Iterator[tuple[Steps, Path, tuple[Path, ...]]]:
 def _of_pod_set(at: Steps, spec: PodSetSpec) -> Iterator[tuple[Steps, Path, tuple[Path, ...]]]:
     start = () if spec.for_each is None else (spec.for_each,)
     for where, path in _inside(at, spec):
-        yield where, path, () if where == (*at, "forEach") else start
+        if spec.succeeded is not None and where in ((*at, "succeeded", "name"), (*at, "succeeded", "count")):
+            entries = spec.succeeded.entries
+            yield where, path, (entries,) if entries.whole else (*start, entries)
+        else:
+            yield where, path, () if where == (*at, "forEach") else start
 
 
 def _of_contained(at: Steps, spec: Contained) -> Iterator[tuple[Steps, Path, tuple[Path, ...]]]:

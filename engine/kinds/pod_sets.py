@@ -10,7 +10,18 @@ from engine.api.rank import Missing, Term
 from engine.api.text import shown
 from engine.kinds.conditions import holds
 from engine.kinds.expressions import IntExpression, Variables, bind, number
-from engine.kinds.paths import NodeError, Path, PathNode, PathScope, Steps, each, find, mapping_at, text_at
+from engine.kinds.paths import (
+    NodeError,
+    Path,
+    PathNode,
+    PathScope,
+    Steps,
+    each,
+    find,
+    mapping_at,
+    text_at,
+    whole_number,
+)
 from engine.kinds.schema import MAX_CLAIM_TEMPLATES, MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
 from engine.kinds.structure import NO_CLAIMS, ParsedClaims, ParsedPodSet
 
@@ -134,7 +145,25 @@ class _Reader:
             replica=replica or None,
             counted=counted[1] if counted is not None else None,
             claims=self._claims(variables),
+            succeeded=self._succeeded(name, variables),
         )
+
+    def _succeeded(self, name: str, variables: Variables) -> int:
+        """Return how many pods have succeeded; none where the status cannot be read: a controller wrote it."""
+        spec, scope = self._spec.succeeded, self._scope
+        if spec is None:
+            return 0
+        try:
+            for node in each(spec.entries, scope):
+                entry = PathScope(scope.root, node)
+                named = find(spec.name, entry) if spec.name is not None else None
+                if (str(node.steps[-1]).lower() if spec.name is None else named and text_at(named)) == name:
+                    count = find(spec.count, entry)
+                    pods = 1 if spec.pods is None else number(spec.pods, scope, variables)
+                    return whole_number(count) * pods if count is not None and isinstance(pods, int) else 0
+        except NodeError:
+            pass
+        return 0
 
     def _claims(self, variables: Variables) -> ParsedClaims:
         """Return the claims of templates; what cannot be read is left out, as no pod set fails because of a volume."""

@@ -7,6 +7,7 @@ fault by its JSON path, and its work is bounded for any content.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from engine.api.field import FieldError
@@ -63,13 +64,18 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload
         faults.append(_no_pod_sets(entry))
     none: tuple[str, ...] = ()
     ends = attempt(lambda: _ends(entry.finished, scope), otherwise=none)
+    suspension = attempt(lambda: _suspension(entry, scope), otherwise=None)
+    started = attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False)
+    if (suspension is not None and suspension.suspended) or (entry.started is not None and not started):
+        # What had succeeded before a suspension may run again, and its status stays as it was until it starts.
+        pod_sets = tuple(replace(one, succeeded=0) if one.succeeded else one for one in pod_sets)
     structure = ParsedWorkload(
         version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
         name=attempt(lambda: _text(scope, "metadata", "name"), otherwise=""),
         pod_sets=pod_sets,
         gang=gang,
-        suspension=attempt(lambda: _suspension(entry, scope), otherwise=None),
-        started=attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False),
+        suspension=suspension,
+        started=started,
         finished=bool(ends),
         failed=any(map(_failed, ends)),
         stand_aside=attempt(lambda: _exemption(entry, scope), otherwise=None),

@@ -91,6 +91,17 @@ class Replace(Section):
     )
 
 
+class Succeeded(Section):
+    """Where the status counts what has succeeded of a pod set, and gets no pods any more."""
+
+    entries: ManyPath = Field(description="The list or mapping with an entry for each pod set.")
+    name: OnePath | None = Field(
+        default=None, description="In an entry: the name of its pod set; default: the key of the mapping, in any case."
+    )
+    count: OnePath = Field(description="In an entry: how many have succeeded.")
+    pods: IntExpression | None = Field(default=None, description="Number of pods of each that is counted; default: 1.")
+
+
 class PodSetSpec(Section):
     """Pods of one template, or with `forEach` of one template for each entry of a list or mapping."""
 
@@ -129,6 +140,10 @@ class PodSetSpec(Section):
     )
     total: IntExpression | None = Field(
         default=None, description="Number of completions wanted in all; default: the count."
+    )
+    succeeded: Succeeded | None = Field(
+        default=None,
+        description="How many of the pods have succeeded; their slots are free. Default: none until the workload ends.",
     )
     replica: IntExpression | None = Field(
         default=None, description="Number of pods in one replica; a slice without a size is one replica."

@@ -44,6 +44,7 @@ class ParsedPodSet:
     labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
     `beside`: not part of the gang, each pod alone. `replica`: number of pods of one replica, None without replicas.
     `counted`: the steps to the field that determines the count, None where no field does. `claims`: of claim templates.
+    `succeeded`: pods that have succeeded, by the status.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ParsedPodSet:
     replica: int | None = None
     counted: Steps | None = None
     claims: ParsedClaims = NO_CLAIMS
+    succeeded: int = 0
 
     @property
     def field(self) -> str:

@@ -74,6 +74,9 @@ def _pod_set(at: Steps, spec: PodSetSpec, *, known: list[str]) -> Iterator[Probl
     for name, number in numbers.items():
         if number is not None:
             yield from _expression((*at, name), number, variables=variables, labels=False)
+    if spec.succeeded is not None and spec.succeeded.pods is not None:
+        where = (*at, "succeeded", "pods")
+        yield from _expression(where, spec.succeeded.pods, variables=variables, labels=False)
     if spec.rank is not None:
         yield from _expression((*at, "rank"), spec.rank, variables=variables, labels=True)
     if spec.first_ordinal is not None:

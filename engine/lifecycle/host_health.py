@@ -39,6 +39,10 @@ class HostHealth:
             return GONE
         return None if node.ready else max(0.0, self._now - node.settled_at) if node.settled_at else 0.0
 
+    def gone(self, host: str) -> bool:
+        """Return True if the node does not exist."""
+        return self.down(host) == GONE
+
     def overcommitted(self, host: str) -> bool:
         """Return True if other pods use capacity or devices that are reserved on the host for the gang."""
         return self._capacity.lost_devices(self._gang.key, host) or any(
@@ -148,7 +152,7 @@ def on_gone_node(gang: Gang, hosts: HostHealth) -> bool:
 
     The node may be registered again with the pod on it, and until then its place in the topology is unknown.
     """
-    return any(pod.spec.node_name and pod.live and hosts.down(pod.spec.node_name) == GONE for pod in gang.pods)
+    return any(pod.spec.node_name and pod.live and hosts.gone(pod.spec.node_name) for pod in gang.pods)
 
 
 def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:

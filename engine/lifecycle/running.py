@@ -119,7 +119,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     ready = tuple(one for one in assignments.assignments if not blocked(one.slot.host))
     blocked_host = next((one.slot.host for one in assignments.assignments if blocked(one.slot.host)), None)
     orphaned = on_gone_node(gang, hosts)
-    grown, coming = None if orphaned else _growth(gang), 0
+    grown, coming = None if orphaned else _growth(gang, hosts), 0
     if grown is not None and (started or unbound) and _unseen(gang):
         coming, grown = grown.more, None
     if not started and not unbound:
@@ -225,12 +225,19 @@ def _waiting(
     return Decision(NoAction(), status, assignments.refused, wake=wake)
 
 
-def _growth(gang: Gang) -> ExtensionRequest | None:
+def _growth(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
     """Return the request for further slots under the current request; None if there is nothing to add."""
     asked = gang.request
     if gang.placement is None or not asked.pod_sets:
         return None
-    return growth_request(gang.workload, gang.placement, gang.pods, asks=asked.pod_sets, gang=asked.gang)
+    return growth_request(
+        gang.workload,
+        gang.placement,
+        gang.pods,
+        asks=asked.pod_sets,
+        gang=asked.gang,
+        gone=hosts.gone,
+    )
 
 
 def _unseen(gang: Gang) -> bool:

@@ -104,6 +104,13 @@ def test_a_sample_says_how_its_kind_is_held(tmp_path: Path, suspend: Json | None
         ({"count": {"path": ".replica"}}, "count.path", ".replica"),
         ({"count": {"path": "$.replicas"}}, "count.path", "$.replicas"),
         ({"name": {"path": ".nmae"}}, "name.path", ".nmae"),
+        ({"succeeded": {"entries": "$.status.parts[*]", "count": ".done"}}, "succeeded.entries", "$.status.parts[*]"),
+        ({"succeeded": {"entries": "$.spec.parts[*]", "count": ".done"}}, "succeeded.count", ".done"),
+        (
+            {"succeeded": {"entries": "$.spec.parts[*]", "name": ".nmae", "count": ".replicas"}},
+            "succeeded.name",
+            ".nmae",
+        ),
     ],
 )
 def test_a_path_that_the_definition_does_not_know_is_told(tmp_path: Path, pod_set: Json, at: str, path: str) -> None:

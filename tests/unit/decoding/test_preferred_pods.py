@@ -126,11 +126,11 @@ def test_so_many_terms_count_and_the_rest_is_told() -> None:
 
 
 def test_a_hostile_list_costs_no_time() -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     found = read([weighted()] * 50_000, [weighted()] * 50_000, [even()] * 50_000)
     assert found.preferred_pods is not None
     assert len(found.preferred_pods.terms) <= MAX_PREFERRED
-    assert time.monotonic() - start < 10
+    assert time.thread_time() - start < 10
 
 
 @pytest.mark.parametrize(

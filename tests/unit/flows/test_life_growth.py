@@ -75,6 +75,38 @@ def test_a_gang_that_is_scaled_up_grows_next_to_itself() -> None:
     assert leader.hands.of("release") == ["train-3", "train-4"]
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_gang_grows_though_the_node_of_a_completed_pod_was_removed(removed: bool) -> None:
+    """There is room for the new pods alone, and nobody asks for more: the completed one needs no slot any more."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 5))
+    leader.has(job(count=3, held=True))
+    leader.settle()
+    pods = run(leader)
+    gone = ranks(leader)[0]
+    leader.stores.pods.apply("DELETED", pods[0])
+    done = changed(leader.workload(), finished_ranks=((0, 0),), remaining=2, resource_version=leader.hands.version())
+    leader.has(done)
+    leader.later(10.0)
+    if removed:
+        leader.stores.nodes.apply("DELETED", leader.stores.nodes.get(gone))
+        leader.later(10.0)
+    leader.has(
+        changed(
+            done,
+            slots=5,
+            total=5,
+            remaining=4,
+            generation=done.generation + 1,
+            resource_version=leader.hands.version(),
+        )
+    )
+    leader.later(10.0)
+    gang = leader.workload()
+    leader.has(pod(gang, 3, gated=True), pod(gang, 4, gated=True))
+    leader.later(20.0)
+    assert leader.hands.of("release") == ["train-3", "train-4"]
+
+
 def test_growth_is_all_or_nothing_and_the_gang_runs_on_meanwhile() -> None:
     """Room for one of two more: none of them starts, the status says why, and that it runs."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4))

@@ -139,6 +139,14 @@ for _ in range(8):
         ("podSets.0.count", {"min": [{"const": 1}] * 9}, "podSets[0].count.min", "must have at most 8 entries"),
         ("podSets.0.count", DEEP, "podSets[0].count" + ".sum[0]" * 8, "is nested deeper than 8 levels"),
         ("podSets.0.vars", {"a": {"var": "b"}, "b": {"const": 1}}, "podSets[0].vars.a.var", "none of the variables"),
+        ("podSets.0.succeeded", {"entries": ".a[*]"}, "podSets[0].succeeded.count", "is required"),
+        ("podSets.0.succeeded", {"entries": ".a[*]", "count": ".b[*]"}, "podSets[0].succeeded.count", "one node"),
+        (
+            "podSets.0.succeeded",
+            {"entries": ".a[*]", "count": ".b", "pods": {"var": "sails"}},
+            "podSets[0].succeeded.pods.var",
+            "none of the variables",
+        ),
         ("podSets.0.rank", {"label": "a b"}, "podSets[0].rank.label", "must be a label key"),
         (
             "podSets.0.rank",

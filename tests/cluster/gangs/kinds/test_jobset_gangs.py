@@ -152,6 +152,54 @@ def test_success_gives_the_room_back(gangs: Gangs) -> None:
     eventually(lambda: gangs.phase("JobSet", "train") == "Finished", message="its Placement says so")
 
 
+def test_a_replicated_job_that_has_completed_gives_its_slots_back(gangs: Gangs) -> None:
+    """The others run on, nothing of the gang is missing, and another gang takes the host that is free."""
+    gangs.fleet.grid("1x1x3")
+    submit(gangs, replicated(gangs, "prepare"), replicated(gangs, "workers", pods=2), asked=require("rack"))
+    hosts = gangs.all_run(3)
+    gangs.create("Job", "other", job(gangs, pods=1), annotations=require("rack"))
+    gangs.waits("Job", "other")
+    complete_pod(gangs.client, gangs.namespace, gangs.member(("prepare", "0"))["metadata"]["name"])
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
+    (other,) = (
+        pod for pod in gangs.members() if pod["metadata"]["labels"].get("batch.kubernetes.io/job-name") == "other"
+    )
+    assert other["spec"]["nodeName"] == hosts["prepare", "0"]
+    always(lambda: gangs.phase("JobSet", "train") == "Running", seconds=1.0)
+
+
+def test_a_restart_runs_a_completed_job_again(gangs: Gangs) -> None:
+    """failurePolicy: its slot was free, and is its own again."""
+    gangs.fleet.grid("1x1x3")
+    both = [replicated(gangs, "prepare"), replicated(gangs, "workers", pods=2)]
+    submit(gangs, *both, asked=require("rack"), failurePolicy={"maxRestarts": 1})
+    gangs.all_run(3)
+    complete_pod(gangs.client, gangs.namespace, gangs.member(("prepare", "0"))["metadata"]["name"])
+    eventually(lambda: len(gangs.members()) == 2, message=gangs.describe)
+    fail_pod(gangs.client, gangs.namespace, gangs.member(("workers", "0"))["metadata"]["name"])
+    attempt = f"{JOBSET}/restart-attempt"
+    eventually(
+        lambda: [pod["metadata"]["labels"][attempt] for pod in gangs.members()] == ["1"] * 3,
+        message=lambda: f"all pods are those of the next attempt\n{gangs.describe()}",
+    )
+    gangs.all_run(3)
+    eventually(lambda: gangs.phase("JobSet", "train") == "Running", message=gangs.describe)
+    assert told_right(gangs) == []
+
+
+def test_replicated_jobs_that_run_one_after_the_other_are_a_running_gang(gangs: Gangs) -> None:
+    """dependsOn: the workers start when the first Job has completed; from then on the gang runs."""
+    gangs.fleet.grid("1x1x3")
+    after = [{"name": "prepare", "status": "Complete"}]
+    workers = replicated(gangs, "workers", pods=2, dependsOn=after)
+    submit(gangs, replicated(gangs, "prepare"), workers, asked=require("rack"))
+    eventually(lambda: len(gangs.hosts()) == 1, message=gangs.describe)
+    eventually(lambda: gangs.phase("JobSet", "train") == "Placed", message=gangs.describe)
+    complete_pod(gangs.client, gangs.namespace, gangs.member(("prepare", "0"))["metadata"]["name"])
+    eventually(lambda: gangs.phase("JobSet", "train") == "Running", message=gangs.describe)
+    assert len(at("workers", gangs.hosts())) == 2
+
+
 def test_a_success_policy_ends_it_early(gangs: Gangs) -> None:
     """successPolicy Any on the driver: its end is the JobSet's, and the workers' slots are free."""
     gangs.fleet.grid("1x1x4")

@@ -51,6 +51,30 @@ def test_a_group_that_fits_does_not_wait_for_one_that_does_not(gangs: Gangs) -> 
 
 
 @pytest.mark.controllers("lws")
+def test_a_rolling_update_with_a_surge_is_finished(gangs: Gangs) -> None:
+    """The group that LeaderWorkerSet adds for the update is a gang too; without it none of the others is replaced."""
+    gangs.fleet.grid("1x3x2")
+    spec = leader_worker_set(gangs, replicas=2, size=2)
+    spec["rolloutStrategy"] = {
+        "type": "RollingUpdate",
+        "rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1},
+    }
+    gangs.create("LeaderWorkerSet", "serve", spec, annotations=require("rack"))
+    gangs.all_run(4)
+    workers = spec["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    containers = [{**one, "env": [{"name": "RELEASE", "value": "2"}]} for one in workers["containers"]]
+    template = {"workerTemplate": {"spec": {"containers": containers}}}
+    gangs.merge("LeaderWorkerSet", "serve", {"leaderWorkerTemplate": template})
+
+    def updated() -> bool:
+        pods = gangs.members()
+        new = [pod for pod in pods if pod["spec"]["containers"][0].get("env")]
+        return len(pods) == len(new) == 4 and all(pod["spec"].get("nodeName") for pod in pods)
+
+    eventually(updated, timeout=120, message=gangs.describe)
+
+
+@pytest.mark.controllers("lws")
 def test_groups_that_are_spread_have_racks_of_their_own(gangs: Gangs) -> None:
     """Three groups over four racks with room for two each; of two more one gets the last rack, and one waits."""
     gangs.fleet.grid("1x4x4")

@@ -1,0 +1,169 @@
+"""A workload of several parts, one of which completes before the others: an initializer, a driver, a data generator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine.api import names
+from engine.api.pod import OwnerRef, Pod
+from tests.support.cluster_records import gpu_nodes
+from tests.support.families import link
+from tests.support.kinds import workload_of
+from tests.support.leader import POLICY, Leader
+from tests.support.pod_sets import member
+
+Json = dict[str, Any]
+
+
+def _job(pods: int) -> Json:
+    container = {"name": "main", "image": "example.com/train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {
+        "metadata": {"labels": {names.MANAGED: "true"}},
+        "spec": {"schedulingGates": [{"name": names.GATE}], "containers": [container]},
+    }
+    return {"spec": {"parallelism": pods, "completions": pods, "template": template}}
+
+
+def job_set(version: int, *, suspend: bool = False, jobs: int = 1, **succeeded: int) -> Json:
+    """A JobSet of a Job `prep` with one pod and of Jobs `workers` with two each; `succeeded`: Jobs by its status."""
+    held = {names.HELD_BY: names.HELD_BY_SUSPEND} if suspend else {}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "set",
+            "namespace": "default",
+            "uid": "uid-set",
+            "resourceVersion": str(version),
+            "generation": 1 if suspend else 2,
+            "annotations": {names.REQUIRE: "rack", **held},
+        },
+        "spec": {
+            "suspend": suspend,
+            "replicatedJobs": [
+                {"name": "prep", "replicas": 1, "template": _job(1)},
+                {"name": "workers", "replicas": jobs, "template": _job(2)},
+            ],
+        },
+        "status": {
+            "replicatedJobsStatus": [
+                {"name": name, "succeeded": succeeded.get(name, 0), "active": 0} for name in ("workers", "prep")
+            ]
+        },
+    }
+
+
+class Scene:
+    """A JobSet that was planned and resumed, of which no pod exists yet."""
+
+    def __init__(self, *, policy: str = "", workers: int = 1) -> None:
+        self.workers = workers
+        self.leader = Leader(nodes=gpu_nodes(1, 2, 8), policy=POLICY + policy)
+        self.leader.has(workload_of(job_set(1, suspend=True, jobs=workers)))
+        self.leader.settle()
+        self.gang = self.leader.stores.workloads.get(("jobset.x-k8s.io", "JobSet", "default", "set"))
+        assert self.gang is not None
+        assert not self.gang.suspended
+
+    def start(self, pod_set: str) -> list[Pod]:
+        """All pods of a part are bound to their slots."""
+        placed = self.leader.placed("set")
+        assert placed is not None
+        assert placed.assignment is not None
+        made = []
+        for slot in placed.assignment.plan_of(pod_set).slots:
+            for first, last in slot.ranks or ():
+                for rank in range(first, last + 1):
+                    job, index = divmod(rank, 2) if pod_set == "workers" else (rank, 0)
+                    one = replace(member(self.gang, pod_set, rank, host=slot.host), name=f"set-{pod_set}-{rank}")
+                    parent = link("batch/v1", "Job", f"set-{pod_set}-{job}", self.gang)
+                    self.leader.has(parent)
+                    labels = {
+                        **one.spec.labels,
+                        "jobset.sigs.k8s.io/job-index": str(job),
+                        names.COMPLETION_INDEX: str(index),
+                    }
+                    owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
+                    made.append(replace(one, spec=replace(one.spec, labels=labels), owner=owner))
+        self.leader.has(*made)
+        self.leader.later(10.0)
+        return made
+
+    def complete(self, *pods: Pod, **succeeded: int) -> None:
+        """Pods have succeeded: a watch shows them as deleted, and the status counts their Jobs."""
+        for pod in pods:
+            self.leader.stores.pods.apply("DELETED", pod)
+        version = int(self.leader.hands.version())
+        self.leader.has(workload_of(job_set(version, jobs=self.workers, **succeeded)))
+        self.leader.later(60.0)
+
+    def reserved(self) -> dict[str, int]:
+        return dict(self.leader.view.capacity.reserved_by("uid-set"))
+
+
+def test_the_slots_of_a_part_that_has_completed_are_free() -> None:
+    """And the gang runs on, without anything missing."""
+    scene = Scene()
+    prep = scene.start("prep")
+    scene.start("workers")
+    assert scene.leader.status("set") == ("Running", "")
+    scene.complete(*prep, prep=1)
+    assert scene.reserved() == {}
+    for _ in range(3):
+        scene.leader.later(60.0)
+    assert scene.leader.status("set") == ("Running", "")
+
+
+def test_a_gang_with_a_completed_part_is_not_restarted() -> None:
+    """Though the policy restarts those that are incomplete for long."""
+    scene = Scene(policy="incomplete: restart\n")
+    prep = scene.start("prep")
+    scene.start("workers")
+    scene.complete(*prep, prep=1)
+    for _ in range(14):
+        scene.leader.later(60.0)
+    assert scene.leader.hands.of("suspend") == []
+
+
+def test_parts_that_run_one_after_the_other_are_a_gang_that_runs() -> None:
+    """As a TrainJob with initializers: the first part has completed before the second one starts."""
+    scene = Scene()
+    prep = scene.start("prep")
+    scene.complete(*prep, prep=1)
+    assert scene.reserved() == {"workers": 2}
+    assert scene.leader.status("set")[0] == "Placed"
+    scene.start("workers")
+    assert scene.leader.status("set") == ("Running", "")
+
+
+def test_of_several_jobs_as_many_slots_are_free_as_pods_have_succeeded() -> None:
+    """The status does not tell which of the Jobs it was."""
+    scene = Scene(workers=3)
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.complete(*prep, *workers[2:4], prep=1, workers=1)
+    assert scene.reserved() == {}
+    assert scene.leader.status("set") == ("Running", "")
+
+
+def test_a_completed_pod_is_not_repaired_when_its_node_is_removed() -> None:
+    """The idle node of a completed part goes, as an autoscaler does it: no other host is taken instead."""
+    scene = Scene(workers=3)
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.complete(*prep, *workers[2:4], prep=1, workers=1)
+    for pod in (*prep, *workers[2:4]):
+        assert pod.spec.node_name is not None
+        scene.leader.stores.nodes.apply("DELETED", scene.leader.stores.nodes.get(pod.spec.node_name))
+    scene.leader.later(60.0)
+    scene.leader.later(60.0)
+    assert scene.leader.hands.of("grow") == []
+    assert scene.leader.status("set") == ("Running", "")
+
+
+def test_a_part_that_runs_again_has_its_slots_again() -> None:
+    """JobSet made all of its Jobs anew after a failure: none has succeeded any more."""
+    scene = Scene()
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.complete(*prep, prep=1)
+    scene.complete(*workers)
+    assert scene.reserved() == {"prep": 1, "workers": 2}
