@@ -155,7 +155,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         if host and pod.deleting:
             shared.add((rank, host))
         elif host and rank is None:
-            beyond += 1
+            beyond += pod_set.replica is not None
         elif host and rank is not None:
             filled.add(rank)
     done = done_ranks(pod_set, pods)
@@ -166,7 +166,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         if rank < pod_set.slots and rank not in done and rank not in filled
     }
     # A kind may count its completed pods without telling their ranks. KubeRay removes any replica, and those that stay
-    # keep their indexes.
+    # keep their indexes; a StatefulSet removes the last pods, and makes a missing one before that.
     to_come = max(0, min(pod_set.slots, pod_set.remaining) - sum(rank < pod_set.slots for rank in filled) - beyond)
     if len(hosts) > to_come:
         hosts = dict(sorted(hosts.items())[:to_come])

@@ -13,9 +13,10 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding import objects
-from engine.gang.reservation import unreserved_pods
+from engine.gang.reservation import reservation, unreserved_pods
 from engine.policy.model import default_policy, parse_policy
 from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
+from tests.support.kinds import example, merged, workload_of
 from tests.support.leader import Leader
 
 HOST = "b0-r0-h0"
@@ -152,3 +153,17 @@ def test_the_new_slot_of_a_pod_that_leaves_is_reserved_whatever_is_known_first(l
         view.set_policy(default_policy())
     assert not view.request_of(gang).errors
     assert view.capacity.free("b0-r0-h1")["nvidia.com/gpu"] == 0
+
+
+def test_the_slot_of_a_missing_pod_is_kept_while_pods_beyond_the_replicas_still_run() -> None:
+    """A StatefulSet that is scaled down makes the missing pod before it removes the last ones."""
+    spec = {"replicas": 3, "ordinals": None}
+    found = workload_of(merged(example("statefulset")["object"], {"metadata": {"namespace": "default"}, "spec": spec}))
+    placed = placement(found, {"h0": 1, "h1": 1, "h2": 1})
+
+    def member(ordinal: int) -> Pod:
+        made = pod(found, None, host=f"h{ordinal}", name=f"store-{ordinal}")
+        labels = {**made.spec.labels, "apps.kubernetes.io/pod-index": str(ordinal)}
+        return replace(made, spec=replace(made.spec, labels=labels))
+
+    assert reservation(found, placed, [member(ordinal) for ordinal in (0, 2, 3, 4)]) == {"h1": 1}
