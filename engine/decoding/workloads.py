@@ -255,8 +255,6 @@ def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace:
         slots=found.count,
         total=found.total,
         remaining=0 if structure.finished else max(0, found.total - found.succeeded),
-        # Which ones have succeeded is known only once all have.
-        finished_ranks=((0, found.total - 1),) if 0 < found.total <= found.succeeded else (),
         ranked=found.ranked,
         path=found.steps,
         rank=found.rank,

@@ -15,6 +15,7 @@ from engine.policy.model import default_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES, raw_job, workload
 from tests.support.cluster_records import gpu_nodes
+from tests.support.kinds import example, merged, workload_of
 
 AFFINITY = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 Json = dict[str, Any]
@@ -121,3 +122,12 @@ def test_the_containers_of_all_templates_are_bounded_together() -> None:
         "spec",
         "1,032 containers in all templates; a workload may have at most 1,024",
     )
+
+
+def test_too_many_groups_are_told_at_the_field_that_sets_their_number() -> None:
+    """Not at the status, which counts those of an update besides."""
+    asks = {"annotations": {names.REQUIRE: "rack"}}
+    raw = merged(example("leaderworkerset")["object"], {"metadata": asks, "spec": {"replicas": 10_001}})
+    found = parse_request(workload_of(raw), policy=default_policy(), topologies=topologies_of((), gpu_nodes(1, 1, 2)))
+    (error,) = found.errors
+    assert (error.field, error.value, error.reason) == ("spec.replicas", "10001", "GangLimitExceeded")

@@ -11,7 +11,7 @@ from tests.support.admission import UID, FakeView, Json, apply, gpu_container, r
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate
 from webhook.handlers.mutate_and_check import mutate_and_check
-from webhook.handlers.mutate_workload import HELD_AGAIN
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
 
 ASKS = {names.REQUIRE: "rack"}
 
@@ -70,6 +70,18 @@ def test_who_corrects_asks_and_resumes_at_once_is_held(old: Json, new: Json) -> 
     assert HELD_AGAIN in answer.warnings
     assert str(found["spec"]).count(names.GATE) == str(found["spec"]).count("'containers'")
     assert not mutate(review(found, old=old, name="train"), FakeView(), math.inf).patch
+
+
+def test_one_that_we_held_is_let_go_by_who_resumes_it() -> None:
+    """As every held workload is: its pods are made, and wait for their slots."""
+    old = ray_cluster("gpu", "gpu")
+    old["metadata"]["annotations"] = {**ASKS, names.HELD_BY: names.HELD_BY_SUSPEND}
+    new = ray_cluster("gpu", "more", asks=True, suspend=False)
+    new["metadata"]["annotations"] = dict(old["metadata"]["annotations"])
+    found, answer = update(old, new)
+    assert found["spec"]["suspend"] is False
+    assert names.HELD_BY not in found["metadata"]["annotations"]
+    assert LET_GO in answer.warnings
 
 
 def test_one_that_runs_is_not_suspended() -> None:
