@@ -117,18 +117,19 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
 
 
 def _before(review: Review, new: Workload, view: Reader) -> _Before:
-    """Return the workload before an UPDATE; one that cannot be read has no pod sets, so that all templates are new.
+    """Return the workload before an UPDATE; a suspended one that cannot be read has no pod sets: all templates are new.
 
-    Whoever corrects an object may add a request to it at once.
+    Whoever corrects an object may ask for a placement and resume it at once. Raises Unreadable for one that runs: what
+    its pods are made from is not touched.
     """
     try:
         return _Before(*workload_of(review, review.old_object, view))
     except Unreadable:
-        document = decoded(review.old_object)
-    old = Edits(document)
-    suspended = new.suspend_path is not None and old.get(*new.suspend_path) is True
+        old = Edits(document := decoded(review.old_object))
+        if new.suspend_path is None or old.get(*new.suspend_path) is not True or new.started:
+            raise
     held = {names.HELD_BY: names.HELD_BY_SUSPEND} if old.get(*HELD_BY) == names.HELD_BY_SUSPEND else {}
-    return _Before(replace(new, suspended=suspended, annotations=held, pod_sets=()), document)
+    return _Before(replace(new, suspended=True, annotations=held, pod_sets=()), document)
 
 
 def _show_request(edits: Edits, asked: _Asked) -> None:
