@@ -62,6 +62,11 @@ class PodSet:
     claim_series: tuple[str, ...] = ()
     first_ordinal: int = 0
 
+    @property
+    def needed(self) -> int:
+        """The number of pods that still have to run at a time."""
+        return min(self.slots, self.remaining)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

@@ -12,15 +12,15 @@ from itertools import product
 from typing import Final
 
 from engine.api.pod import SelectorRequirement, SelectorTerm
+from engine.topology.levels import ZONE
 
-_ZONE: Final = "topology.kubernetes.io/zone"
 _REGION: Final = "topology.kubernetes.io/region"
 # The deprecated names, with those that take their place on a node that lacks them.
 _SUCCESSORS: Final = {
-    "failure-domain.beta.kubernetes.io/zone": _ZONE,
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": _REGION,
 }
-_LABELS: Final = (_ZONE, _REGION, *_SUCCESSORS)
+_LABELS: Final = (ZONE, _REGION, *_SUCCESSORS)
 _SEPARATOR: Final = "__"  # between the zones of a volume that is in several
 _UNZONED: Final = tuple(SelectorRequirement(key=key, operator="DoesNotExist", values=()) for key in _LABELS)
 

@@ -243,7 +243,7 @@ def _split(
     if rank_is_slot(pod_set):
         wanted = {rank for rank in slots if rank < pod_set.slots} - done_ranks(pod_set, pods)
     else:
-        wanted = set(slots) if min(pod_set.slots, pod_set.remaining) > len(holders) else set()
+        wanted = set(slots) if pod_set.needed > len(holders) else set()
     kept = {
         rank: KeptSlot(host, devices_of(pod) or (slots[rank][1] if rank in slots and slots[rank][0] == host else ()))
         for rank, pod in holders.items()
@@ -253,7 +253,7 @@ def _split(
     vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
     awaited = _awaited(pod_set, pods, vacant)
     lost = tuple(rank for rank in vacant if rank in awaited or missed(pod_set.name, rank))
-    to_come = max(0, min(pod_set.slots, pod_set.remaining) - len(holders))
+    to_come = max(0, pod_set.needed - len(holders))
     if len(lost) > to_come:  # a kind may count its completed pods without telling their ranks
         lost = tuple(sorted(sorted(lost, key=lambda rank: rank not in awaited)[:to_come]))
     kept |= {rank: KeptSlot(*slots[rank]) for rank in vacant if rank not in lost}

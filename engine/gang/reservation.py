@@ -130,7 +130,7 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     planned = {slot.host for slot in plan.slots}
     unbound = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
     coming = [(pod, host) for pod, host in unbound if host in planned]
-    open_total = max(0, min(pod_set.slots, pod_set.remaining) - len(bound) - len(coming))
+    open_total = max(0, pod_set.needed - len(bound) - len(coming))
     wanted = Counter(host for _, host in coming)
     full = wanted + Counter(host for _, host in bound)
     for slot in plan.slots:
@@ -154,10 +154,10 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         host, rank = pod.spec.node_name or pod.nominated_node, rank_of(pod, pod_set)
         if host and pod.deleting:
             shared.add((rank, host))
-        elif host and rank is None:
-            beyond += pod_set.replica is not None
         elif host and rank is not None:
             filled.add(rank)
+        elif host and pod_set.replica is not None:
+            beyond += 1
     done = done_ranks(pod_set, pods)
     # By the slots, not by the ranks: a workload may have any number of pods, and no webhook sees it being scaled.
     hosts = {
@@ -167,7 +167,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
     }
     # A kind may count its completed pods without telling their ranks. KubeRay removes any replica, and those that stay
     # keep their indexes; a StatefulSet removes the last pods, and makes a missing one before that.
-    to_come = max(0, min(pod_set.slots, pod_set.remaining) - sum(rank < pod_set.slots for rank in filled) - beyond)
+    to_come = max(0, pod_set.needed - sum(rank < pod_set.slots for rank in filled) - beyond)
     if len(hosts) > to_come:
         hosts = dict(sorted(hosts.items())[:to_come])
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}

@@ -22,7 +22,16 @@ from engine.kinds.paths import (
     text_at,
     whole_number,
 )
-from engine.kinds.schema import MAX_CLAIM_TEMPLATES, MAX_POD_SETS, Cost, Creation, KindEntry, PodSetSpec, Text
+from engine.kinds.schema import (
+    MAX_CLAIM_TEMPLATES,
+    MAX_POD_SETS,
+    Cost,
+    Creation,
+    KindEntry,
+    PodSetSpec,
+    Succeeded,
+    Text,
+)
 from engine.kinds.structure import NO_CLAIMS, ParsedClaims, ParsedPodSet
 
 _NAME: Final = Path("$.metadata.name", ("metadata", "name"), whole=True)
@@ -154,16 +163,13 @@ class _Reader:
         if spec is None:
             return 0
         try:
-            for node in each(spec.entries, scope):
-                entry = PathScope(scope.root, node)
-                named = find(spec.name, entry) if spec.name is not None else None
-                if (str(node.steps[-1]).lower() if spec.name is None else named and text_at(named)) == name:
-                    count = find(spec.count, entry)
-                    pods = 1 if spec.pods is None else number(spec.pods, scope, variables)
-                    return whole_number(count) * pods if count is not None and isinstance(pods, int) else 0
+            entries = (PathScope(scope.root, node) for node in each(spec.entries, scope))
+            entry = next((one for one in entries if _name_in_status(spec, one) == name), None)
+            count = find(spec.count, entry) if entry is not None else None
+            pods = number(spec.pods, scope, variables) if spec.pods is not None else 1
+            return whole_number(count) * pods if count is not None and isinstance(pods, int) else 0
         except NodeError:
-            pass
-        return 0
+            return 0
 
     def _claims(self, variables: Variables) -> ParsedClaims:
         """Return the claims of templates; what cannot be read is left out, as no pod set fails because of a volume."""
@@ -282,6 +288,14 @@ def cost(entry: KindEntry, spec: PodSetSpec | None, scope: PathScope) -> Cost:
     if replace is None:
         return "lost"
     return next((one.cost for one in replace.overrides if holds(one.when, where)), replace.cost)
+
+
+def _name_in_status(spec: Succeeded, entry: PathScope) -> str:
+    """Return the name of the pod set that an entry of the status is about. Raises NodeError."""
+    if spec.name is None:
+        return str(entry.here.steps[-1]).lower()
+    name = find(spec.name, entry)
+    return text_at(name) if name is not None else ""
 
 
 def _claim_template(template: object) -> tuple[str, str | None] | None:

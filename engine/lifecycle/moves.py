@@ -95,7 +95,7 @@ def _spare(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], hosts: frozen
     """Return how many slots outside of the hosts to be left are free, beyond those that pods without a host need."""
     used = Counter(host for pod in pods if pod.live and (host := host_of(pod)) is not None)
     free = sum(max(0, slot.count - used[slot.host]) for slot in plan.slots if slot.host not in hosts)
-    return max(0, free - max(0, min(pod_set.slots, pod_set.remaining) - used.total()))
+    return max(0, free - max(0, pod_set.needed - used.total()))
 
 
 def _move_request(gang: Gang, leaving: Sequence[Pod], blocked: Callable[[str], bool]) -> ExtensionRequest | None:

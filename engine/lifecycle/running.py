@@ -209,7 +209,7 @@ def _waiting(
 ) -> Decision:
     """Return the decision to wait for pods, or to release the slots if none appears in time."""
     workload = gang.workload
-    wanted = sum(min(pod_set.slots, pod_set.remaining) for pod_set in workload.pod_sets)
+    wanted = sum(pod_set.needed for pod_set in workload.pod_sets)
     if not live and not started and wanted > 0:
         assert timers.empty_since is not None
         end = timers.empty_since + policy.timeouts.hold

@@ -34,7 +34,7 @@ MAX_LEVELS: Final = 6  # above the host; the deepest fabric we know of has five
 MAX_KEYS: Final = 8
 RESERVED_NAMES: Final = frozenset({names.HOST_LEVEL, names.AUTO})  # `auto` is a value of the request annotations
 
-_ZONE: Final = "topology.kubernetes.io/zone"
+ZONE: Final = "topology.kubernetes.io/zone"
 
 
 @cache
@@ -92,7 +92,7 @@ def nearly_default(labels: Iterable[Mapping[str, str]]) -> dict[str, Level]:
     for name, levels in presets().items():
         missing = _missing(levels, present)
         there = {level for level in levels if level is not HOST}.difference(missing)
-        if len(missing) == 1 and any(_ZONE not in level.keys for level in there):
+        if len(missing) == 1 and any(ZONE not in level.keys for level in there):
             near[name] = missing[0]
     return near
 

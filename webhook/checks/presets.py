@@ -10,14 +10,13 @@ from typing import Any, Final
 from engine.api.field import is_dns_label
 from engine.api.names import HOST_LEVEL, HOSTNAME
 from engine.api.objects import Node
-from engine.topology.levels import Level, presets
+from engine.topology.levels import ZONE, Level, presets
 from engine.topology.spec import TopologySpec
 from engine.topology.topology import Topology
 from webhook.checks.model import LevelLabels, PresetLabels
 from webhook.snapshot.yaml_output import as_yaml
 
 # Nearly every cloud sets it: alone it says nothing about a platform.
-_ZONE: Final = "topology.kubernetes.io/zone"
 _WORDS: Final = re.compile(r"(^|[/._-])(hall|room|row|pod|block|rack|spine|leaf|switch|fabric|nvlink)([._-]|$)")
 _MOST_LEVELS: Final = 3  # of label keys that merely look like levels
 
@@ -35,7 +34,7 @@ def preset_labels(nodes: Sequence[Node]) -> tuple[PresetLabels, ...]:
             LevelLabels(level=one.name, keys=one.keys, nodes=len(set().union(*(have[key] for key in one.keys))))
             for one in _above(levels)
         )
-        if any(one.nodes for one in covered if _ZONE not in one.keys):
+        if any(one.nodes for one in covered if ZONE not in one.keys):
             found.append(PresetLabels(name=name, fits=all(one.nodes for one in covered), levels=covered))
     # The order of the presets decides among those that fit, as where the policy names no topologies.
     return tuple(sorted(found, key=lambda one: (not one.fits, sum(1 for level in one.levels if not level.nodes))))
