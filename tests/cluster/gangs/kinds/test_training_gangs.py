@@ -8,7 +8,7 @@ from engine.api import names
 from local.kubelets import complete_pod, fail_pod
 from tests.support.eventually import always, eventually
 from tests.support.gangs import require
-from tests.support.kind_cases import CASES, mpi, runtime, train_job
+from tests.support.kind_cases import CASES, job, mpi, runtime, train_job
 from tests.support.kind_gangs import Gangs, at
 from tests.support.workloads import Json
 
@@ -107,6 +107,21 @@ def test_the_end_of_the_master_gives_the_room_back(gangs: Gangs) -> None:
     complete_pod(gangs.client, gangs.namespace, gangs.member(("master", "0"))["metadata"]["name"])
     eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
     eventually(lambda: gangs.phase("PyTorchJob", "train") == "Finished", message=gangs.describe)
+
+
+@OPERATOR
+def test_a_worker_that_has_succeeded_gives_its_slot_back(gangs: Gangs) -> None:
+    """The master runs on, nothing of the gang is missing, and another gang takes the host that is free."""
+    gangs.fleet.grid("1x1x3")
+    types = {"Master": replicas(gangs, 1, "pytorch"), "Worker": replicas(gangs, 2, "pytorch")}
+    gangs.create("PyTorchJob", "train", {"pytorchReplicaSpecs": types}, annotations=require("rack"))
+    hosts = gangs.all_run(3)
+    gangs.create("Job", "other", job(gangs, pods=1), annotations=require("rack"))
+    gangs.waits("Job", "other")
+    complete_pod(gangs.client, gangs.namespace, gangs.member(("worker", "1"))["metadata"]["name"])
+    eventually(lambda: gangs.phase("Job", "other") == "Running", message=gangs.describe)
+    assert hosts["worker", "1"] in gangs.hosts().values()
+    always(lambda: gangs.phase("PyTorchJob", "train") == "Running", seconds=1.0)
 
 
 @OPERATOR
