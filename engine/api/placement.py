@@ -157,7 +157,8 @@ class Placement:
 
     `gang` is None with one pod set. `profile` is the workload's own, None where it names none. `group`: the index of
     the replica, for kinds with a gang per replica. `separation`: None where other gangs may be in the same domains.
-    `labels`: those of the workload that the object has.
+    `labels`: those of the workload that the object has. `owners`: the uids of the pods that own it, if it has no
+    workload.
     """
 
     namespace: str
@@ -178,6 +179,7 @@ class Placement:
     generation: int = 0  # metadata.generation: goes up with every change of spec, also when the assignment is dropped
     status: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    owners: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[str, str]:

@@ -112,10 +112,22 @@ def create_placement(api: KubeClient, namespace: str, body: Mapping[str, Any], *
     return _send(api, "POST", object_path(API_VERSION, PLACEMENTS, namespace=namespace), body, JSON, fence=fence)
 
 
-def replace_placement_spec(api: KubeClient, placement: Placement, spec: Mapping[str, Any], *, fence: Fence) -> Result:
-    """Write a whole new spec (request and assignment in one write), if the Placement has the known version."""
+def replace_placement_spec(
+    api: KubeClient,
+    placement: Placement,
+    spec: Mapping[str, Any],
+    *,
+    owners: Sequence[Mapping[str, Any]] = (),
+    fence: Fence,
+) -> Result:
+    """Write a whole new spec (request and assignment in one write), if the Placement has the known version.
+
+    `owners`: the owner references to have from now on; with none it keeps those that it has.
+    """
     known = {"uid": placement.uid, "resourceVersion": placement.resource_version}
-    metadata = {**known, "labels": placement.workload.labels}
+    metadata: Body = {**known, "labels": placement.workload.labels}
+    if owners:
+        metadata["ownerReferences"] = owners
     # A merge keeps fields that it does not name: fields that the new spec leaves out are removed by name.
     whole: dict[str, Any] = {**_OPTIONAL_SPEC, **spec}
     if whole["gang"] is not None:
@@ -133,6 +145,14 @@ def patch_placement_status(api: KubeClient, placement: Placement, status: Mappin
 def label_placement(api: KubeClient, placement: Placement, *, fence: Fence) -> Result:
     """Write the labels of its workload to a Placement, at any version: earlier versions wrote none."""
     body = {"metadata": {"uid": placement.uid, "labels": placement.workload.labels}}
+    return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
+
+
+def own_placement(
+    api: KubeClient, placement: Placement, owners: Sequence[Mapping[str, Any]], *, fence: Fence
+) -> Result:
+    """Write the owner references of a Placement, at any version."""
+    body = {"metadata": {"uid": placement.uid, "ownerReferences": owners}}
     return _send(api, "PATCH", _placement(placement), body, MERGE_PATCH, fence=fence)
 
 

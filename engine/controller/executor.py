@@ -256,6 +256,7 @@ class ActionExecutor:
         """Bind and release held pods, in parallel, one PATCH each."""
         placement = gang.placement
         assert placement is not None
+        self._writer.own(placement, gang, (one.pod for one in assignments))
         topology = self._view.topologies.get(placement.topology)
 
         def release_one(assigned: SlotAssignment) -> None:

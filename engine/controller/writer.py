@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -66,9 +66,11 @@ class Writer:
 
     def write(self, placement: Placement, gang: Gang) -> Placement:
         """Create or change a Placement's spec, and return the current Placement."""
-        body = placements.placement_body(placement, owners=plain_pods.owners(gang.pods) if is_plain(gang.key) else ())
+        members = plain_pods.owners(gang.pods) if is_plain(gang.key) else ()
+        body = placements.placement_body(placement, owners=members)
         if placement.uid:
-            result = writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence)
+            owners = placements.owner_references(members)
+            result = writes.replace_placement_spec(self._api, placement, body["spec"], owners=owners, fence=self._fence)
         else:
             result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
         return self.took_placement(result)
@@ -82,6 +84,15 @@ class Writer:
         except ApiFault:
             self.read_back(placement)
             raise
+
+    def own(self, placement: Placement, gang: Gang, pods: Iterable[Pod]) -> None:
+        """Let the members of a gang of plain pods own its Placement, unless `pods` do already.
+
+        Others than at first, when some were replaced: it must not be deleted with the first ones.
+        """
+        if is_plain(gang.key) and not {pod.uid for pod in pods} <= placement.owners:
+            owners = placements.owner_references(plain_pods.owners(gang.pods))
+            self.took_placement(writes.own_placement(self._api, placement, owners, fence=self._fence))
 
     def took_placement(self, result: Result) -> Placement:
         """Store the response to a write of a Placement, and return the current Placement."""

@@ -68,7 +68,23 @@ def placement(source: Source) -> Placement:
         generation=meta.generation or 0,
         status=raw.status or {},
         labels={key: value for key in _LABELS if (value := (meta.labels or {}).get(key)) is not None},
+        owners=frozenset() if spec.workload.uid else frozenset(one.uid or "" for one in meta.owner_references or ()),
     )
+
+
+def owner_references(owners: Iterable[OwnerRef]) -> list[dict[str, Any]]:
+    """Return the JSON of `metadata.ownerReferences`; none of them blocks the deletion of its owner."""
+    return [
+        {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": False,
+            "blockOwnerDeletion": False,
+        }
+        for owner in owners
+    ]
 
 
 def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> dict[str, Any]:
@@ -85,18 +101,7 @@ def placement_body(placement: Placement, *, owners: Iterable[OwnerRef] = ()) -> 
         "namespace": placement.namespace,
         "labels": workload.labels,
     }
-    references = [
-        {
-            "apiVersion": owner.api_version,
-            "kind": owner.kind,
-            "name": owner.name,
-            "uid": owner.uid,
-            "controller": False,
-            "blockOwnerDeletion": False,
-        }
-        for owner in owners
-    ]
-    if references:
+    if references := owner_references(owners):
         metadata["ownerReferences"] = references
     spec: dict[str, Any] = {
         "workload": {

@@ -124,6 +124,7 @@ def every_write(api: KubeClient, fake: FakeApi, fence: Callable[[], None]) -> di
         ),
         "replace_placement_spec": lambda: writes.replace_placement_spec(api, a_placement, {"x": 1}, fence=fence),
         "patch_placement_status": lambda: writes.patch_placement_status(api, a_placement, {"x": 1}, fence=fence),
+        "own_placement": lambda: writes.own_placement(api, a_placement, [{"uid": "a"}], fence=fence),
         "delete_placement": lambda: writes.delete_placement(api, a_placement, fence=fence),
         "resume_workload": lambda: writes.resume_workload(api, a_job, placement="p", revision=1, fence=fence),
         "suspend_workload": lambda: writes.suspend_workload(api, a_job, fence=fence),
@@ -137,6 +138,7 @@ WRITES = [
     "create_placement",
     "replace_placement_spec",
     "patch_placement_status",
+    "own_placement",
     "delete_placement",
     "resume_workload",
     "suspend_workload",
@@ -241,6 +243,20 @@ def test_parts_of_a_request_that_its_user_took_back_are_taken_away(fake: FakeApi
     spec = stored(fake, PLACEMENT)["spec"]
     assert not {"profile", "separation"} & spec.keys()
     assert spec["gang"] == {"require": "block"}
+
+
+def test_owners_are_written_as_a_whole_list_at_any_version(fake: FakeApi, api: KubeClient) -> None:
+    """With a new spec too; a spec that is written without owners leaves them as they are."""
+    known = placement(fake, spec={"topology": "a"}, metadata={"ownerReferences": [{"uid": "p0"}, {"uid": "p1"}]})
+    fake.put(PLACEMENT, metadata={"labels": {"a": "b"}})
+    result = writes.own_placement(api, known, [{"uid": "p2"}], fence=ok)
+    assert isinstance(result, Done)
+    assert stored(fake, PLACEMENT)["metadata"]["ownerReferences"] == [{"uid": "p2"}]
+    for owners, then in (([], [{"uid": "p2"}]), ([{"uid": "p3"}], [{"uid": "p3"}])):
+        known = replace(known, resource_version=stored(fake, PLACEMENT)["metadata"]["resourceVersion"])
+        result = writes.replace_placement_spec(api, known, {"topology": "b"}, owners=owners, fence=ok)
+        assert isinstance(result, Done)
+        assert stored(fake, PLACEMENT)["metadata"]["ownerReferences"] == then
 
 
 def test_status_is_written_beside_the_spec_whatever_its_version(fake: FakeApi, api: KubeClient) -> None:

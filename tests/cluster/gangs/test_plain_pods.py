@@ -63,6 +63,30 @@ def test_pods_go_together_when_all_of_them_exist(gangs: Namespace) -> None:
     eventually(lambda: gangs.placement("mesh") is None, message="the Placement is gone")
 
 
+def test_the_placement_of_a_gang_outlives_the_pods_that_were_replaced(gangs: Namespace) -> None:
+    """All of its first pods, one after the other: a new pod owns it before it takes the slot of a lost one."""
+    gangs.fleet.grid("1x2x4")
+    for number in range(2):
+        make(gangs, f"p{number}", size=2)
+    eventually(lambda: len(hosts(gangs)) == 2, message=lambda: f"two pods bound: {pods(gangs)}")
+    first = gangs.placement("mesh")
+    assert first is not None
+    before = set(hosts(gangs).values())
+    for number in range(2):
+        gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/p{number}")
+        eventually(lambda lost=f"p{number}": lost not in pods(gangs), message="it is gone")
+        make(gangs, f"q{number}", size=2)
+        eventually(lambda: len(hosts(gangs)) == 2, message=lambda: f"the new pod is bound: {pods(gangs)}")
+    assert set(hosts(gangs).values()) == before
+    stands = gangs.placement("mesh")
+    assert stands is not None
+    assert stands["metadata"]["uid"] == first["metadata"]["uid"]
+    assert {"q0", "q1"} <= {owner["name"] for owner in stands["metadata"]["ownerReferences"]}
+    for number in range(2):
+        gangs.client.delete(f"/api/v1/namespaces/{gangs.name}/pods/q{number}")
+    eventually(lambda: gangs.placement("mesh") is None, message="the Placement goes with the last of them")
+
+
 def test_pods_that_give_different_sizes_stay_held_and_say_so(gangs: Namespace) -> None:
     gangs.fleet.grid("1x1x4")
     make(gangs, "p0", size=2)

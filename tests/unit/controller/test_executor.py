@@ -29,12 +29,14 @@ from engine.controller.writer import StaleObject
 from engine.decoding.placements import placement_body
 from engine.decoding.workloads import workload
 from engine.gang.gang import Gang
+from engine.gang.plain_pods import gang_key
 from engine.gang.repair import ExtensionRequest
 from engine.gang.slots import SlotAssignment, slots_of
 from engine.kinds.registry import built_in
 from engine.lifecycle.actions import Status, Unmanage
 from engine.lifecycle.moves import kept_record
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
+from tests.support.families import plain
 
 Answer = Callable[[str, str], bytes]
 
@@ -152,6 +154,32 @@ def test_a_pod_that_is_gone_is_left_to_the_watch(desk: Desk) -> None:
         desk.executor.resume(replace(known, workload=job(count=1, held=True)))
     with pytest.raises(StaleObject):
         desk.executor.unplace(known, WAITS, suspend=True, event=True)
+
+
+def test_pods_that_are_released_own_the_placement_of_their_gang_first(desk: Desk) -> None:
+    """One PATCH before theirs, and none when they own it; without it no pod is released."""
+    pods = [plain("a"), plain("b")]
+    desk.stores.pods.replace(pods)
+    desk.view.refresh()
+    waiting = desk.view.gangs.get(gang_key("default", "mesh"))
+    assert waiting is not None
+    known = replace(placement(waiting.workload, {"b0-r0-h0": 2}), owners=frozenset({pods[0].uid}))
+    by_name = {one.name: one for one in pods}
+    desk.server.answer = lambda _method, path: (
+        pod_json(by_name[name]) if (name := path.rpartition("/")[2]) in by_name else created(known)
+    )
+    gang = replace(waiting, placement=known)
+    desk.executor.release(gang, seats(gang.workload, pods[:1]))
+    assert desk.server.asked == [("PATCH", "a")]
+    desk.server.asked.clear()
+    desk.executor.release(gang, seats(gang.workload, pods))
+    assert desk.server.asked[0] == ("PATCH", known.name)
+    assert sorted(desk.server.asked[1:]) == [("PATCH", "a"), ("PATCH", "b")]
+    desk.server.asked.clear()
+    desk.server.answer = missing
+    with pytest.raises(WriteRefused):
+        desk.executor.release(gang, seats(gang.workload, pods))
+    assert desk.server.asked == [("PATCH", known.name)]
 
 
 def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:

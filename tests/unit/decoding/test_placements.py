@@ -202,6 +202,9 @@ def test_a_gang_of_plain_pods_is_owned_by_its_members() -> None:
     references = placement_body(record, owners=owners)["metadata"]["ownerReferences"]
     assert [(one["name"], one["uid"]) for one in references] == [("a", "uid-a"), ("b", "uid-b")]
     assert not any(one["controller"] or one["blockOwnerDeletion"] for one in references)
+    body["metadata"]["ownerReferences"] = references
+    assert placement(body).owners == {"uid-a", "uid-b"}
+    assert placement(changed("metadata", "ownerReferences", to=references)).owners == frozenset()  # a workload's
 
 
 _SLOTS = ("spec", "assignment", "podSets", 0, "slots")
