@@ -82,6 +82,13 @@ _BASE: Final = (
     _Listed("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False),
     _Listed("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False),
 )
+# The kinds of other projects that give levels, group pods or tell of nodes to come.
+_OF_OTHERS: Final = (
+    *(Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS),
+    Wanted(VOLCANO, HYPER_NODE, (), True, HYPER_NODES, registered=False),
+    Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False),
+    Wanted(PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, False, PROVISIONING_PLURAL, registered=False),
+)
 # Which gangs end for others; read where the policy preempts.
 _BUDGETS: Final = _Listed("policy/v1", BUDGETS, "PodDisruptionBudget")
 
@@ -122,7 +129,7 @@ def read_cluster(
 
     `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the
     nodes, what else gives levels, and the Placements, which name them. `only`: read these collections, by their plural,
-    and the workloads of all kinds; None: everything that the planner looks at. `consistent`: nothing older than the
+    and the workloads of all kinds with their owners; None: everything that the planner looks at. `consistent`: nothing older than the
     moment of the call, which costs the server more. `labels`: keep those of workloads and pods. Raises
     ConnectionProblem if the server does not answer, or does not know the caller.
     """
@@ -134,12 +141,13 @@ def read_cluster(
     except ApiFault as fault:
         raise ConnectionProblem(no_answer(fault)) from None
     if topologies_alone:
-        found, provisioning = _discovered(api, (), unread)
+        found, provisioning = _discovered(api, _OF_OTHERS, unread)
         wanted = [_NODES, _PLACEMENTS, *found]
     else:
         every = (*_BASE, _BUDGETS) if policy.preemption.mode != "never" else _BASE
         base = [one for one in every if only is None or one.plural in only]
-        found, provisioning = _discovered(api, wanted_kinds(policy.registry), unread)
+        kinds = wanted_kinds(policy.registry)
+        found, provisioning = _discovered(api, kinds if only is not None else [*kinds, *_OF_OTHERS], unread)
         wanted = [*base, *found]
     reader = _Reader(api, namespace, progress, consistent=consistent)
     objects = [one for listed in side_by_side(reader.read, wanted) for one in listed]
@@ -289,18 +297,13 @@ def _policy_data(api: KubeClient, namespace: str, name: str) -> Mapping[str, str
 
 
 def _discovered(api: KubeClient, kinds: Iterable[Wanted], unread: list[Unread]) -> tuple[Sequence[_Listed], str | None]:
-    """Return the collections of `kinds` (workloads and their owners) and of foreign kinds that the server serves.
+    """Return the collections of `kinds` that the server serves.
 
-    Also the version in which it serves ProvisioningRequests, "" if it does not; None: not known.
+    Also the version in which it serves ProvisioningRequests, "" if it does not or they are not among the kinds; None:
+    not known.
     """
-    of_others = [Wanted(group, "Topology", (), True, PLURAL, registered=False) for group in GROUPS]
-    of_others.append(Wanted(VOLCANO, HYPER_NODE, (), True, HYPER_NODES, registered=False))
-    of_others.append(Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False))
-    of_others.append(
-        Wanted(PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, False, PROVISIONING_PLURAL, False)
-    )
     try:
-        served = Discovery(api).look([*kinds, *of_others])
+        served = Discovery(api).look([*kinds])
     except ApiFault as fault:
         unread.append(Unread("the kinds of the cluster", why=str(fault)))
         return [_Listed("batch/v1", "jobs", "Job")], None

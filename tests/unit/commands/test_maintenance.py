@@ -9,7 +9,7 @@ from click.testing import Result
 
 from engine.api import names
 from tests.support.fake_api import Answer, FakeApi, Request
-from tests.unit.commands.conftest import put
+from tests.unit.commands.conftest import forbid, put
 from webhook.maintenance.attempts import TRIES
 from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS, service_namespace_object
 from webhook.operations import held, release
@@ -100,6 +100,31 @@ def test_a_namespace_that_others_use_since_the_plan_stays(topogate: Topogate, se
     said = "stays: Namespace topogate-system: others use it: persistentvolumeclaims/data\n"
     assert said in done.stdout, done.output
     assert server.get(path) is not None
+
+
+OF_OTHERS = (
+    ("kueue.x-k8s.io/v1beta1", "topologies", "Topology"),
+    ("kai.scheduler/v1alpha1", "topologies", "Topology"),
+    ("topology.volcano.sh/v1alpha1", "hypernodes", "HyperNode"),
+    ("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup"),
+)
+
+
+@pytest.mark.parametrize(("served", "plural", "kind"), OF_OTHERS)
+@pytest.mark.parametrize("words", [("uninstall", "--leave-manifests", "--yes"), ("release", "--all")])
+def test_what_is_held_is_known_without_the_objects_of_other_projects(
+    topogate: Topogate, server: FakeApi, words: tuple[str, ...], served: str, plural: str, kind: str
+) -> None:
+    """The account of Helm's Job has no right to list them, and they hold nothing of ours."""
+    server.install(served, plural, kind)
+    forbid(server, plural)
+    rights(server, allowed=True)
+    server.put(WEBHOOKS[0].path(NAMESPACE), metadata={"name": WEBHOOKS[0].name, "uid": "w", "labels": {LABEL: PART_OF}})
+    path = gated(server)
+    done = topogate(*words)
+    assert done.exit_code == 0, done.output
+    assert "cannot be read" not in done.output
+    assert names.GATE not in str(server.get(path))
 
 
 def test_an_uninstall_names_every_right_that_its_plan_needs(topogate: Topogate, server: FakeApi) -> None:
