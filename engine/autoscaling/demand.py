@@ -68,16 +68,12 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
         for pod_set, pods in by_pod_set(gang.workload, gang.pods)
     }
     sets = {pod_set.name: (index, pod_set) for index, pod_set in enumerate(gang.workload.pod_sets)}
-    of_gang = gang.request.gang.min_available if gang.request.gang is not None else None
-    left = None if of_gang is None else of_gang
     found = []
-    for ask in gang.request.pod_sets:
-        if ask.name not in sets:
+    for name, wanted in _first_counts(gang).items():
+        if name not in sets:
             continue
-        wanted = min(ask.count, ask.min_available) if left is None else min(ask.count, left)
-        left = None if left is None else left - wanted
-        index, pod_set = sets[ask.name]
-        if (count := wanted - bound.get(ask.name, 0)) > 0:
+        index, pod_set = sets[name]
+        if (count := wanted - bound.get(name, 0)) > 0:
             found.append(PodDemand(index, pod_set, count))
     if not found:
         return "none of its pods needs a node"
@@ -90,6 +86,21 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
     together = any(ask.require or ask.slices for ask in gang.request.pod_sets)
     together = together or (gang.request.gang is not None and gang.request.gang.require is not None)
     return NodeDemand(tuple(found), selector, digest, together)
+
+
+def _first_counts(gang: Gang) -> dict[str, int]:
+    """Return how many pods of each pod set of a gang need nodes first.
+
+    In a pod group without its minimum: all of them, up to that minimum. How many of it the others give is not known.
+    """
+    group = gang.pod_group
+    if group is None or group.placed:
+        return gang.request.first_counts
+    left, found = max(1, group.minimum - group.assigned), {}
+    for ask in gang.request.pod_sets:
+        found[ask.name] = max(min(ask.count, 1), min(ask.count, left))
+        left = max(0, left - found[ask.name])
+    return found
 
 
 def held_pods_of(gang: Gang, demanded: Collection[PodDemand]) -> dict[int, str]:

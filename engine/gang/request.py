@@ -140,6 +140,20 @@ class PlacementRequest:
         of_gang = self.gang.min_available if self.gang is not None else None
         return min(self.count, of_gang or sum(min(ask.count, ask.min_available) for ask in self.pod_sets))
 
+    @property
+    def first_counts(self) -> dict[str, int]:
+        """The pods of each pod set of a gang that starts with its minimum, as many of the first pod sets as possible.
+
+        Each pod set gets its own minimum, then what the minimum of the gang leaves goes to the first ones.
+        """
+        found = {ask.name: min(ask.count, ask.min_available) for ask in self.pod_sets}
+        left = self.least - sum(found.values())
+        for ask in self.pod_sets:
+            more = max(0, min(left, ask.count - found[ask.name]))
+            found[ask.name] += more
+            left -= more
+        return found
+
 
 def parse_request(
     workload: Workload,
