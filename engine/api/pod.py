@@ -172,6 +172,7 @@ class PodSpec:
     constraints: PodConstraints | None = None
     preferred_pods: PodPreferences | None = None
     own_labels: tuple[str, ...] = ()
+    cross_namespace: bool = False  # a term of its pod affinity names namespaces (quota scope CrossNamespacePodAffinity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 from engine.api import names
 from engine.api.objects import PodGroupObject
 from engine.api.placement import Placement, kept_hosts, placed_at
-from engine.api.pod import Pod, Shape
+from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.host_index import HostIndex
 from engine.cache.intents import IntentIndex
@@ -24,7 +24,6 @@ from engine.cache.pods import PodIndex
 from engine.cache.reservations import KeptDomains
 from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add, add_in
-from engine.capacity.quota import usage_of
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
 from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
@@ -355,9 +354,9 @@ class GangIndex:
         above = self._pods.find(key_to(child.namespace, child.owner))
         return {key_of(above)} if isinstance(above, Workload) and above.handling == "through" else set()
 
-    def pending(self, gang: Gang, capacity: Capacity) -> dict[str, int]:
-        """Return the quota that pods to come of other placed gangs in the gang's namespace will use."""
-        total: Counter[str] = Counter()
+    def pending(self, gang: Gang, capacity: Capacity) -> list[tuple[PodSpec, int]]:
+        """Return the pods to come of other placed gangs in the gang's namespace, which will use its quotas."""
+        found: list[tuple[PodSpec, int]] = []
         for key in filter(is_gang_key, capacity.reserving()):
             if key == gang.key or not self._placed_in(key, gang.workload.namespace):
                 continue
@@ -370,8 +369,8 @@ class GangIndex:
                 # A pod that is to leave its host has a new slot beside it, but its successor comes when it goes.
                 missing = min(reserved.get(pod_set.name, 0) - unbound, pod_set.slots - sum(pod.live for pod in pods))
                 if missing > 0:
-                    total.update(usage_of(self._pod_shapes.spec_of(other, pod_set), missing))
-        return dict(total)
+                    found.append((self._pod_shapes.spec_of(other, pod_set), missing))
+        return found
 
     # -- internal ----------------------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ class ExpectedDaemonPods:
         missing = self._missing.get(key, set())
         if len(missing) > len(self._existing.get(key, ())) and not self._without_pods:
             missing = set()
-        if missing and shortfall(self._quotas(pod.namespace), [(pod.spec, len(missing))], {}) is not None:
+        if missing and shortfall(self._quotas(pod.namespace), [(pod.spec, len(missing))], []) is not None:
             missing = set()
         gone = expected - missing
         for host in gone:

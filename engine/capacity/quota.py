@@ -7,7 +7,7 @@ and resource names: Kubernetes' quota evaluator for pods.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -29,7 +29,7 @@ def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
         if resource == "pods":
             continue
         usage[f"requests.{resource}"] = amount * count
-        if resource in ("cpu", "memory", "ephemeral-storage"):
+        if resource in ("cpu", "memory", "ephemeral-storage") or resource.startswith("hugepages-"):
             usage[resource] = amount * count
     for resource, amount in spec.limits:
         usage[f"limits.{resource}"] = amount * count
@@ -37,7 +37,7 @@ def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
 
 
 def applies(quota: Quota, spec: PodSpec) -> bool:
-    """True when every scope of the quota matches the pod; an unknown scope matches (the stricter reading)."""
+    """Return True if every scope of the quota matches the pod; an unknown scope matches (the stricter reading)."""
     best_effort = not any(name in ("cpu", "memory") for name, _ in (*spec.shape.requests, *spec.limits))
     for scope, operator, values in quota.scopes:
         match scope:
@@ -56,6 +56,10 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
                     "Exists": spec.priority_class != "",
                     "DoesNotExist": spec.priority_class == "",
                 }.get(operator, True)
+            case "CrossNamespacePodAffinity":
+                matches = spec.cross_namespace
+            case "VolumeAttributesClass":  # it counts claims of volumes alone
+                matches = False
             case _:
                 matches = True
         if not matches:
@@ -66,21 +70,21 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
 def shortfall(
     quotas: Iterable[Quota],
     wanted: Sequence[tuple[PodSpec, int]],
-    pending: Mapping[str, int],
+    pending: Sequence[tuple[PodSpec, int]],
     ending: Sequence[PodSpec] = (),
 ) -> str | None:
     """Return why the namespace's quotas do not admit these numbers of further pods; None when they do.
 
-    `pending`: what placed gangs of the namespace will still use (pods that do not exist yet), by quota resource name;
-    `ending`: pods of the namespace that use nothing any more by then. A quota that could not take them if it were empty
-    is told first: it never has room for them.
+    `pending`: pods of placed gangs of the namespace that do not exist yet; `ending`: pods of the namespace that use
+    nothing any more by then. A quota that could not take them if it were empty is told first: it never has room for
+    them.
     """
     full: str | None = None
     for quota in sorted(quotas, key=lambda quota: quota.name):
         under = [(spec, count) for spec, count in wanted if applies(quota, spec)]
         pods = plural(sum(count for _, count in under), "pod")
         usage = usage_under(quota, under)
-        freed = usage_under(quota, ((spec, 1) for spec in ending))
+        room = _room(quota, pending, ending)
         for name in sorted(quota.hard):
             if usage[name] <= 0:
                 continue
@@ -89,25 +93,67 @@ def shortfall(
             if usage[name] > hard:
                 most = format_units(resource, hard)
                 return f"quota {quota.name} allows {most} of {name} in all, {pods} need {needed}: it never has room"
-            left = hard - quota.used.get(name, 0) - pending.get(name, 0) + freed[name]
-            if usage[name] > left and full is None:
-                left_text = format_units(resource, max(left, 0))
+            if usage[name] > room[name] and full is None:
+                left_text = format_units(resource, max(room[name], 0))
                 full = f"quota {quota.name} leaves {left_text} of {name}, {pods} need {needed}"
     return full
 
 
 def lacking(
-    quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Mapping[str, int]
+    quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Sequence[tuple[PodSpec, int]]
 ) -> list[tuple[Quota, str, int]]:
     """Return the resources of quotas that these numbers of further pods lack, and how much, as in `shortfall`."""
     found = []
     for quota in quotas:
-        usage = usage_under(quota, wanted)
-        for name, hard in quota.hard.items():
-            lack = usage[name] - (hard - quota.used.get(name, 0) - pending.get(name, 0))
-            if usage[name] > 0 and lack > 0:
-                found.append((quota, name, lack))
+        usage, room = usage_under(quota, wanted), _room(quota, pending)
+        found += [
+            (quota, name, usage[name] - left) for name, left in room.items() if usage[name] > 0 and usage[name] > left
+        ]
     return found
+
+
+def admitted(
+    quotas: Iterable[Quota],
+    wanted: Sequence[tuple[PodSpec, int, int]],
+    pending: Sequence[tuple[PodSpec, int]],
+    ending: Sequence[PodSpec] = (),
+) -> list[int]:
+    """Return how many further pods of each template the namespace's quotas admit, between two numbers.
+
+    `wanted`: template, fewest and most pods of it. Templates are filled up one after the other, first to last or last
+    to first: in the order that admits more pods. `pending` and `ending` as in `shortfall`.
+    """
+    rooms = [(quota, _room(quota, pending, ending)) for quota in quotas]
+    for quota, room in rooms:
+        least = usage_under(quota, ((spec, fewest) for spec, fewest, _ in wanted))
+        for name in room:
+            room[name] -= least[name]
+    found = [_filled([(quota, dict(room)) for quota, room in rooms], wanted, order) for order in (1, -1)]
+    return max(found, key=sum)
+
+
+def _filled(
+    rooms: Sequence[tuple[Quota, dict[str, int]]], wanted: Sequence[tuple[PodSpec, int, int]], order: int
+) -> list[int]:
+    """Return the number of pods of each template that fits, with the templates filled in this order (1 or -1)."""
+    counts = [fewest for _, fewest, _ in wanted]
+    for index in range(len(wanted))[::order]:
+        spec, fewest, most = wanted[index]
+        each = {name: amount for name, amount in usage_of(spec, 1).items() if amount > 0}
+        under = [room for quota, room in rooms if applies(quota, spec)]
+        fits = [room[name] // amount for room in under for name, amount in each.items() if name in room]
+        more = max(0, min([most - fewest, *fits]))
+        counts[index] += more
+        for room in under:
+            for name in room.keys() & each.keys():
+                room[name] -= more * each[name]
+    return counts
+
+
+def _room(quota: Quota, pending: Iterable[tuple[PodSpec, int]], ending: Iterable[PodSpec] = ()) -> dict[str, int]:
+    """Return how much of each of its resources a quota leaves; less than nothing where it is overdrawn."""
+    coming, freed = usage_under(quota, pending), usage_under(quota, ((spec, 1) for spec in ending))
+    return {name: hard - quota.used.get(name, 0) - coming[name] + freed[name] for name, hard in quota.hard.items()}
 
 
 def usage_under(quota: Quota, pods: Iterable[tuple[PodSpec, int]]) -> Counter[str]:

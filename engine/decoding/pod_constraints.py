@@ -107,6 +107,17 @@ def preferred_of(
     return (_shared_preferences(found) if found != PodPreferences() else None), left_out
 
 
+def crosses_namespaces(spec: wire.PodSpec) -> bool:
+    """Return True if a term of a pod's affinity or anti-affinity, required or preferred, names namespaces."""
+    if (affinity := spec.affinity) is None:
+        return False
+    both = [one for one in (affinity.pod_affinity, affinity.pod_anti_affinity) if one is not None]
+    terms = [term for one in both for term in one.required or ()]
+    preferred = [weighted.pod_affinity_term for one in both for weighted in one.preferred or ()]
+    terms += [term for term in preferred if term is not None]
+    return any(term.namespaces or term.namespace_selector is not None for term in terms)
+
+
 def flat_labels(raw: Mapping[str, str | None] | None) -> tuple[str, ...]:
     """Return all labels, key and value in turn, with the strings shared; the first ones of a pod with very many."""
     if not raw:

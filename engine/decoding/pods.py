@@ -27,7 +27,14 @@ from engine.api.pod import (
 )
 from engine.api.resources import Quantity, QuantityError, Requests, effective, in_units, nano, pod_limits, pod_requests
 from engine.decoding import wire
-from engine.decoding.pod_constraints import MAX_PREFERRED, MOST_WEIGHT, constraints_of, flat_labels, preferred_of
+from engine.decoding.pod_constraints import (
+    MAX_PREFERRED,
+    MOST_WEIGHT,
+    constraints_of,
+    crosses_namespaces,
+    flat_labels,
+    preferred_of,
+)
 from engine.decoding.resize import is_resized, resized
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.hints import MAX_TEXT
@@ -162,6 +169,7 @@ def pod_spec(
         constraints=constraints,
         preferred_pods=preferred_pods,
         own_labels=flat_labels(meta.labels),
+        cross_namespace=crosses_namespaces(spec),
     )
 
 

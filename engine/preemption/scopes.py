@@ -21,7 +21,8 @@ from engine.policy.namespaces import rule_of
 from engine.preemption.room import Domains, Holdings, Need, Room, Shortfalls
 from engine.preemption.search import Preemptible, Scope
 from engine.preemption.victims import Victim
-from engine.scheduler.schedule import kept_assignment, lacking_quota
+from engine.scheduler.limits import lacking_quota
+from engine.scheduler.schedule import kept_assignment
 from engine.topology.topology import Topology
 
 

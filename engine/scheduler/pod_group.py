@@ -15,6 +15,7 @@ from engine.api.workload import GangKey
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
+from engine.scheduler.limits import quota_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import new_placement
 
@@ -60,6 +61,8 @@ def _plan_in_order(
             if not isinstance(outcome, Placed):
                 missed.append((gang, outcome))
                 continue
+            if outcome.count < gang.request.count and (short := quota_limit(view, gang)) is not None:
+                missed.append((gang, short))
             placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=now)
             plans[gang.key] = (gang, outcome, placement)
             view.assume(gang.key, placement)

@@ -11,13 +11,10 @@ from functools import partial
 
 import msgspec
 
-from engine.api.objects import Quota
 from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
 from engine.api.reasons import REASONS
-from engine.api.text import did_you_mean, plural, quote
-from engine.api.workload import PodSet
+from engine.api.text import plural
 from engine.cache.state import ClusterState
-from engine.capacity import quota
 from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.decoding.placements import assignment_body
@@ -27,7 +24,7 @@ from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
 from engine.scheduler.devices import allocate_devices
-from engine.scheduler.limits import on_hold, too_many_waiting, within_host_limit
+from engine.scheduler.limits import creatable_growth, creatable_part, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -56,13 +53,14 @@ def schedule_gang(
     `emptied` as in `plan_placement`; no devices are allocated on emptied hosts. `creatable`: as if all pods could be
     created.
     """
-    if not creatable and (problem := _creation_problem(view, gang)) is not None:
-        return problem
+    request = gang.request if creatable else creatable_part(view, gang, gang.request)
+    if isinstance(request, Waits):
+        return request
     kept = kept_assignment(gang) if kept is None else kept
     outcome = _planned(
         view,
         gang,
-        gang.request,
+        request,
         separation=gang.request.separation,
         kept=kept,
         pods=gang.request.least,
@@ -128,17 +126,24 @@ def schedule_extension(
     assert gang.placement is not None and gang.placement.assignment is not None
     if (extension.more or extension.on_request) and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
         return held
-    whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
-    if whole and (problem := _creation_problem(view, gang)) is not None:
-        return problem
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
+    asked = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang)
+    whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
+    request: PlacementRequest | Waits = asked
+    if whole:
+        request = creatable_part(view, gang, gang.request)
+        request = request if isinstance(request, Waits) else asked
+    elif extension.more:
+        request = creatable_growth(view, gang, asked, kept=sum(map(len, kept.values())))
+    if isinstance(request, Waits):
+        return request
     outcome = _planned(
         view,
         gang,
-        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology),
+        replace(request, topology=gang.placement.topology),
         separation=gang.placement.separation,
         kept=kept,
         pods=extension.missing,
@@ -271,48 +276,6 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
         if found:
             every[pod_set.name] = found
     return every
-
-
-def _creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
-    """Return why future pods of the gang could not be created even with free capacity; None if they can."""
-    coming = _pods_to_create(gang)
-    for pod_set, _ in coming:
-        if (name := view.pod_shapes.missing_class(pod_set)) is not None:
-            hint = did_you_mean(name, view.pod_shapes.known_classes())
-            return Waits("PriorityClassMissing", f"PriorityClass {quote(name)} not found: no pod can be created{hint}")
-    missing = _quota_shortfall(view, gang, coming)
-    return None if missing is None else Waits("QuotaExceeded", missing)
-
-
-def _pods_to_create(gang: Gang) -> list[tuple[PodSet, int]]:
-    """Return how many pods of each pod set have to be created before the gang can start."""
-    # A quota already counts pods that exist and stay; a terminating pod uses quota beside its replacement.
-    live = [pod for pod in gang.pods if pod.live]
-    least = {ask.name: ask.min_available for ask in gang.request.pod_sets}
-    found = [
-        (pod_set, min(pod_set.slots, least.get(pod_set.name, 0)) - len(pods))
-        for pod_set, pods in by_pod_set(gang.workload, live)
-    ]
-    return [(pod_set, count) for pod_set, count in found if count > 0]
-
-
-def _quota_shortfall(view: ClusterState, gang: Gang, coming: list[tuple[PodSet, int]]) -> str | None:
-    """Return what the namespace's quotas lack for the future pods of the gang; None if nothing."""
-    workload = gang.workload
-    quotas = view.stores.quotas.get_by(workload.namespace)
-    if not quotas:
-        return None  # finding the future usage of other gangs needs a search of all placed ones
-    wanted = [(view.pod_shapes.spec_of(workload, pod_set), count) for pod_set, count in coming]
-    ending = [pod.spec for pod in view.uncreated if pod.namespace == workload.namespace and not pod.finished]
-    return quota.shortfall(quotas, wanted, view.gangs.pending(gang, view.capacity), ending)
-
-
-def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]]:
-    """Return the resources of its namespace's quotas that a gang lacks, and how much. The caller holds the lock."""
-    if not (quotas := view.stores.quotas.get_by(gang.workload.namespace)):
-        return []
-    wanted = [(view.pod_shapes.spec_of(gang.workload, pod_set), count) for pod_set, count in _pods_to_create(gang)]
-    return quota.lacking(quotas, wanted, view.gangs.pending(gang, view.capacity))
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.api.objects import Quota
 from engine.api.pod import PodSpec
-from engine.capacity.quota import applies, shortfall
+from engine.capacity.quota import admitted, applies, lacking, shortfall
 from tests.support.cluster_records import shape, spec
 
 
@@ -22,37 +24,58 @@ GPUS: PodSpec = spec(shape=shape(cpu=1000, gpu=8))
 
 def test_a_quota_with_room_takes_the_gang() -> None:
     """Exactly enough is enough."""
-    assert shortfall([quota({"requests.nvidia.com/gpu": 32, "pods": 4})], [(GPUS, 4)], {}) is None
+    assert shortfall([quota({"requests.nvidia.com/gpu": 32, "pods": 4})], [(GPUS, 4)], []) is None
 
 
 def test_a_quota_that_is_too_small_says_what_is_missing() -> None:
     """The quota, what it leaves, what the gang needs."""
-    why = shortfall([quota({"requests.nvidia.com/gpu": 32}, {"requests.nvidia.com/gpu": 16})], [(GPUS, 4)], {})
+    why = shortfall([quota({"requests.nvidia.com/gpu": 32}, {"requests.nvidia.com/gpu": 16})], [(GPUS, 4)], [])
     assert why == "quota team leaves 16 of requests.nvidia.com/gpu, 4 pods need 32"
 
 
 @pytest.mark.parametrize("name", ["pods", "count/pods", "cpu", "requests.cpu", "requests.nvidia.com/gpu"])
 def test_every_name_of_a_pod_resource_counts(name: str) -> None:
     """Short and long names mean the same."""
-    assert shortfall([quota({name: 1})], [(GPUS, 4)], {}) is not None
+    assert shortfall([quota({name: 1})], [(GPUS, 4)], []) is not None
 
 
 def test_limits_count_against_limit_quotas() -> None:
     """limits.* is compared with the effective limits."""
     limited = replace(GPUS, limits=(("memory", 1024),))
-    assert shortfall([quota({"limits.memory": 4095})], [(limited, 4)], {}) is not None
-    assert shortfall([quota({"limits.memory": 4096})], [(limited, 4)], {}) is None
+    assert shortfall([quota({"limits.memory": 4095})], [(limited, 4)], []) is not None
+    assert shortfall([quota({"limits.memory": 4096})], [(limited, 4)], []) is None
+
+
+def test_a_quota_of_huge_pages_counts_under_both_of_its_names() -> None:
+    huge = replace(GPUS, shape=replace(GPUS.shape, requests=(*GPUS.shape.requests, ("hugepages-2Mi", 1024))))
+    for name in ("hugepages-2Mi", "requests.hugepages-2Mi"):
+        assert shortfall([quota({name: 4095})], [(huge, 4)], []) is not None
+        assert shortfall([quota({name: 4096})], [(huge, 4)], []) is None
+
+
+def test_pods_to_come_of_other_gangs_count_in_the_quotas_that_apply_to_them() -> None:
+    high, low = replace(GPUS, priority_class="high"), replace(GPUS, priority_class="low")
+    of_high = quota({"pods": 4}, scopes=(("PriorityClass", "In", ("high",)),))
+    assert shortfall([of_high], [(high, 4)], [(low, 4)]) is None
+    assert shortfall([of_high], [(high, 4)], [(high, 1)]) is not None
+    assert lacking([of_high], [(high, 4)], [(low, 4)]) == []
+    assert lacking([of_high], [(high, 4)], [(high, 1)]) == [(of_high, "pods", 1)]
+
+
+def test_a_quota_of_classes_of_volumes_counts_no_pod() -> None:
+    of_volumes = quota({"pods": 0}, scopes=(("VolumeAttributesClass", "Exists", ()),))
+    assert shortfall([of_volumes], [(GPUS, 4)], []) is None
 
 
 def test_what_other_placed_gangs_will_still_use_is_counted() -> None:
     """Two placed gangs never share the same quota room."""
-    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], {"pods": 5}) is not None
-    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], {"pods": 4}) is None
+    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], [(GPUS, 5)]) is not None
+    assert shortfall([quota({"pods": 8})], [(GPUS, 4)], [(GPUS, 4)]) is None
 
 
 def test_resources_that_the_gang_does_not_ask_for_do_not_matter() -> None:
     """A used-up quota of something else holds nobody."""
-    assert shortfall([quota({"requests.storage": 0, "count/jobs.batch": 0})], [(GPUS, 4)], {}) is None
+    assert shortfall([quota({"requests.storage": 0, "count/jobs.batch": 0})], [(GPUS, 4)], []) is None
 
 
 @pytest.mark.parametrize(
@@ -66,6 +89,7 @@ def test_resources_that_the_gang_does_not_ask_for_do_not_matter() -> None:
         (("PriorityClass", "NotIn", ("high",)), GPUS, replace(GPUS, priority_class="high")),
         (("PriorityClass", "Exists", ()), replace(GPUS, priority_class="any"), GPUS),
         (("PriorityClass", "DoesNotExist", ()), GPUS, replace(GPUS, priority_class="any")),
+        (("CrossNamespacePodAffinity", "Exists", ()), replace(GPUS, cross_namespace=True), GPUS),
     ],
 )
 def test_a_scope_decides_whether_the_quota_applies(
@@ -76,9 +100,51 @@ def test_a_scope_decides_whether_the_quota_applies(
     assert not applies(quota({}, scopes=(scope,)), other)
 
 
+AMOUNTS = st.integers(0, 12)
+TEMPLATES = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 4))  # CPUs and GPUs of a pod, most pods
+
+
+@given(
+    templates=st.lists(TEMPLATES, min_size=1, max_size=3), hard=st.tuples(AMOUNTS, AMOUNTS, AMOUNTS), pending=AMOUNTS
+)
+def test_as_many_pods_are_admitted_as_fit_in_the_better_of_two_orders(
+    templates: list[tuple[int, int, int]], hard: tuple[int, int, int], pending: int
+) -> None:
+    """They never exceed the quota, none more of any template would fit, and of one template none is refused in vain."""
+    of = quota({"pods": hard[0], "requests.cpu": hard[1], "requests.nvidia.com/gpu": hard[2]})
+    specs = [spec(shape=shape(cpu=cpu, gpu=gpu)) for cpu, gpu, _ in templates]
+    coming = [(specs[0], pending)] if pending and templates[0][2] else []
+    counts = admitted([of], [(one, 0, most) for one, (_, _, most) in zip(specs, templates, strict=True)], coming)
+
+    def fits(numbers: list[int]) -> bool:
+        return shortfall([of], list(zip(specs, numbers, strict=True)), coming) is None
+
+    assert all(0 <= count <= most for count, (_, _, most) in zip(counts, templates, strict=True))
+    assert not any(counts) or fits(counts)
+    for index, (_, _, most) in enumerate(templates):
+        more = [count + (number == index) for number, count in enumerate(counts)]
+        assert counts[index] == most or not fits(more)
+
+
+def test_the_fewest_pods_of_a_template_are_admitted_whatever_is_left() -> None:
+    """Whether these fit is asked before; they use what they need of the rest."""
+    wanted = [(GPUS, 2, 4), (GPUS, 1, 4)]
+    assert admitted([quota({"pods": 2})], wanted, []) == [2, 1]
+    assert admitted([quota({"pods": 5})], wanted, []) == [4, 1]
+    assert admitted([quota({"pods": 8})], wanted, []) == [4, 4]
+    assert admitted([quota({"pods": 8})], wanted, [(GPUS, 3)], [GPUS]) == [4, 2]
+
+
+def test_templates_are_filled_up_in_the_order_that_admits_more() -> None:
+    """The first one takes four times as much of the quota."""
+    large = spec(shape=shape(cpu=1000, gpu=8))
+    small = spec(shape=shape(cpu=1000, gpu=2))
+    assert admitted([quota({"requests.nvidia.com/gpu": 16})], [(large, 0, 2), (small, 0, 8)], []) == [0, 8]
+
+
 def test_a_quota_that_can_never_take_the_gang_is_told_first() -> None:
     """The one that is full now comes first by name, and ending gangs would not help."""
     full = quota({"pods": 4}, {"pods": 4}, name="a")
     small = quota({"requests.nvidia.com/gpu": 24}, name="b")
-    why = shortfall([full, small], [(GPUS, 4)], {})
+    why = shortfall([full, small], [(GPUS, 4)], [])
     assert why == "quota b allows 24 of requests.nvidia.com/gpu in all, 4 pods need 32: it never has room"

@@ -110,14 +110,14 @@ OF_OTHERS = (
 )
 
 
-@pytest.mark.parametrize(("served", "plural", "kind"), OF_OTHERS)
+@pytest.mark.parametrize("other", OF_OTHERS)
 @pytest.mark.parametrize("words", [("uninstall", "--leave-manifests", "--yes"), ("release", "--all")])
 def test_what_is_held_is_known_without_the_objects_of_other_projects(
-    topogate: Topogate, server: FakeApi, words: tuple[str, ...], served: str, plural: str, kind: str
+    topogate: Topogate, server: FakeApi, words: tuple[str, ...], other: tuple[str, str, str]
 ) -> None:
     """The account of Helm's Job has no right to list them, and they hold nothing of ours."""
-    server.install(served, plural, kind)
-    forbid(server, plural)
+    server.install(*other)
+    forbid(server, other[1])
     rights(server, allowed=True)
     server.put(WEBHOOKS[0].path(NAMESPACE), metadata={"name": WEBHOOKS[0].name, "uid": "w", "labels": {LABEL: PART_OF}})
     path = gated(server)

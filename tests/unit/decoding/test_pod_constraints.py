@@ -42,6 +42,21 @@ def term(**more: Any) -> Json:
 
 
 @pytest.mark.parametrize(
+    ("names", "crosses"),
+    [({}, False), ({"namespaces": []}, False), ({"namespaces": ["team"]}, True), ({"namespaceSelector": {}}, True)],
+)
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_a_term_that_names_namespaces_is_under_the_quota_scope_for_them(
+    kind: str, names: Json, *, crosses: bool
+) -> None:
+    """Required or preferred; its own namespace too, by name."""
+    required = {"affinity": {kind: {REQUIRED: [term(), term(**names)]}}}
+    weighted = [{"weight": 1}, {"weight": 1, "podAffinityTerm": term(**names)}]
+    preferred = {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}}
+    assert (decoded(required).cross_namespace, decoded(preferred).cross_namespace) == (crosses, crosses)
+
+
+@pytest.mark.parametrize(
     ("written", "read"),
     [
         (term(), PodTerm(RACK, (IS_WEB,), ("team",))),

@@ -217,7 +217,7 @@ def test_other_gangs_are_not_looked_at_for_a_quota_that_is_not_theirs(monkeypatc
     assert gang is not None
     made.clear()
     elsewhere = replace(gang, workload=replace(gang.workload, namespace="elsewhere"))
-    assert leader.view.gangs.pending(elsewhere, leader.view.capacity) == {}
+    assert leader.view.gangs.pending(elsewhere, leader.view.capacity) == []
     assert made == []
 
 
