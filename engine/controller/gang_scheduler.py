@@ -31,7 +31,7 @@ from engine.scheduler.fairness import Shares, weighted_usage
 from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
-from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from engine.scheduler.pod_group import JointPlan, PlacedGroup, schedule_pod_group
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
@@ -234,34 +234,53 @@ class GangScheduler:
     def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]
     ) -> Nomination | None:
-        view, gang_state = self._view, self._term.of(waiting.key)
+        view = self._view
         with view.lock:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
             if gang is None or topology is None or not gang.request.count:
                 return None
-            excluded, kept_slots = gang_state.timers.hosts_out(now), kept_assignment(gang)
+            group = gang.pod_group
+            together = group is not None and not group.placed
+            joint = JointPlan.of(self._in_group(gang), group) if group is not None and together else None
+            kept_slots = {one.key: kept_assignment(one) for one in (gang, *(joint.gangs if joint is not None else ()))}
             settled_before = view.settled_before(self._wall())
             kept_hosts = (*self._term.preempting.values(), *self._term.moving.values())
             taken = taken.union(*(one.hosts for one in kept_hosts))
+
+            def plan_one(emptied: frozenset[str], out: frozenset[str], one: Gang, others: frozenset[str]) -> Outcome:
+                return schedule_gang(
+                    view,
+                    one,
+                    kept=kept_slots[one.key],
+                    settled_before=settled_before,
+                    excluded=self._term.of(one.key).timers.hosts_out(now) | out | others,
+                    nominated=taken,
+                    emptied=emptied,
+                )
+
+            def plan(emptied: frozenset[str], out: frozenset[str]) -> Outcome:
+                if joint is None:
+                    return plan_one(emptied, out, gang, frozenset())
+                return joint.placed(partial(plan_one, emptied, out))
+
             return nominate_hosts(
                 waiting,
-                gang.request,
-                gang.shapes,
+                gang.request if joint is None else joint.request,
+                gang.shapes if joint is None else joint.shapes,
                 name=f"{gang.workload.namespace}/{gang.workload.name}",
                 kept=kept,
                 capacity=view.capacity,
                 topology=topology,
                 pods=view.stores.pods.values(),
-                plan=lambda emptied, out: schedule_gang(
-                    view,
-                    gang,
-                    kept=kept_slots,
-                    settled_before=settled_before,
-                    excluded=excluded | out,
-                    nominated=taken,
-                    emptied=emptied,
-                ),
+                plan=plan,
             )
+
+    def _in_group(self, gang: Gang) -> list[Gang]:
+        """Return the queued workloads of a gang's pod group in its topology, it first. The caller holds the lock."""
+        members = gang.pod_group.members if gang.pod_group is not None else ()
+        queued = [key for key in members if key != gang.key and self._term.queue.entry(key) is not None]
+        found = [gang, *(other for key in queued if (other := self._view.gangs.get(key)) is not None)]
+        return [one for one in found if one.request.count and one.request.topology == gang.request.topology]
 
     def _plan_one(self, key: GangKey, now: float, *, alone: bool = False) -> None:
         """Plan a queued gang: it leaves the queue if it is placed, else its status gets the reason.
@@ -503,7 +522,10 @@ class GangScheduler:
             since = relaxed_text(gang.request, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}", shortage=outcome.shortage)
         waited = format_duration(self._view.policy.queue.patience)
-        pods = f"{plural(gang.request.least, 'pod')} {'fits' if gang.request.least == 1 else 'fit'}"
+        group, count = gang.pod_group, gang.request.least
+        if group is not None and not group.placed:
+            count = max(1, group.minimum - group.assigned)
+        pods = f"{plural(count, 'pod')} {'fits' if count == 1 else 'fit'}"
         message = f"has waited for {waited}: {nomination.where} kept free until {pods}"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)
 

@@ -7,14 +7,17 @@ and devices count as everywhere. What fits in one order may not in another: a fe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from engine.api.placement import Placement
+from engine.api.placement import Placement, PodSetRequest
+from engine.api.pod import Shape
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
+from engine.gang.request import PlacementRequest
 from engine.scheduler.limits import quota_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import new_placement
@@ -47,6 +50,59 @@ def schedule_pod_group(
         if placed > most:
             most, problem = placed, missed
     return _miss(gangs, group, most, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class JointPlan:
+    """Waiting workloads of a pod group, planned as if they were one: for the hosts to keep for their minimum.
+
+    `request` has the pod sets of all, and `shapes` the shape of one pod of each, by the same names. `needed`: how many
+    pods have to get slots.
+    """
+
+    gangs: tuple[Gang, ...]
+    needed: int
+    request: PlacementRequest
+    shapes: Mapping[str, Shape]
+
+    @classmethod
+    def of(cls, gangs: Sequence[Gang], group: PodGroupState) -> Self:
+        """Return the joint plan of the waiting workloads of a group, at least one, in one topology."""
+        asks, shapes = list[PodSetRequest](), dict[str, Shape]()
+        for number, gang in enumerate(gangs):
+            for ask in gang.request.pod_sets:
+                name = _joint_name(number, ask.name)
+                asks.append(replace(ask, name=name, min_available=ask.count))
+                shapes[name] = gang.shapes[ask.name]
+        whole = sum(ask.count for ask in asks)
+        needed = max(1, min(whole, group.minimum - group.assigned))
+        return cls(tuple(gangs), needed, replace(gangs[0].request, pod_sets=tuple(asks)), shapes)
+
+    def placed(self, plan: Callable[[Gang, frozenset[str]], Outcome]) -> Outcome:
+        """Return the plans of the workloads as one, until enough pods have slots; each workload has its own hosts.
+
+        `plan(gang, out)` plans one of them without the hosts of those before it. The caller holds the state's lock.
+        """
+        found, count = list[tuple[int, Placed]](), 0
+        problem: Outcome | None = None
+        for number, gang in enumerate(self.gangs):
+            if count >= self.needed:
+                break
+            outcome = plan(gang, frozenset[str]().union(*(one.hosts for _, one in found)))
+            if isinstance(outcome, Placed):
+                found.append((number, outcome))
+                count += outcome.count
+            else:
+                problem = outcome
+        if count < self.needed or not found:
+            few = f"room for {count:,} of {plural(self.needed, 'pod')}"
+            return Waits("InsufficientFreeHosts", few) if problem is None else problem
+        sets = (replace(one, name=_joint_name(number, one.name)) for number, plan in found for one in plan.pod_sets)
+        return replace(found[0][1], pod_sets=tuple(sets), domains_used={}, levels={})
+
+
+def _joint_name(number: int, pod_set: str) -> str:
+    return f"{number}/{pod_set}"
 
 
 def _plan_in_order(

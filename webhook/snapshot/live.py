@@ -129,8 +129,8 @@ def read_cluster(
 
     `service_namespace` is that of the service, where the policy is. `topologies_alone`: read only the policy, the
     nodes, what else gives levels, and the Placements, which name them. `only`: read these collections, by their plural,
-    and the workloads of all kinds with their owners; None: everything that the planner looks at. `consistent`: nothing older than the
-    moment of the call, which costs the server more. `labels`: keep those of workloads and pods. Raises
+    and the workloads of all kinds with their owners; None: everything that the planner looks at. `consistent`: nothing
+    older than the moment of the call, which costs the server more. `labels`: keep those of workloads and pods. Raises
     ConnectionProblem if the server does not answer, or does not know the caller.
     """
     taken = wall()

@@ -144,6 +144,33 @@ def test_plain_pods_and_a_job_are_one_group() -> None:
     assert sorted(leader.hands.of("release")) == ["p", "q"]
 
 
+PATIENT = f"{POLICY}queue: {{patience: 60s}}\n"
+
+
+@pytest.mark.parametrize("counts", [(8,), (4, 4), (7, 1), (3, 3, 2)])
+def test_a_group_that_waits_for_long_is_not_overtaken_for_ever(counts: tuple[int, ...]) -> None:
+    """Hosts are kept for its whole minimum: each host that becomes free is kept, and small Jobs wait for it."""
+    members = [member(f"m{number}", count=count) for number, count in enumerate(counts)]
+    busy = [
+        replace(pod(job("other", require=None), None, host=f"b0-r0-h{number}", name=f"x{number}"), owner=None)
+        for number in range(6)
+    ]
+    leader = led(*busy, policy=PATIENT)
+    leader.has(*members)
+    leader.settle()
+    leader.later(70)
+    assert leader.status("m0") == ("Waiting", "RoomKept")
+    assert "b0-r0 (8 hosts) kept free until 8 pods fit" in message(leader, "m0")
+    small = {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}
+    for number, one in enumerate(busy):
+        leader.stores.pods.apply("DELETED", one)
+        leader.has(job(f"small{number}", count=1, held=True, require=None, created=5000.0 + number, annotations=small))
+        leader.settle()
+        leader.later(5)
+    assert [assigned(leader, one.name) for one in members] == list(counts)
+    assert not any(assigned(leader, f"small{number}") for number in range(6))
+
+
 def test_a_suspension_by_the_user_takes_a_job_out_of_its_group() -> None:
     second = member("b")
     annotations = {key: text for key, text in second.annotations.items() if key != names.HELD_BY}
