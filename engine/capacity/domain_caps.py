@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,8 @@ from engine.planner.tree import Bools, Ints64, Tree
 
 # Domains of the required level that are tried one by one. Each costs a plan, and any user may ask for it.
 MAX_DOMAINS: Final = 64
+# Ways that are looked at for whether a number of pods fits.
+_TRIED: Final = 16
 _MOST: Final = np.iinfo(np.int64).max
 
 
@@ -283,6 +286,38 @@ def capped(
         inside = np.zeros_like(slots)
         inside[first:end] = slots[first:end]
         yield _cut(tree, inside, caps, count=count, require=None, grain=grain)
+
+
+def capped_most(
+    tree: Tree,
+    slots: Ints64,
+    caps: Sequence[DomainCap],
+    *,
+    least: int,
+    most: int,
+    require: int | None,
+    grain: Sequence[int],
+) -> Iterator[Ints64]:
+    """Yield slots as in `capped`, for the most pods between two numbers that a spread constraint lets be even.
+
+    What it lets be placed depends on how many there will be: with one domain full, no further pod fits anywhere.
+    """
+
+    def cuts(count: int) -> Iterator[Ints64]:
+        return capped(tree, slots, caps, count=count, require=require, grain=grain)
+
+    def fits(count: int) -> bool:
+        ways = islice(cuts(count), _TRIED)
+        return any((free.sum() if require is None else tree.sums(require, free).max()) >= count for free in ways)
+
+    count = most
+    if least < most and any(cap.skew is not None and not cap.skew.fixed for cap in caps) and not fits(most):
+        low, high = least - 1, most  # the greatest one that is known to fit, and one that does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        count = low if low >= least else most
+    return cuts(count)
 
 
 def _raising(tree: Tree, cap: DomainCap, level: int) -> Bools:

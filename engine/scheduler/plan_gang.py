@@ -22,7 +22,7 @@ from engine.api.rank import join_ranks
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
-from engine.capacity.domain_caps import capped, clip, limit_of
+from engine.capacity.domain_caps import capped_most, clip, limit_of
 from engine.capacity.pod_rules import PodRules
 from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
@@ -216,12 +216,12 @@ def _ways(inputs: PlanInput, resources: _FreeResources) -> Iterator[_FreeResourc
         usable = {ask.name: np.where(mine, slots[ask.name], 0) for ask, mine in zip(inputs.asks, eligible, strict=True)}
         if len(inputs.asks) == 1:
             ask = inputs.asks[0]
-            wanted, required = max(counts[ask.name], 1), None if inputs.kept else inputs.topology.level_of(ask.require)
+            most, required = max(counts[ask.name], 1), None if inputs.kept else inputs.topology.level_of(ask.require)
+            least = max(1, most - max(0, ask.count - ask.min_available))
             for one in (grains(inputs.topology.slices(ask.slices), len(tree.levels)), (1,) * len(tree.levels)):
-                cut = capped(
-                    tree, usable[ask.name], rules.caps_for(ask.name), count=wanted, require=required, grain=one
-                )
-                yield from (_FreeResources(free[:, None], ((1,),), eligible) for free in islice(cut, _WAYS))
+                caps, free = rules.caps_for(ask.name), usable[ask.name]
+                cut = capped_most(tree, free, caps, least=least, most=most, require=required, grain=one)
+                yield from (_FreeResources(way[:, None], ((1,),), eligible) for way in islice(cut, _WAYS))
             continue
         for primary in range(len(inputs.asks) + 1):
             yield _with_caps(inputs, replace(resources, eligible=eligible), usable, counts, primary)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
@@ -157,6 +160,37 @@ def test_growth_counts_the_pods_that_stay() -> None:
         else:
             assert isinstance(outcome, Waits)
             assert outcome.reason == "PodConstraints"
+
+
+def most_even(rooms: Sequence[int], skew: int, count: int) -> int:
+    """The most pods that these domains can have while none has more than `skew` above the one with the fewest."""
+    return min(count, max(sum(min(room, least + skew) for room in rooms) for least in range(min(rooms) + 1)))
+
+
+@given(
+    rooms=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    skew=st.integers(1, 3),
+    count=st.integers(2, 24),
+    least=st.integers(1, 24),
+)
+@example(rooms=[8, 2], skew=1, count=8, least=4)
+def test_a_gang_with_a_minimum_gets_as_many_pods_as_a_spread_constraint_lets_be_placed(
+    rooms: list[int], skew: int, count: int, least: int
+) -> None:
+    """Not the full number or none: with one rack full, the others may have little more than it has."""
+    least = min(least, count)
+    even = PodConstraints(spread=(SpreadConstraint(RACK, skew, IS_WEB),))
+    minimum = {names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: str(least)}
+    train = job("train", count=count, require=None, annotations=minimum, template=template(even))
+    large = {"cpu": 96_000, "memory": 1_048_576, "pods": 110}
+    nodes = [
+        node(f"h{number}", labels={BLOCK: "b0", RACK: f"r{number}"}, allocatable={**large, "nvidia.com/gpu": room})
+        for number, room in enumerate(rooms)
+    ]
+    outcome = Cluster(train, nodes=nodes).plan(train)
+    most = most_even(rooms, skew, count)
+    placed = outcome.count if isinstance(outcome, Placed) else 0
+    assert placed == (most if most >= least else 0)
 
 
 def test_pod_sets_under_one_rule_share_its_domains() -> None:
