@@ -7,7 +7,7 @@ the other, first those of the domain that lacks least, until the planner places 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def nominate_hosts(
     kept: Nomination | None,
     capacity: Capacity,
     topology: Topology,
-    pods: Iterable[Pod],
+    pods: Collection[Pod],
     plan: PlanOn,
 ) -> Nomination | None:
     """Return the hosts to keep for a gang; None if no hosts of the topology would help it, even empty.
@@ -50,17 +50,14 @@ def nominate_hosts(
     Hosts that are kept already (`kept`) stay while no others lack fewer slots. `plan(emptied, out)` plans the gang;
     `pods` are those of the cluster, to know what stays on a host that is kept.
     """
-    permanent = _permanent_usage(pods)
-    found = _plan_on_emptied_hosts(
-        request, shapes, capacity=capacity, topology=topology, permanent=permanent, plan=plan
-    )
+    found = _plan_on_emptied_hosts(request, shapes, capacity=capacity, topology=topology, pods=pods, plan=plan)
     if found is None:
         return None
     if kept is not None and kept.hosts <= topology.tree.index.keys():
         stays = plan(kept.hosts, frozenset(topology.tree.hosts) - kept.hosts)
         if (
             isinstance(stays, Placed)
-            and not _overfilled(stays, shapes, capacity, topology, permanent)
+            and not _overfilled(stays, shapes, capacity, topology, pods)
             and _missing_slots(stays, shapes, capacity, topology) <= _missing_slots(found, shapes, capacity, topology)
         ):
             return kept
@@ -75,7 +72,7 @@ def _plan_on_emptied_hosts(
     *,
     capacity: Capacity,
     topology: Topology,
-    permanent: Mapping[str, Counter[str]],
+    pods: Collection[Pod],
     plan: PlanOn,
 ) -> Placed | None:
     """Return the plan that empties as few busy hosts as possible; None if emptying all would not help."""
@@ -85,7 +82,7 @@ def _plan_on_emptied_hosts(
         found = _fewest_emptied([host for host in order if host not in out], out, plan)
         if found is None:
             return None
-        crowded = _overfilled(found, shapes, capacity, topology, permanent)
+        crowded = _overfilled(found, shapes, capacity, topology, pods)
         if not crowded:
             return found
         out |= crowded
@@ -189,11 +186,13 @@ def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
     return max(asks, key=lambda ask: ask.count)
 
 
-def _permanent_usage(pods: Iterable[Pod]) -> dict[str, Counter[str]]:
-    """Return the usage of pods that never end, by host and resource."""
+def _permanent_usage(pods: Iterable[Pod], hosts: frozenset[str]) -> dict[str, Counter[str]]:
+    """Return the usage of pods that never end on these hosts, by host and resource."""
     used: dict[str, Counter[str]] = {}
     for pod in pods:
-        if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS and pod.spec.node_name and not pod.finished:
+        if pod.spec.node_name not in hosts:
+            continue
+        if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS and not pod.finished:
             used.setdefault(pod.spec.node_name, Counter()).update(dict(pod.spec.shape.requests))
     return used
 
@@ -203,15 +202,16 @@ def _overfilled(
     shapes: Mapping[str, Shape],
     capacity: Capacity,
     topology: Topology,
-    permanent: Mapping[str, Counter[str]],
+    pods: Collection[Pod],
 ) -> frozenset[str]:
     """Return the hosts of a plan on which pods that never end leave too little for it."""
+    permanent = _permanent_usage(pods, found.hosts)
     wanted: dict[str, Counter[str]] = {}
-    for pods in found.pod_sets:
-        for slot in pods.slots:
+    for plan in found.pod_sets:
+        for slot in plan.slots:
             if slot.host in permanent:
                 total = wanted.setdefault(slot.host, Counter(permanent[slot.host]))
-                total.update({name: amount * slot.count for name, amount in shapes[pods.name].requests})
+                total.update({name: amount * slot.count for name, amount in shapes[plan.name].requests})
     built = {name: capacity.free_of(name, topology, empty=True) for total in wanted.values() for name in total}
     return frozenset(
         host
