@@ -67,6 +67,11 @@ class PodSet:
         """The number of pods that still have to run at a time."""
         return min(self.slots, self.remaining)
 
+    @property
+    def evicted_freely(self) -> bool:
+        """True when an eviction costs no more than the work of its pod: no retry, and no restart of others."""
+        return self.replace == "free" or self.evictable
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

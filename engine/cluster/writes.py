@@ -241,7 +241,7 @@ def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
 
 
 def delete_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
-    """Delete the pod with this uid without a grace period: it is not bound, or its node is deleted."""
+    """Delete the pod with this uid without a grace period: its node is deleted."""
     return _delete(api, _pod(pod), pod.uid, fence, at_once=True)
 
 

@@ -229,7 +229,7 @@ class ActionExecutor:
         self.resume(moved)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:
-        """Evict or delete pods. A refusal by a disruption budget is reported, and retried later."""
+        """Evict or delete pods, bound ones at once. A refusal by a disruption budget is reported, and retried later."""
         self.events.publish(gang, reason, "Evicted", message, code=reason, pods=len(pods))
         self._in_parallel(self._evict_pod if evict else self._delete_pod, pods)
 
@@ -480,7 +480,10 @@ class ActionExecutor:
                 return
 
     def _delete_pod(self, pod: Pod) -> None:
-        if isinstance(result := writes.delete_pod(self._api, pod, fence=self._fence), Refused):
+        # No disruption budget protects a pod that is not bound, and an eviction tells its Job that it was disrupted: a
+        # Job that ignores disruptions counts a deleted one as a failure.
+        remove = writes.delete_pod if pod.spec.node_name else writes.evict_pod
+        if isinstance(result := remove(self._api, pod, fence=self._fence), Refused):
             raise writes.WriteRefused(result.message)
 
 

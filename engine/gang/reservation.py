@@ -96,7 +96,7 @@ def _without_moved(
     pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], leave_hosts: Collection[str]
 ) -> Sequence[Pod]:
     """Return the pods without those that are to leave their hosts and have slots on others already."""
-    if not leave_hosts or not (pod_set.replace == "free" or pod_set.evictable):
+    if not leave_hosts or not pod_set.evicted_freely:
         return pods
     used = {slot.host for slot in plan.slots}
     by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None

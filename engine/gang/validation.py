@@ -315,7 +315,7 @@ def move_errors(workload: Workload, said: Iterable[RequestAnnotation]) -> Iterat
 
 def can_replace(workload: Workload) -> bool:
     """True when evicting a pod costs the user nothing but the pod's work, for one pod set at least."""
-    return any(pod_set.replace == "free" or pod_set.evictable for pod_set in workload.pod_sets)
+    return any(pod_set.evicted_freely for pod_set in workload.pod_sets)
 
 
 def _cost(workload: Workload) -> str:

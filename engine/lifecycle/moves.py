@@ -42,7 +42,7 @@ def leaving_pods(gang: Gang) -> list[Pod]:
     return [
         pod
         for pod_set, pods in by_pod_set(gang.workload, gang.pods)
-        if pod_set.replace == "free" or pod_set.evictable
+        if pod_set.evicted_freely
         for pod in pods
         if pod.live and host_of(pod) in hosts
     ]

@@ -140,10 +140,10 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return Decision(Release(ready), status or _progress(gang, live, unready, hosts, slow=slow), refused)
     wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)
 
-    staying = [pod for pod in gang.pods if pod not in replaceable]
-    repair = _repair(
-        gang, staying if (started or unbound) and not orphaned else [], timers=timers, blocked=blocked, now=now
-    )
+    # A pod to replace counts as if it terminated: its slot is lost, and its successor needs another one before it goes.
+    pods = [replace(pod, deleting=True) if pod in replaceable else pod for pod in gang.pods]
+    pods = pods if (started or unbound) and not orphaned else []
+    repair = _repair(gang, pods, timers=timers, blocked=blocked, now=now)
     wakes += [since + MISSED_AFTER for since in timers.vacant_since.values()]
     wake = min((one for one in wakes if one is not None and one > now), default=None)
     if repair is not None:

@@ -35,9 +35,9 @@ def about_the_pod(words: str) -> bool:
 
 
 def replaced_freely(gang: Gang, pod: Pod, started: bool) -> bool:
-    """Return True if deleting an unbound pod costs nothing; if it restarts a group, only while no pod of that runs."""
+    """Return True if evicting an unbound pod costs nothing; if it restarts a group, only while no pod of that runs."""
     pod_set = pod_set_of(pod, gang.workload)
-    return pod_set is not None and (pod_set.replace == "free" or (pod_set.replace == "group" and not started))
+    return pod_set is not None and (pod_set.evicted_freely or (pod_set.replace == "group" and not started))
 
 
 def not_bound(pods: list[Pod], policy: Policy, started: bool) -> Status:
@@ -59,9 +59,9 @@ def off_their_slots(gang: Gang, unbound: Iterable[Pod], *, started: bool) -> lis
     assert gang.placement is not None and gang.placement.assignment is not None
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, [pod for pod in unbound if released(pod)]):
-        if pods and pod_set.replace in ("free", "group"):
+        if pods and (pod_set.evicted_freely or pod_set.replace == "group"):
             off = off_slots(pod_set, gang.placement.assignment.plan_of(pod_set.name), pods)
-            found += [pod for pod in off if pod_set.replace == "free" or not started or pod.unschedulable]
+            found += [pod for pod in off if pod_set.evicted_freely or not started or pod.unschedulable]
     return found
 
 

@@ -172,6 +172,30 @@ def test_a_gang_of_which_a_part_has_started_stays_and_says_what_it_lacks(
     assert failures(gangs, "train") == 0
 
 
+def test_a_refused_pod_of_a_job_that_ignores_disruptions_is_replaced_without_a_failure(
+    gangs: Namespace, policy: PolicyInForce
+) -> None:
+    """A part has started; the pod that cannot be bound comes again elsewhere, and one failure would end the Job."""
+    policy.set(IMPATIENT)
+    hosts = gangs.fleet.grid("1x1x2")
+    occupy(gangs, hosts[1], gpus=0, labels=NOISY)
+    ignored = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+    spec = {"podFailurePolicy": ignored}
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=_quiet(), spec=spec)
+    eventually(lambda: "not bound after 1 s" in str(status_of(gangs, "train")), message="it says what it lacks")
+    started, late = (
+        pod["metadata"]["uid"] for pod in sorted(gangs.pods("train"), key=lambda pod: "nodeName" not in pod["spec"])
+    )
+    free = gangs.fleet.host("host-002", block="block-0", rack="rack-00")
+    # Pods that were never bound are marked as failed, and then replaced, in rounds of 20 s.
+    bound = gangs.all_bound("train", 2, 90.0)
+    assert [bound[0], bound[1]] == [hosts[0], free]
+    left = [pod["metadata"]["uid"] for pod in gangs.pods("train")]
+    assert started in left
+    assert late not in left
+    assert failures(gangs, "train") == 0
+
+
 def _says(gangs: Namespace, job: str, phase: str, reason: str) -> None:
     """Wait until a gang's status says this."""
 

@@ -182,6 +182,14 @@ def test_pods_that_are_released_own_the_placement_of_their_gang_first(desk: Desk
     assert desk.server.asked == [("PATCH", known.name)]
 
 
+def test_a_pod_that_is_not_bound_is_evicted_and_one_whose_node_is_gone_is_deleted(desk: Desk) -> None:
+    """An eviction is no failure for a Job that ignores disruptions, a deletion is; on a lost node no pod ends."""
+    known = known_gang(desk)
+    pods = (pod(known.workload, 0), pod(known.workload, 1, host="b0-r0-h0"))
+    desk.executor.remove(known, pods, evict=False, reason="NodeLost", message="gone")
+    assert sorted(desk.server.asked) == [("DELETE", pods[1].name), ("POST", "eviction")]
+
+
 def test_one_pod_that_is_refused_keeps_no_other_held(desk: Desk) -> None:
     """All are tried; then the fault is told, so that the one is tried again. The Job runs all the same."""
     gang = job(count=3)
@@ -407,7 +415,7 @@ def test_new_slots_are_written_down_before_the_pods_go_that_they_replace(desk: D
     desk.executor.extend(
         known, wanted, ExtensionRequest((), None, {}, lost={"main": (1,)}, replaced=(late,)), "1 pod moves"
     )
-    assert desk.server.asked == [("PATCH", wanted.name), ("DELETE", late.name)]
+    assert desk.server.asked == [("PATCH", wanted.name), ("POST", "eviction")]
     assert desk.events == ["Repaired"]
     desk.view.refresh()
     assert desk.view.capacity.reserved(known.key) == {"b0-r0-h0": 1, "b0-r0-h1": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -313,12 +314,22 @@ def _bind(leader: Leader) -> list[Pod]:
 # -- pods that are late ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cost", "deleted"), [("free", ["train-1"]), ("retry", []), ("group", [])])
-def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: str, deleted: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("cost", "deleted"),
+    [
+        ({"replace": "free"}, ["train-1"]),
+        ({"replace": "retry"}, []),
+        ({"replace": "retry", "evictable": True}, ["train-1"]),
+        ({"replace": "group"}, []),
+    ],
+)
+def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(
+    cost: dict[str, Any], deleted: list[str]
+) -> None:
     """Free: a new slot is written down, then the pod goes; else it waits for its room, and the gang says so."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     gang = job(count=2, held=True)
-    leader.has(replace(gang, pod_sets=(replace(gang.pod_sets[0], replace=cost),)))
+    leader.has(replace(gang, pod_sets=(replace(gang.pod_sets[0], **cost),)))
     leader.settle()
     before = ranks(leader)
     gang = leader.workload()
@@ -331,6 +342,26 @@ def test_a_late_pod_of_a_started_gang_is_replaced_only_where_that_is_free(cost: 
     assert leader.hands.of("suspend") == []
     if not deleted:
         assert leader.status() == ("Incomplete", "SchedulerRefused")
+
+
+def test_a_late_pod_stays_until_there_is_another_slot_for_its_successor() -> None:
+    """Its host may still take it; a new pod would only wait for the same host."""
+    nodes = gpu_nodes(1, 1, 3)
+    leader = Leader(nodes=nodes[:2])
+    gang = job(count=2, held=True)
+    leader.has(replace(gang, pod_sets=(replace(gang.pod_sets[0], replace="free"),)))
+    leader.settle()
+    before, gang = ranks(leader), leader.workload()
+    leader.has(pod(gang, 0, host=before[0]), pod(gang, 1, pin=before[1], unschedulable=REFUSAL))
+    leader.settle()
+    for _ in range(5):
+        leader.later(10.0)
+    assert leader.hands.of("delete") == []
+    leader.has(nodes[2])
+    leader.settle()
+    leader.later(5.0)
+    assert leader.hands.of("delete") == ["train-1"]
+    assert ranks(leader) == {0: before[0], 1: "b0-r0-h2"}
 
 
 @pytest.mark.parametrize(("cost", "replaced"), [("free", True), ("group", True), ("retry", False)])
