@@ -25,6 +25,7 @@ from tests.support.raw_pods import GATE
 from webhook.configuration.policy_webhooks import RESOURCES, entries
 
 HELD = {"topogate.dev/held-by": "suspend"}
+OTHER_GATE = "example.com/mine"
 
 
 @pytest.fixture
@@ -101,8 +102,8 @@ def test_the_first_command_of_the_page_lets_everything_in(shell: dict[str, str],
 def test_the_commands_of_the_page_free_everything_that_is_held(
     shell: dict[str, str], plane: ControlPlane, kubeflow: None
 ) -> None:
-    """Workloads at the field of their kind, pods by their gate; what its user suspended stays; missing kinds disturb
-    nothing."""
+    """Workloads at the field of their kind, pods by their gate; what its user suspended stays, and so does a gate of
+    others; missing kinds disturb nothing."""
     client, namespace = plane.client, "stuck"
     torch = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
     jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
@@ -111,10 +112,14 @@ def test_the_commands_of_the_page_free_everything_that_is_held(
     body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "torch", "annotations": HELD}}
     client.create(torch, {**body, "spec": {"runPolicy": {"suspend": True}}})
     template = job_body("x", pods=1)["spec"]["template"]["spec"]
-    client.create(pods, {"metadata": {"name": "gated"}, "spec": {**template, "schedulingGates": [{"name": GATE}]}})
+    for name, gates in {"gated": [GATE], "twice": [OTHER_GATE, GATE], "not-ours": [OTHER_GATE]}.items():
+        spec = {**template, "schedulingGates": [{"name": gate} for gate in gates]}
+        client.create(pods, {"metadata": {"name": name}, "spec": spec})
     run(shell, "held-by")
     held, own = client.get(f"{jobs}/held"), client.get(f"{jobs}/his-own")
     assert (held["spec"]["suspend"], own["spec"]["suspend"]) == (False, True)
     assert "topogate.dev/held-by" not in held["metadata"].get("annotations", {})
     assert client.get(f"{torch}/torch")["spec"]["runPolicy"]["suspend"] is False
     assert not client.get(f"{pods}/gated")["spec"].get("schedulingGates")
+    for name in ("twice", "not-ours"):
+        assert client.get(f"{pods}/{name}")["spec"]["schedulingGates"] == [{"name": OTHER_GATE}]

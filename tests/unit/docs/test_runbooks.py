@@ -49,7 +49,7 @@ MADE = {
     ("configmap", names.POLICY_NAME),
     ("configmap", names.LAST_GOOD_POLICY_NAME),
 }
-VERBS = {"annotate", "auth", "describe", "get", "logs", "patch", "port-forward", "rollout", "scale", "top"}
+VERBS = {"annotate", "auth", "describe", "events", "get", "logs", "patch", "port-forward", "rollout", "scale", "top"}
 each_page = pytest.mark.parametrize("page", runbooks().values(), ids=runbooks())
 
 
