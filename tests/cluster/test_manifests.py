@@ -30,6 +30,7 @@ from local.controlplane import ControlPlane
 from tests.support.eventually import eventually
 from tests.support.installed import CONFIGURATIONS, HOOKS, OTHERS, install, local_overlay, render
 from tests.support.leader import merged
+from tests.support.pages import pages
 from tests.support.provisioning import DIGEST, START, answered, asked, rules
 from tests.support.recorder import Recorder, label_workloads
 from webhook.configuration import first_look
@@ -1115,6 +1116,36 @@ def test_a_request_on_what_cannot_be_placed_is_answered_with_a_warning(plane: Co
     assert told(unplaceable("ReplicaSet", annotations=ASKING, ownerReferences=[controller])) == ""
     status = admin.get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/topogate-unplaceable")
     assert not status.get("status", {}).get("typeChecking", {}).get("expressionWarnings")
+
+
+def test_the_policy_of_the_page_refuses_requests_on_its_kind(plane: ControlPlane, admin: Client) -> None:
+    """The one under "Exclude a kind" in docs/tasks/admin/policy.md: by our label, but for parts of other gangs."""
+    page = pages()["docs/tasks/admin/policy.md"]
+    (text,) = [block.text for block in page.blocks if "ValidatingAdmissionPolicyBinding" in block.text]
+    labels = {"app": "x"}
+    pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    spec = {"serviceName": "x", "selector": {"matchLabels": labels}, "template": pods}
+    leader = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": True}
+
+    def refused(**metadata: Any) -> bool:
+        body = {"metadata": {"name": "one", **metadata}, "spec": spec}
+        try:
+            admin.create(f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets", body, dry_run=True)
+        except ClientError as error:
+            assert "StatefulSets may not request a placement here" in error.message
+            return True
+        return False
+
+    asking = {names.REQUESTS_PLACEMENT: "true"}
+    plane.kubectl("apply", "-f", "-", input=text)
+    try:
+        eventually(lambda: refused(labels=asking), message="the policy is in force")
+        assert not refused()
+        assert not refused(labels=labels)
+        assert not refused(labels=asking, ownerReferences=[leader])
+        assert refused(labels=asking, ownerReferences=[{**leader, "controller": False}])
+    finally:
+        plane.kubectl("delete", "-f", "-", input=text)
 
 
 # What is sent: the policy

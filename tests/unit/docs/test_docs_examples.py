@@ -72,6 +72,10 @@ def check(document: dict[str, Any]) -> None:
             assert quota(document).hard.keys() == hard.keys()
         case {"kind": "Certificate", "spec": {"dnsNames": list(hosts), "secretName": str()}}:
             assert {f"topogate.{names.NAMESPACE}.svc"} <= set(hosts)
+        case {"kind": "ValidatingAdmissionPolicy", "spec": {"validations": [{"expression": str(expression)}]}}:
+            assert f"'{names.REQUESTS_PLACEMENT}' in object" in expression  # tests/cluster/test_manifests.py tries it
+        case {"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": str(name)}, "spec": {**binding}}:
+            assert binding["policyName"] == name
         case {"kind": "AdmissionConfiguration", "plugins": list(plugins)}:
             assert tuple(one["name"] for one in plugins) == webhook_client.PLUGINS
         case {"kind": "Config", "users": [{"name": str(host), "user": {"client-certificate": str()}}]}:
