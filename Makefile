@@ -1,5 +1,5 @@
 # What a contributor runs. Needs make, Python 3.11 or newer, and (for the local control plane) Go; brings the rest
-# into the checkout: .venv, and .tools for `make lock`.
+# into the checkout (.venv, and .tools for `make lock`) and ~/.cache/topogate, and as root on Debian some packages.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
