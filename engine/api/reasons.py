@@ -89,7 +89,8 @@ Until = Literal[
     "scheduler",
     "slots",
     "move",
-    "owners",
+    "quota",
+    "priority class",
     "namespace",
     "nearby pods",
     "members",
@@ -110,7 +111,8 @@ UNTIL: Final[Mapping[Until, str]] = {
     "scheduler": "the scheduler binds its pods",
     "slots": "its pods have new slots",
     "move": "the pods that move have ended",
-    "owners": "the quota has room or is raised, or the PriorityClass exists",
+    "quota": "the quota has room or is raised",
+    "priority class": "the PriorityClass exists",
     "namespace": "other gangs of its namespace start or end, or the policy allows more",
     "nearby pods": "pods near its hosts start or end, hosts are added, or the constraints of its pods change",
     "members": "its pods exist",
@@ -120,8 +122,10 @@ UNTIL: Final[Mapping[Until, str]] = {
     "resume": "the user resumes it",
     "mode": "the admin changes the policy's mode",
 }
+# A gang that waits for one of these has pods that cannot be created, whatever is free.
+_OF_CREATION: Final = frozenset[Until]({"quota", "priority class"})
 # A gang that waits for one of these is held up by its own namespace or its mode, or by what its own pods require.
-_OWN: Final = frozenset[Until]({"owners", "namespace", "nearby pods", "mode"})
+_OWN: Final = frozenset[Until]({"namespace", "nearby pods", "mode"}) | _OF_CREATION
 # Pods that wait for one of these have no slots; for the others they have some, or their user holds them.
 _OF_ROOM: Final = frozenset[Until]({"capacity", "nodes", "turn", "kept hosts", "victims"}) | _OWN
 # A gang that waits for one of these is in the queue for capacity, and others may have to wait for it.
@@ -216,7 +220,7 @@ class Reason:
     @property
     def of_creation(self) -> bool:
         """True when pods cannot be created, whatever is free."""
-        return self.until == "owners"
+        return self.until in _OF_CREATION
 
     @property
     def by_mode(self) -> bool:
@@ -295,7 +299,7 @@ def _ignored(description: str, *, asks: bool = True, checked: bool = True) -> Re
 # Keyed by the type: mypy refuses unknown codes, and a test checks that every code has an entry.
 REASONS: Final[Mapping[Code, Reason]] = {
     "UnknownLevel": _user("The request names a level that the topology does not have.", of_topology=True),
-    "UnknownTopology": _user("The request names a topology that the policy does not have.", of_topology=True),
+    "UnknownTopology": _user("The request names a topology that does not exist, or is invalid.", of_topology=True),
     "ConflictingAnnotations": _user("Two annotations of one object contradict each other."),
     "InvalidValue": _user("A value has the wrong format or is out of range."),
     "MissingValue": _user("A required annotation or value is missing."),
@@ -378,7 +382,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
         shared=False,
     ),
     "QuotaExceeded": _wait(
-        "owners", "The namespace's ResourceQuota has no room for the whole gang.", by_others_end=True
+        "quota", "The namespace's ResourceQuota has no room for the whole gang.", by_others_end=True
     ),
     "WaitingGangsLimit": _wait(
         "namespace", "As many gangs of the namespace wait for capacity already as the policy allows."
@@ -412,7 +416,7 @@ REASONS: Final[Mapping[Code, Reason]] = {
         settles=5.0,
     ),
     "PriorityClassMissing": _wait(
-        "owners", "A template names a PriorityClass that does not exist: no pod can be created from it."
+        "priority class", "A template names a PriorityClass that does not exist: no pod can be created from it."
     ),
     "ScheduleTimeout": _wait("user", "The gang has waited for its schedule-timeout without a placement."),
     "PolicyHold": _wait("mode", "The policy's mode, for all or for this namespace, is `hold`: nothing new is placed."),

@@ -29,7 +29,8 @@ _WHEN: Final[dict[Kind, str]] = {
 }
 _EVENTS: Final = (
     "The reason of an Event is one of the codes above while a gang waits or something is wrong with it (type Warning), "
-    "else one of these. A gang of plain pods has no workload: its first pods get the Events."
+    "else one of these. A gang of plain pods has no workload: its first pods get the Events. Pods of no gang that end "
+    "for one get `Preempted`."
 )
 _RECORDS: Final = (
     "The leader writes one JSON line per decision to the service's log, with the logger `topogate.decisions`. "

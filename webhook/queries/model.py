@@ -406,7 +406,7 @@ class ExplainedGang(AnswerPart):
     gang: GangAnswer | None = Field(description="The row of `topogate gangs`; null if it is not managed.")
     asks: tuple[AskedPods, ...] = Field(description="The request as it is understood.")
     levels: tuple[LevelRoom, ...] = Field(description="Of a waiting gang: coarse to fine, the whole topology first.")
-    near: tuple[str, ...] | None = Field(description="The path of the domain that `in_the_way` is about.")
+    near: tuple[str, ...] | None = Field(description="The path of the domain that `inTheWay` is about.")
     in_the_way: tuple[Obstacle, ...] = Field(description="What takes room in that domain.")
     nodes: dict[str, int] = Field(description="Nodes of the topology by state; they add up to all of them.")
     order: str | None = Field(description="Order of the queue by the policy; null: it does not wait.")

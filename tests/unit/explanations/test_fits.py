@@ -145,7 +145,7 @@ def test_a_full_quota_is_the_cause_and_not_the_room(gpus: int, used: int, messag
     found = ask([*busy_cluster(), quota(gpus, used=used)], pods=2, require="rack")
     assert (found.fits, found.reason, found.message) == (False, "QuotaExceeded", message)
     assert not any(level.fits for level in found.levels)
-    assert (found.start, found.until) == (None, "the quota has room or is raised, or the PriorityClass exists")
+    assert (found.start, found.until) == (None, "the quota has room or is raised")
     assert "activeDeadlineSeconds" not in printed(fits_text(found))
 
 
