@@ -54,7 +54,7 @@ class TopologySpec(Section):
         default=None,
         min_length=1,
         max_length=MAX_LEVELS + 1,
-        description=f"The levels, coarse to fine, at most {MAX_LEVELS}. The host level is always added last.",
+        description=f"The levels, coarse to fine: at most {MAX_LEVELS} and the host level, which is always added last.",
     )
     from_object: ObjectRef | None = Field(
         default=None, description="The levels of a Topology object of Kueue or KAI, or of HyperNodes."

@@ -12,7 +12,7 @@ from engine.api.schema import fields_of, section_of
 from engine.kinds.conditions import ObjectCondition
 from engine.kinds.expressions import IntExpression
 from engine.kinds.schema import KindEntry
-from hack.reference.policy_page import takes
+from hack.reference.policy_page import at_most, takes
 from hack.reference.schemas import kind_entry_schema
 
 _TITLES: Final[Mapping[type[BaseModel], str]] = {
@@ -89,9 +89,10 @@ def _row(
 def _takes(rule: Mapping[str, Any], section: str) -> str:
     """Return the form of a field that contains another section: one, a list or a mapping of them."""
     options = [rule, *(rule.get("anyOf") or ())]
-    if any(one.get("type") == "array" for one in options):
-        return f"list of {section}"
-    return f"map of {section}" if any(one.get("type") == "object" for one in options) else section
+    for one in options:
+        if one.get("type") in ("array", "object"):
+            return f"{'list' if one['type'] == 'array' else 'map'} of {section}{at_most(one)}"
+    return section
 
 
 def _anchor(title: str) -> str:

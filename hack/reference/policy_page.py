@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from engine.api import names
@@ -49,15 +51,23 @@ def policy_page() -> str:
         "Levels coarse to fine, each with its label keys; the level `host` follows. Without `topologies` the first "
         "preset in this order applies that has a label on some node for each of its levels.",
         "",
-        "| preset | levels |",
-        "|---|---|",
+        "| preset | for | levels |",
+        "|---|---|---|",
     ]
+    notes = _preset_notes()
     for name, levels in presets().items():
         listed = "; ".join(
             f"{level.name}: {', '.join(f'`{key}`' for key in level.keys)}" for level in levels if level is not HOST
         )
-        lines.append(f"| {name} | {listed} |")
+        lines.append(f"| {name} | {notes[name]} | {listed} |")
     return "\n".join(lines) + "\n"
+
+
+def _preset_notes() -> dict[str, str]:
+    """Return the comment of each preset, which says for what nodes it is."""
+    text = resources.files("engine.topology").joinpath("presets.yaml").read_text(encoding="utf-8")
+    found = re.findall(r"^((?:# .+\n)+)([a-z0-9-]+):$", text, re.MULTILINE)
+    return {name: " ".join(comment.replace("# ", "").split()) for comment, name in found}
 
 
 def _rows(
@@ -96,7 +106,8 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
             return f"`{value if isinstance(value, str) else json.dumps(value)}`"
         case {"type": "array", "items": items}:
             items_are = takes(items, definitions)
-            return f"list of {items_are}{'s' if items_are in ('section', 'map') else ''}"
+            limit = "" if "enum" in items else at_most(rule)  # each of its values once
+            return f"list of {items_are}{'s' if items_are in ('section', 'map') else ''}{limit}"
         case {"$comment": str(bounds)}:
             return bounds
         case {"type": "boolean"}:
@@ -108,5 +119,11 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         case {"type": "object", "properties": _}:
             return "section"
         case {"type": "object"}:
-            return "map"
+            return f"map{at_most(rule)}"
     return "text"
+
+
+def at_most(rule: Mapping[str, Any]) -> str:
+    """Return in words how many entries a list or a mapping of the schema takes; "" if there is no limit."""
+    most = rule.get("maxItems", rule.get("maxProperties"))
+    return "" if most is None else f", at most {most:,}"

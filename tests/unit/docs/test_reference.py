@@ -79,6 +79,10 @@ def test_every_field_has_a_line() -> None:
         (Literal["pack", "spread"], "`pack`, `spread`"),
         (Annotated[int, Field(ge=1, le=2000)], "1 to 2,000"),
         (dict[str, str], "map"),
+        (Annotated[tuple[str, ...], Field(max_length=2000)], "list of text, at most 2,000"),
+        (Annotated[tuple[str, ...], Field(max_length=8)] | None, "list of text, at most 8"),
+        (Annotated[tuple[Literal["get", "list"], ...], Field(max_length=2)], "list of `get`, `list`"),
+        (Annotated[dict[str, str], Field(max_length=32)], "map, at most 32"),
     ],
 )
 def test_a_field_says_what_it_takes(field: Any, said: str) -> None:
