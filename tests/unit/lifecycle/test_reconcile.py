@@ -20,7 +20,6 @@ from engine.lifecycle.actions import (
     Enqueue,
     EvictPods,
     Extend,
-    Extend,
     NoAction,
     Release,
     Resume,
