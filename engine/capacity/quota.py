@@ -112,42 +112,36 @@ def lacking(
     return found
 
 
-def admitted(
+def minimum_shortfall(
     quotas: Iterable[Quota],
-    wanted: Sequence[tuple[PodSpec, int, int]],
+    templates: Sequence[tuple[PodSpec, int, int]],
+    count: int,
     pending: Sequence[tuple[PodSpec, int]],
     ending: Sequence[PodSpec] = (),
-) -> list[int]:
-    """Return how many further pods of each template the namespace's quotas admit, between two numbers.
+) -> str | None:
+    """Return why the namespace's quotas do not admit `count` further pods of any of these templates; None if they may.
 
-    `wanted`: template, fewest and most pods of it. Templates are filled up one after the other, first to last or last
-    to first: in the order that admits more pods. `pending` and `ending` as in `shortfall`.
+    `templates`: template, fewest and most pods of it. Each resource of a quota is looked at alone, with the pods that
+    use least of it: so what is refused can never start. `pending` and `ending` as in `shortfall`.
     """
-    rooms = [(quota, _room(quota, pending, ending)) for quota in quotas]
-    for quota, room in rooms:
-        least = usage_under(quota, ((spec, fewest) for spec, fewest, _ in wanted))
-        for name in room:
-            room[name] -= least[name]
-    found = [_filled([(quota, dict(room)) for quota, room in rooms], wanted, order) for order in (1, -1)]
-    return max(found, key=sum)
-
-
-def _filled(
-    rooms: Sequence[tuple[Quota, dict[str, int]]], wanted: Sequence[tuple[PodSpec, int, int]], order: int
-) -> list[int]:
-    """Return the number of pods of each template that fits, with the templates filled in this order (1 or -1)."""
-    counts = [fewest for _, fewest, _ in wanted]
-    for index in range(len(wanted))[::order]:
-        spec, fewest, most = wanted[index]
-        each = {name: amount for name, amount in usage_of(spec, 1).items() if amount > 0}
-        under = [room for quota, room in rooms if applies(quota, spec)]
-        fits = [room[name] // amount for room in under for name, amount in each.items() if name in room]
-        more = max(0, min([most - fewest, *fits]))
-        counts[index] += more
-        for room in under:
-            for name in room.keys() & each.keys():
-                room[name] -= more * each[name]
-    return counts
+    for quota in sorted(quotas, key=lambda quota: quota.name):
+        room = _room(quota, pending, ending)
+        for name in sorted(quota.hard):
+            each = [usage_of(spec, 1).get(name, 0) if applies(quota, spec) else 0 for spec, _, _ in templates]
+            needed = sum(one * least for one, (_, least, _) in zip(each, templates, strict=True))
+            left = count - sum(least for _, least, _ in templates)
+            for one, (_, least, most) in sorted(zip(each, templates, strict=True), key=lambda pair: pair[0]):
+                taken = max(0, min(left, most - least))
+                needed, left = needed + one * taken, left - taken
+            if needed <= max(room[name], 0):
+                continue
+            resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
+            wants = f"{plural(count, 'pod')} need {format_units(resource, needed)} at least"
+            if needed > (hard := quota.hard[name]):
+                allows = f"quota {quota.name} allows {format_units(resource, hard)} of {name} in all"
+                return f"{allows}, {wants}: it never has room"
+            return f"quota {quota.name} leaves {format_units(resource, max(room[name], 0))} of {name}, {wants}"
+    return None
 
 
 def _room(quota: Quota, pending: Iterable[tuple[PodSpec, int]], ending: Iterable[PodSpec] = ()) -> dict[str, int]:

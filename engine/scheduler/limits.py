@@ -1,24 +1,21 @@
 """What holds a gang back in its namespace: the mode, limits of waiting gangs and of hosts, quotas.
 
-Without quota a gang could be created in part: its minimum must be admitted before its first pod exists, and no slot is
-kept for a pod that is not.
+Without quota a gang could be created in part: its minimum must be admitted before its first pod exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from engine.api.objects import Quota
-from engine.api.placement import PodSetRequest
 from engine.api.pod import PodSpec
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
-from engine.gang.gang import Gang, by_pod_set
-from engine.gang.request import PlacementRequest
+from engine.gang.gang import Gang, PodGroupState, by_pod_set
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of, rule_of
 from engine.scheduler.outcome import Outcome, Placed, Waits
@@ -110,7 +107,7 @@ def _hosts_of(placed: Placed) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """The pods of a pod set that do not exist yet: for its own minimum, for that of the gang, and for all of it.
+    """The pods of a pod set that do not exist yet and will: for its own minimum, for the gang's, and for all of it.
 
     A quota counts pods that exist and stay already; a terminating pod uses quota beside its replacement.
     """
@@ -121,12 +118,13 @@ class _Coming:
     most: int
 
 
-def _coming(gang: Gang, request: PlacementRequest) -> list[_Coming]:
+def _coming(gang: Gang) -> list[_Coming]:
+    request = gang.request
     asks, first = {ask.name: ask for ask in request.pod_sets}, request.first_counts
     found = []
     for pod_set, pods in by_pod_set(gang.workload, [pod for pod in gang.pods if pod.live]):
         if (ask := asks.get(pod_set.name)) is not None:
-            most, exist = min(pod_set.slots, ask.count), len(pods)
+            most, exist = min(pod_set.needed, ask.count), len(pods)
             counts = (min(most, ask.min_available), min(most, first[ask.name]), most)
             found.append(_Coming(pod_set, *(max(0, count - exist) for count in counts)))
     return found
@@ -134,10 +132,9 @@ def _coming(gang: Gang, request: PlacementRequest) -> list[_Coming]:
 
 @dataclass(frozen=True, slots=True)
 class _Quotas:
-    """The quotas of a gang's namespace, and the pods that will use more or less of them than their status says."""
+    """The quotas of a namespace, and the pods that will use more or less of them than their status says."""
 
     view: ClusterState
-    gang: Gang
     quotas: list[Quota]
     pending: list[tuple[PodSpec, int]]
     ending: list[PodSpec]
@@ -149,95 +146,55 @@ class _Quotas:
         if not (quotas := list(view.stores.quotas.get_by(namespace))):
             return None
         ending = [pod.spec for pod in view.uncreated if pod.namespace == namespace and not pod.finished]
-        return cls(view, gang, quotas, view.gangs.pending(gang, view.capacity), ending)
+        return cls(view, quotas, view.gangs.pending(gang, view.capacity), ending)
 
-    def shortfall(self, wanted: Iterable[tuple[PodSet, int]]) -> Waits | None:
-        """Return what the quotas lack for these numbers of pods; None if nothing."""
-        missing = quota.shortfall(self.quotas, self._specs(wanted), self.pending, self.ending)
-        return None if missing is None else Waits("QuotaExceeded", missing)
+    def specs(self, gang: Gang, wanted: Iterable[tuple[PodSet, int]]) -> list[tuple[PodSpec, int]]:
+        """Return the templates of pod sets as their pods will be created, with the numbers that are not 0."""
+        return [(self.spec(gang, pod_set), count) for pod_set, count in wanted if count]
 
-    def lacking(self, wanted: Iterable[tuple[PodSet, int]]) -> list[tuple[Quota, str, int]]:
-        """Return the resources of quotas that these numbers of pods lack, and how much."""
-        return quota.lacking(self.quotas, self._specs(wanted), self.pending)
-
-    def admitted(self, request: PlacementRequest, coming: list[_Coming]) -> PlacementRequest:
-        """Return a request for as many pods as the quotas admit; each pod set keeps its minimum, and whole slices."""
-        wanted = [(self._spec(one.pod_set), one.least, one.most) for one in coming]
-        counts = quota.admitted(self.quotas, wanted, self.pending, self.ending)
-        refused = {one.pod_set.name: one.most - count for one, count in zip(coming, counts, strict=True)}
-        asks = tuple(_without(ask, refused.get(ask.name, 0)) for ask in request.pod_sets)
-        if asks == request.pod_sets:
-            return request
-        gang = request.gang
-        if gang is not None and gang.min_available is not None and gang.min_available >= sum(ask.count for ask in asks):
-            asks = tuple(replace(ask, min_available=ask.count) for ask in asks)
-            gang = replace(gang, min_available=None)
-        return replace(request, pod_sets=asks, gang=gang)
-
-    def _specs(self, wanted: Iterable[tuple[PodSet, int]]) -> list[tuple[PodSpec, int]]:
-        return [(self._spec(pod_set), count) for pod_set, count in wanted if count]
-
-    def _spec(self, pod_set: PodSet) -> PodSpec:
-        return self.view.pod_shapes.spec_of(self.gang.workload, pod_set)
+    def spec(self, gang: Gang, pod_set: PodSet) -> PodSpec:
+        """Return the template of a pod set as its pods will be created."""
+        return self.view.pod_shapes.spec_of(gang.workload, pod_set)
 
 
-def _without(ask: PodSetRequest, refused: int) -> PodSetRequest:
-    """Return a request for fewer pods of a pod set, by as many as the quotas refuse."""
-    if refused <= 0:
-        return ask
-    count = ask.count - refused
-    if ask.slices:
-        count -= count % max(size for _, size in ask.slices)
-    return replace(ask, count=max(count, min(ask.count, ask.min_available)))
-
-
-def creatable_part(view: ClusterState, gang: Gang, request: PlacementRequest) -> PlacementRequest | Waits:
-    """Return a request for as many pods as could be created if there were room, or why its minimum could not be.
+def creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
+    """Return why the pods that a gang needs to start could not be created if there were room; None if they could.
 
     The caller holds the state's lock.
     """
-    coming = _coming(gang, request)
+    coming = _coming(gang)
     for one in coming:
         if one.least and (name := view.pod_shapes.missing_class(one.pod_set)) is not None:
             hint = did_you_mean(name, view.pod_shapes.known_classes())
             return Waits("PriorityClassMissing", f"PriorityClass {quote(name)} not found: no pod can be created{hint}")
     quotas = _Quotas.of(view, gang)
     if quotas is None:
-        return request
-    if (problem := quotas.shortfall((one.pod_set, one.least) for one in coming)) is not None:
-        return problem
-    if all(one.least == one.most for one in coming):
-        return request
-    part = quotas.admitted(request, coming)
-    if part.count < request.least:
-        problem = quotas.shortfall((one.pod_set, one.first) for one in coming)
-    return part if problem is None else problem
+        return None
+    wanted = quotas.specs(gang, ((one.pod_set, one.least) for one in coming))
+    missing = quota.shortfall(quotas.quotas, wanted, quotas.pending, quotas.ending)
+    if missing is None and any(one.first > one.least for one in coming):
+        templates = [(quotas.spec(gang, one.pod_set), one.least, one.most) for one in coming]
+        count = sum(one.first for one in coming)
+        missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)
+    return None if missing is None else Waits("QuotaExceeded", missing)
 
 
-def creatable_growth(
-    view: ClusterState, gang: Gang, request: PlacementRequest, *, kept: int
-) -> PlacementRequest | Waits:
-    """Return a request for as many pods as could be created if there were room, or why no more than those with slots.
+def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: PodGroupState) -> Waits | None:
+    """Return why the minimum of a pod group could not be created if there were room; None if it may be.
 
-    `kept`: how many have slots. The caller holds the state's lock.
+    `gangs`: its workloads without slots. The caller holds the state's lock.
     """
-    quotas = _Quotas.of(view, gang)
+    quotas = _Quotas.of(view, gangs[0]) if gangs else None
     if quotas is None:
-        return request
-    coming = _coming(gang, request)
-    part = quotas.admitted(request, coming)
-    if part.count > kept:
-        return part
-    return quotas.shortfall((one.pod_set, one.most) for one in coming) or part
-
-
-def quota_limit(view: ClusterState, gang: Gang) -> Waits | None:
-    """Return what the quotas lack for all pods of a gang, also those that it can start without; None if nothing.
-
-    The caller holds the state's lock.
-    """
-    quotas = _Quotas.of(view, gang)
-    return quotas.shortfall((one.pod_set, one.most) for one in _coming(gang, gang.request)) if quotas else None
+        return None
+    exist = sum(pod.live for gang in gangs for pod in gang.pods)
+    templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(gang)]
+    count = min(group.minimum - group.assigned - exist, sum(most for _, _, most in templates))
+    missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)
+    if missing is None:
+        return None
+    start = f"{plural(group.minimum, 'pod')} of pod group {group.name} start together"
+    return Waits("QuotaExceeded", f"{start}; {missing}")
 
 
 def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]]:
@@ -246,4 +203,7 @@ def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]
     The caller holds the state's lock.
     """
     quotas = _Quotas.of(view, gang)
-    return quotas.lacking((one.pod_set, one.first) for one in _coming(gang, gang.request)) if quotas else []
+    if quotas is None:
+        return []
+    wanted = quotas.specs(gang, ((one.pod_set, one.first) for one in _coming(gang)))
+    return quota.lacking(quotas.quotas, wanted, quotas.pending)

@@ -18,7 +18,7 @@ from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
 from engine.gang.request import PlacementRequest
-from engine.scheduler.limits import quota_limit
+from engine.scheduler.limits import group_creation_problem
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import new_placement
 
@@ -38,6 +38,8 @@ def schedule_pod_group(
     `plan` returns the outcome for one of them beside the current plans; `now` is the time of day. The caller holds the
     state's lock.
     """
+    if (refused := group_creation_problem(view, gangs, group)) is not None:
+        return refused
     needed = group.minimum - group.assigned
     most, problem = -1, list[tuple[Gang, Waits | Never]]()
     for order in _orders(gangs):
@@ -117,8 +119,6 @@ def _plan_in_order(
             if not isinstance(outcome, Placed):
                 missed.append((gang, outcome))
                 continue
-            if outcome.count < gang.request.count and (short := quota_limit(view, gang)) is not None:
-                missed.append((gang, short))
             placement = new_placement(gang, outcome, priority=view.pod_shapes.priority_of(gang.workload), now=now)
             plans[gang.key] = (gang, outcome, placement)
             view.assume(gang.key, placement)

@@ -24,7 +24,7 @@ from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
 from engine.scheduler.devices import allocate_devices
-from engine.scheduler.limits import creatable_growth, creatable_part, on_hold, too_many_waiting, within_host_limit
+from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -53,14 +53,13 @@ def schedule_gang(
     `emptied` as in `plan_placement`; no devices are allocated on emptied hosts. `creatable`: as if all pods could be
     created.
     """
-    request = gang.request if creatable else creatable_part(view, gang, gang.request)
-    if isinstance(request, Waits):
-        return request
+    if not creatable and (problem := creation_problem(view, gang)) is not None:
+        return problem
     kept = kept_assignment(gang) if kept is None else kept
     outcome = _planned(
         view,
         gang,
-        request,
+        gang.request,
         separation=gang.request.separation,
         kept=kept,
         pods=gang.request.least,
@@ -126,24 +125,17 @@ def schedule_extension(
     assert gang.placement is not None and gang.placement.assignment is not None
     if (extension.more or extension.on_request) and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
         return held
+    whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
+    if whole and (problem := creation_problem(view, gang)) is not None:
+        return problem
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
-    asked = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang)
-    whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
-    request: PlacementRequest | Waits = asked
-    if whole:
-        request = creatable_part(view, gang, gang.request)
-        request = request if isinstance(request, Waits) else asked
-    elif extension.more:
-        request = creatable_growth(view, gang, asked, kept=sum(map(len, kept.values())))
-    if isinstance(request, Waits):
-        return request
     outcome = _planned(
         view,
         gang,
-        replace(request, topology=gang.placement.topology),
+        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology),
         separation=gang.placement.separation,
         kept=kept,
         pods=extension.missing,

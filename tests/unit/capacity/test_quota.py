@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api.objects import Quota
 from engine.api.pod import PodSpec
-from engine.capacity.quota import admitted, applies, lacking, shortfall
+from engine.capacity.quota import applies, lacking, minimum_shortfall, shortfall
 from tests.support.cluster_records import shape, spec
 
 
@@ -101,45 +102,41 @@ def test_a_scope_decides_whether_the_quota_applies(
 
 
 AMOUNTS = st.integers(0, 12)
-TEMPLATES = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 4))  # CPUs and GPUs of a pod, most pods
+TEMPLATES = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(1, 3))
 
 
-@given(
-    templates=st.lists(TEMPLATES, min_size=1, max_size=3), hard=st.tuples(AMOUNTS, AMOUNTS, AMOUNTS), pending=AMOUNTS
-)
-def test_as_many_pods_are_admitted_as_fit_in_the_better_of_two_orders(
-    templates: list[tuple[int, int, int]], hard: tuple[int, int, int], pending: int
+@given(templates=st.lists(TEMPLATES, min_size=1, max_size=3), hard=st.tuples(AMOUNTS, AMOUNTS, AMOUNTS), data=st.data())
+def test_a_minimum_that_is_refused_fits_with_no_choice_of_its_pods(
+    templates: list[tuple[int, int, int, int]], hard: tuple[int, int, int], data: st.DataObject
 ) -> None:
-    """They never exceed the quota, none more of any template would fit, and of one template none is refused in vain."""
+    """Each template: CPUs and GPUs of a pod, fewest and most pods. With one resource that is exact."""
     of = quota({"pods": hard[0], "requests.cpu": hard[1], "requests.nvidia.com/gpu": hard[2]})
-    specs = [spec(shape=shape(cpu=cpu, gpu=gpu)) for cpu, gpu, _ in templates]
-    coming = [(specs[0], pending)] if pending and templates[0][2] else []
-    counts = admitted([of], [(one, 0, most) for one, (_, _, most) in zip(specs, templates, strict=True)], coming)
-
-    def fits(numbers: list[int]) -> bool:
-        return shortfall([of], list(zip(specs, numbers, strict=True)), coming) is None
-
-    assert all(0 <= count <= most for count, (_, _, most) in zip(counts, templates, strict=True))
-    assert not any(counts) or fits(counts)
-    for index, (_, _, most) in enumerate(templates):
-        more = [count + (number == index) for number, count in enumerate(counts)]
-        assert counts[index] == most or not fits(more)
-
-
-def test_the_fewest_pods_of_a_template_are_admitted_whatever_is_left() -> None:
-    """Whether these fit is asked before; they use what they need of the rest."""
-    wanted = [(GPUS, 2, 4), (GPUS, 1, 4)]
-    assert admitted([quota({"pods": 2})], wanted, []) == [2, 1]
-    assert admitted([quota({"pods": 5})], wanted, []) == [4, 1]
-    assert admitted([quota({"pods": 8})], wanted, []) == [4, 4]
-    assert admitted([quota({"pods": 8})], wanted, [(GPUS, 3)], [GPUS]) == [4, 2]
+    if data.draw(st.booleans(), label="one resource"):
+        of = quota({"requests.cpu": hard[1]})
+    specs = [spec(shape=shape(cpu=cpu, gpu=gpu)) for cpu, gpu, _, _ in templates]
+    count = data.draw(st.integers(sum(one[2] for one in templates), sum(one[3] for one in templates)), label="count")
+    wanted = [(one, least, most) for one, (_, _, least, most) in zip(specs, templates, strict=True)]
+    choices = [
+        numbers
+        for numbers in product(*(range(least, most + 1) for _, least, most in wanted))
+        if sum(numbers) == count and shortfall([of], list(zip(specs, numbers, strict=True)), []) is None
+    ]
+    refused = minimum_shortfall([of], wanted, count, [])
+    assert refused is None or not choices
+    if len(of.hard) == 1:
+        assert (refused is None) is bool(choices)
 
 
-def test_templates_are_filled_up_in_the_order_that_admits_more() -> None:
-    """The first one takes four times as much of the quota."""
-    large = spec(shape=shape(cpu=1000, gpu=8))
-    small = spec(shape=shape(cpu=1000, gpu=2))
-    assert admitted([quota({"requests.nvidia.com/gpu": 16})], [(large, 0, 2), (small, 0, 8)], []) == [0, 8]
+def test_a_minimum_that_the_quota_does_not_admit_is_told_with_what_it_needs() -> None:
+    """As for all pods: what is left, or that it never has room; pods that come and go count."""
+    wanted = [(GPUS, 1, 4), (GPUS, 1, 4)]
+    assert minimum_shortfall([quota({"pods": 6})], wanted, 6, []) is None
+    said = minimum_shortfall([quota({"pods": 6}, {"pods": 1})], wanted, 6, [])
+    assert said == "quota team leaves 5 of pods, 6 pods need 6 at least"
+    said = minimum_shortfall([quota({"requests.nvidia.com/gpu": 40})], wanted, 6, [])
+    assert said == "quota team allows 40 of requests.nvidia.com/gpu in all, 6 pods need 48 at least: it never has room"
+    assert minimum_shortfall([quota({"pods": 7})], wanted, 6, [(GPUS, 2)]) is not None
+    assert minimum_shortfall([quota({"pods": 7})], wanted, 6, [(GPUS, 2)], [GPUS]) is None
 
 
 def test_a_quota_that_can_never_take_the_gang_is_told_first() -> None:

@@ -1,4 +1,4 @@
-"""Gangs that may start with a part, in namespaces whose ResourceQuota admits a part."""
+"""Gangs that may start with a part of their pods, in namespaces with a ResourceQuota."""
 
 from __future__ import annotations
 
@@ -9,78 +9,93 @@ import pytest
 from engine.api import names
 from engine.api.objects import Quota
 from engine.api.workload import Workload
-from engine.gang.key import key_of
-from tests.support.cluster_records import gpu_nodes, job, pod, pod_set
-from tests.support.gang_oracles import ranks_of
-from tests.support.leader import Leader
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set, shape, spec
+from tests.support.leader import POLICY, Leader
 from tests.unit.controller.test_pod_group_gangs import assigned, member, message
 
 
-def with_quota(pods: int, *, used: int = 0, racks: int = 1) -> Leader:
-    leader = Leader(nodes=gpu_nodes(1, racks, 8))
-    allow(leader, pods, used=used)
+def with_quota(pods: int, *, policy: str = POLICY, **hard: int) -> Leader:
+    leader = Leader(nodes=gpu_nodes(1, 2, 8), policy=policy)
+    allow(leader, pods, **hard)
     return leader
 
 
-def allow(leader: Leader, pods: int, *, used: int = 0) -> None:
-    leader.stores.quotas.replace([Quota("default", "team", hard={"pods": pods}, used={"pods": used}, scopes=())])
+def allow(leader: Leader, pods: int, *, used: int = 0, **hard: int) -> None:
+    limits = {"pods": pods, **{f"requests.{name}": amount for name, amount in hard.items()}}
+    leader.stores.quotas.replace([Quota("default", "team", hard=limits, used={"pods": used}, scopes=())])
 
 
-def elastic(least: int, *, count: int = 8, **more: str) -> Workload:
-    asked = {names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: str(least), names.HELD_BY: names.HELD_BY_SUSPEND}
-    return job(count=count, held=True, require=None, annotations=asked | more)
+def of_templates(least: int, gpus: dict[str, int], **asked: str) -> Workload:
+    """A held gang of templates with four pods each that ask for so many GPUs; `least` pods of all are enough."""
+    annotations = {names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: str(least), names.HELD_BY: names.HELD_BY_SUSPEND}
+    gang = job(count=4, held=True, require=None, annotations=annotations | asked)
+    held = {"gates": (names.GATE,), "labels": {names.MANAGED: "true"}}
+    sets = (pod_set(name, count=4, template=spec(shape=shape(gpu=gpu), **held)) for name, gpu in gpus.items())
+    return replace(gang, pod_sets=tuple(sets))
 
 
-def reserved(leader: Leader) -> int:
-    return sum(leader.view.capacity.reserved_by(key_of(leader.workload())).values())
-
-
-def test_a_gang_keeps_no_slots_for_pods_that_the_quota_refuses() -> None:
-    """It starts with as many as are admitted, says what the others wait for, and grows when the quota is raised."""
-    leader = with_quota(5)
-    leader.has(elastic(4))
-    leader.settle()
-    assert assigned(leader, "train") == 5
-    gang = leader.workload()
-    leader.has(
-        *(pod(gang, rank, host=host, phase="Running") for rank, host in ranks_of(leader.placed("train")).items())
-    )
-    allow(leader, 5, used=5)
-    leader.settle()
-    leader.later(30)
-    assert (assigned(leader, "train"), reserved(leader)) == (5, 0)
-    assert leader.status("train")[1] == "QuotaExceeded"
-    assert "quota team leaves 0 of pods, 3 pods need 3" in message(leader, "train")
-    allow(leader, 7, used=5)
-    leader.settle()
-    leader.later(30)
-    assert assigned(leader, "train") == 7
-
-
-@pytest.mark.parametrize(("pods", "slots"), [(3, 0), (4, 4), (7, 4), (8, 8)])
-def test_slices_are_whole_within_a_quota(pods: int, slots: int) -> None:
-    leader = with_quota(pods)
-    leader.has(elastic(4, **{names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}))
-    leader.settle()
-    assert assigned(leader, "train") == slots
-
-
-@pytest.mark.parametrize(("pods", "slots"), [(5, 0), (6, 6), (7, 7), (20, 8)])
+@pytest.mark.parametrize(("pods", "slots"), [(5, 0), (6, 8), (20, 8)])
 def test_the_minimum_of_a_gang_of_several_templates_has_to_be_admitted(pods: int, slots: int) -> None:
     """It is about all of them, each with one pod at least."""
     leader = with_quota(pods)
-    gang = elastic(6)
-    template = gang.pod_sets[0].template
-    leader.has(replace(gang, pod_sets=tuple(pod_set(name, count=4, template=template) for name in ("a", "b"))))
+    leader.has(of_templates(6, {"a": 1, "b": 1}))
     leader.settle()
     assert assigned(leader, "train") == slots
     assert (leader.status("train")[1] == "QuotaExceeded") == (not slots)
 
 
-@pytest.mark.parametrize("pods", [5, 8])
-def test_a_pod_group_starts_if_the_quota_admits_its_minimum(pods: int) -> None:
-    """Two Jobs of four pods, which have to start together."""
+@pytest.mark.parametrize(("gpus", "starts"), [(11, False), (12, True)])
+def test_any_pods_that_are_enough_may_be_those_that_the_quota_admits(gpus: int, starts: bool) -> None:
+    """One of each, and three more of the template that asks for least: four times one GPU, and twice four."""
+    leader = with_quota(100, **{"nvidia.com/gpu": gpus})
+    leader.has(of_templates(6, {"a": 4, "b": 1, "c": 4}))
+    leader.settle()
+    assert leader.hands.of("resume") == (["train"] if starts else [])
+
+
+@pytest.mark.parametrize("pods", range(4, 10))
+def test_a_gang_with_a_minimum_and_slices_is_not_placed_again_and_again(pods: int) -> None:
     leader = with_quota(pods)
+    gang = of_templates(6, {"a": 1, "b": 1})
+    sliced = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
+    a, b = gang.pod_sets
+    leader.has(replace(gang, pod_sets=(replace(a, template=replace(a.template, annotations=sliced)), b)))
+    leader.settle()
+    for _ in range(20):
+        leader.later(30)
+        leader.settle()
+    assert len(leader.hands.of("resume")) <= 1
+
+
+def test_a_lost_slot_of_a_job_is_replaced_though_its_quota_has_room_for_what_is_left_alone() -> None:
+    """Pods that have completed are not created again: another Job may use their quota."""
+    leader = with_quota(8)
+    asked = {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}
+    leader.has(job(count=8, held=True, require=None, annotations=asked))
+    leader.settle()
+    gang = leader.workload()
+    assignment = leader.placed("train").assignment  # type: ignore[union-attr]
+    assert assignment is not None
+    hosts = [slot.host for slot in assignment.pod_sets[0].slots]
+    leader.has(changed(gang, finished_ranks=((0, 3),), remaining=4, resource_version=leader.hands.version()))
+    leader.has(*(pod(gang, rank, host=hosts[rank], phase="Running") for rank in range(4, 8)))
+    allow(leader, 8, used=7)  # these four, and three of another Job
+    leader.settle()
+    lost = leader.stores.pods.get(("default", "train-7"))
+    assert lost is not None
+    leader.stores.nodes.apply("DELETED", leader.stores.nodes.get(hosts[7]))
+    leader.stores.pods.apply("DELETED", lost)
+    leader.has(pod(gang, 7, gated=True, name="train-7-again"))
+    leader.settle()
+    leader.later(20)
+    assert leader.status()[1] != "QuotaExceeded"
+    assert leader.hands.of("release") == ["train-7-again"]
+
+
+@pytest.mark.parametrize("pods", [5, 7, 8])
+def test_a_pod_group_starts_if_the_quota_admits_its_minimum(pods: int) -> None:
+    """Two Jobs of four pods, which have to start together; no hosts are kept for what could not start there."""
+    leader = with_quota(pods, policy=f"{POLICY}queue: {{patience: 60s}}\n")
     leader.has(member("a"), member("b"))
     leader.settle()
     if pods == 8:
@@ -88,4 +103,22 @@ def test_a_pod_group_starts_if_the_quota_admits_its_minimum(pods: int) -> None:
         return
     assert (assigned(leader, "a"), assigned(leader, "b")) == (0, 0)
     assert leader.status("a") == ("Waiting", "QuotaExceeded")
-    assert "quota team leaves 1 of pods, 4 pods need 4" in message(leader, "a")
+    assert f"quota team allows {pods} of pods in all, 8 pods need 8 at least: it never has room" in message(leader, "a")
+    leader.later(70)
+    assert leader.status("a") == ("Waiting", "QuotaExceeded")
+
+
+def test_a_pod_group_that_lacks_room_says_so_though_the_quota_does_not_admit_all_of_it() -> None:
+    """Its minimum is admitted: it waits for hosts, and they are kept for it when it has waited for long."""
+    leader = with_quota(7, policy=f"{POLICY}queue: {{patience: 60s}}\n")
+    busy = [
+        replace(pod(job("other", require=None), None, host=host, name=f"x-{host}"), owner=None)
+        for host in [f"b0-r{rack}-h{number}" for rack in range(2) for number in range(8)][2:]
+    ]
+    leader.has(*busy)
+    leader.settle()
+    leader.has(member("a", count=8, least=4), member("b", count=4, least=4))
+    leader.settle()
+    assert leader.status("a") == ("Waiting", "InsufficientFreeGPUs")
+    leader.later(70)
+    assert leader.status("a") == ("Waiting", "RoomKept")
