@@ -312,11 +312,12 @@ def capped_most(
 
     count = most
     if least < most and any(cap.skew is not None and not cap.skew.fixed for cap in caps) and not fits(most):
-        low, high = least - 1, most  # the greatest one that is known to fit, and one that does not
+        step = max(grain, default=1)  # slices stay whole: in between nothing fits
+        low, high = -(-least // step) - 1, -(-most // step)  # the most steps that are known to fit, and too many
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        count = low if low >= least else most
+            low, high = (middle, high) if fits(middle * step) else (low, middle)
+        count = low * step if low * step >= least else most
     return cuts(count)
 
 

@@ -31,10 +31,10 @@ from engine.scheduler.fairness import Shares, weighted_usage
 from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
-from engine.scheduler.pod_group import JointPlan, PlacedGroup, schedule_pod_group
+from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
-from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang
+from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang, schedule_jointly
 from engine.scheduler.separation import separation_key
 from engine.scheduler.starvation import Nomination, StarvingGang
 
@@ -239,33 +239,40 @@ class GangScheduler:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
             if gang is None or topology is None or not gang.request.count:
                 return None
-            group = gang.pod_group
-            together = group is not None and not group.placed
-            joint = JointPlan.of(self._in_group(gang), group) if group is not None and together else None
-            kept_slots = {one.key: kept_assignment(one) for one in (gang, *(joint.gangs if joint is not None else ()))}
+            group, joint, alone = gang.pod_group, None, gang
+            if group is not None and not group.placed:
+                joint = joint_request(self._in_group(gang), group)
+                alone = replace(gang, request=for_minimum(gang.request, group))
+            excluded, kept_slots = self._term.of(waiting.key).timers.hosts_out(now), kept_assignment(gang)
             settled_before = view.settled_before(self._wall())
             kept_hosts = (*self._term.preempting.values(), *self._term.moving.values())
             taken = taken.union(*(one.hosts for one in kept_hosts))
 
-            def plan_one(emptied: frozenset[str], out: frozenset[str], one: Gang, others: frozenset[str]) -> Outcome:
+            def plan(emptied: frozenset[str], out: frozenset[str]) -> Outcome:
+                if joint is not None:
+                    return schedule_jointly(
+                        view,
+                        gang,
+                        joint.request,
+                        joint.shapes,
+                        settled_before=settled_before,
+                        excluded=excluded | out,
+                        nominated=taken,
+                        emptied=emptied,
+                    )
                 return schedule_gang(
                     view,
-                    one,
-                    kept=kept_slots[one.key],
+                    alone,
+                    kept=kept_slots,
                     settled_before=settled_before,
-                    excluded=self._term.of(one.key).timers.hosts_out(now) | out | others,
+                    excluded=excluded | out,
                     nominated=taken,
                     emptied=emptied,
                 )
 
-            def plan(emptied: frozenset[str], out: frozenset[str]) -> Outcome:
-                if joint is None:
-                    return plan_one(emptied, out, gang, frozenset())
-                return joint.placed(partial(plan_one, emptied, out))
-
             return nominate_hosts(
                 waiting,
-                gang.request if joint is None else joint.request,
+                alone.request if joint is None else joint.request,
                 gang.shapes if joint is None else joint.shapes,
                 name=f"{gang.workload.namespace}/{gang.workload.name}",
                 kept=kept,

@@ -252,11 +252,14 @@ def why_not_ready(pod: Pod) -> str:
 def enough_ready(gang: Gang, unready: Iterable[Pod]) -> bool:
     """True when so few of the bound pods are not ready that the rest makes the gang.
 
-    All have to be ready but those beyond the minimums of a gang that has some.
+    All have to be ready but those beyond the minimums of a gang that has some; in a pod group, but as many as it has
+    slots beyond its own minimum.
     """
     placement = gang.placement
     if placement is None or placement.assignment is None:
         return False
+    if (group := gang.pod_group) is not None:
+        return sum(1 for _ in unready) <= max(0, group.assigned - group.minimum)
     left = 0
     slots = 0
     asks = {ask.name: ask for ask in placement.pod_sets}

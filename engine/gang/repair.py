@@ -176,7 +176,7 @@ def _with_minimum(
     whole = gang.min_available if gang is not None else None
     total = sum(ask.count for ask in asks)
     if whole is not None and whole >= total and gang is not None:
-        whole, gang = None, replace(gang, min_available=None)
+        return tuple(replace(ask, min_available=ask.count) for ask in asks), replace(gang, min_available=None)
     least = []
     for ask in asks:
         stays = len(kept.get(ask.name, {}))

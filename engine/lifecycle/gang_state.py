@@ -130,6 +130,12 @@ class Timers:
             if host is not None:
                 self.exclude(host, now)
 
+    def keep_excluded(self, host: str | None, now: float) -> None:
+        """Exclude the host of a pod that still has not started for a while more, no longer than the first time."""
+        until, backoff = self.excluded.get(host or "", (0.0, 0.0))
+        if host is not None and until <= now:
+            self.excluded[host] = (now + EXCLUDE_FIRST, backoff)
+
     def remove(self, pods: Iterable[Pod], now: float) -> tuple[Pod, ...]:
         """Return the pods to evict now, and record them: an eviction takes a while to show, and may be refused."""
         due = tuple(pod for pod in pods if now - self.removed.get(pod.uid, float("-inf")) >= REMOVE_AGAIN)

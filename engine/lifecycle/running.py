@@ -109,6 +109,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     replaceable = [pod for pod in late if replaced_freely(gang, pod, started)]
     for pod in replaceable:
         timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
+        timers.keep_excluded(pinned_host(pod.spec.shape), now)  # until another slot is found, or it is bound after all
 
     out, leave = timers.hosts_out(now), gang.request.leave_hosts
 
@@ -153,9 +154,6 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         return Decision(Extend(repair, why, status or meanwhile), None, refused, wake=wake)
     if due := timers.remove(off_their_slots(gang, unbound, started=started), now):
         return Decision(EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due)), status)
-    if due := timers.remove(replaceable, now):
-        message = status.message if status is not None else ""
-        return Decision(EvictPods(due, evict=False, reason="SchedulerRefused", message=message), status)
     if leave:
         progress = status or _progress(gang, live, unready, hosts, slow=slow)
         move = leave_hosts(gang, timers=timers, now=now, blocked=blocked, progress=progress)

@@ -136,7 +136,7 @@ def _candidate_hosts(
     """Return the hosts for pods of the gang, first those in domains that lack least, then the least busy."""
     tree = topology.tree
     asks = [ask for ask in request.pod_sets if ask.count]
-    counts = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}
+    counts, first = {ask.name: capacity.count(shapes[ask.name], topology) for ask in asks}, request.first_counts
     level = _level(request, asks, counts[_largest(asks).name].empty, topology)
     exclusive = topology.level_of(request.separation.exclusive) if request.separation is not None else None
     if exclusive is not None:
@@ -146,7 +146,7 @@ def _candidate_hosts(
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
     for ask in asks:
         counted, slices = counts[ask.name], topology.slices(ask.slices)
-        wanted = min(ask.count, ask.min_available)
+        wanted = first[ask.name]
         lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
         busy += (counted.empty - counted.free) / np.maximum(counted.empty, 1)
         useful |= counted.empty > 0

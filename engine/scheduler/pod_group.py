@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final
 
-from engine.api.placement import Placement, PodSetRequest
+from engine.api.placement import GangRequest, Placement, PodSetRequest
 from engine.api.pod import Shape
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
-from engine.gang.gang import Gang, PodGroupState
+from engine.gang.gang import Gang, PodGroupState, host_of
 from engine.gang.request import PlacementRequest
 from engine.scheduler.limits import group_creation_problem
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -54,57 +54,62 @@ def schedule_pod_group(
     return _miss(gangs, group, most, problem)
 
 
-@dataclass(frozen=True, slots=True)
-class JointPlan:
-    """Waiting workloads of a pod group, planned as if they were one: for the hosts to keep for their minimum.
+# Pod sets of a joint request: a nomination makes a dozen plans under the state's lock, which reviews need too.
+_MOST_JOINT: Final = 4
 
-    `request` has the pod sets of all, and `shapes` the shape of one pod of each, by the same names. `needed`: how many
-    pods have to get slots.
+
+@dataclass(frozen=True, slots=True)
+class JointRequest:
+    """The request of several workloads of a pod group as if they were one gang, to find hosts to keep for them.
+
+    `shapes`: the shape of one pod of each pod set, by the names in the request.
     """
 
-    gangs: tuple[Gang, ...]
-    needed: int
     request: PlacementRequest
     shapes: Mapping[str, Shape]
 
-    @classmethod
-    def of(cls, gangs: Sequence[Gang], group: PodGroupState) -> Self:
-        """Return the joint plan of the waiting workloads of a group, at least one, in one topology."""
-        asks, shapes = list[PodSetRequest](), dict[str, Shape]()
-        for number, gang in enumerate(gangs):
-            for ask in gang.request.pod_sets:
-                name = _joint_name(number, ask.name)
-                asks.append(replace(ask, name=name, min_available=ask.count))
-                shapes[name] = gang.shapes[ask.name]
-        whole = sum(ask.count for ask in asks)
-        needed = max(1, min(whole, group.minimum - group.assigned))
-        return cls(tuple(gangs), needed, replace(gangs[0].request, pod_sets=tuple(asks)), shapes)
 
-    def placed(self, plan: Callable[[Gang, frozenset[str]], Outcome]) -> Outcome:
-        """Return the plans of the workloads as one, until enough pods have slots; each workload has its own hosts.
+def joint_request(gangs: Sequence[Gang], group: PodGroupState) -> JointRequest | None:
+    """Return the request of the first of these workloads that have enough pods for the group's minimum.
 
-        `plan(gang, out)` plans one of them without the hosts of those before it. The caller holds the state's lock.
-        """
-        found, count = list[tuple[int, Placed]](), 0
-        problem: Outcome | None = None
-        for number, gang in enumerate(self.gangs):
-            if count >= self.needed:
-                break
-            outcome = plan(gang, frozenset[str]().union(*(one.hosts for _, one in found)))
-            if isinstance(outcome, Placed):
-                found.append((number, outcome))
-                count += outcome.count
-            else:
-                problem = outcome
-        if count < self.needed or not found:
-            few = f"room for {count:,} of {plural(self.needed, 'pod')}"
-            return Waits("InsufficientFreeHosts", few) if problem is None else problem
-        sets = (replace(one, name=_joint_name(number, one.name)) for number, plan in found for one in plan.pod_sets)
-        return replace(found[0][1], pod_sets=tuple(sets), domains_used={}, levels={})
+    `gangs`: workloads without slots in one topology. Pods that are alike and may go anywhere are one pod set. None if
+    they cannot be planned as one gang: with a level for a whole workload, domains that are kept apart, requirements of
+    the pods near them, pods that have hosts, too few pods, or many different pod sets.
+    """
+    needed, asks, shapes = group.minimum - group.assigned, dict[str, PodSetRequest](), dict[str, Shape]()
+    alike = dict[object, str]()
+    for number, gang in enumerate(gangs):
+        if needed <= 0:
+            break
+        whole, templates = gang.request.gang, (pod_set.template for pod_set in gang.workload.pod_sets)
+        if whole is not None and (whole.require or whole.prefer):
+            return None
+        if gang.request.separation is not None or any(one.constraints is not None for one in templates):
+            return None
+        if any(host_of(pod) is not None for pod in gang.pods if pod.live):
+            return None
+        needed -= gang.request.count
+        for ask in gang.request.pod_sets:
+            shape, name = gang.shapes[ask.name], f"{number}/{ask.name}"
+            if ask.require is None and not ask.slices and ask.colocate is None:
+                name = alike.setdefault((shape, ask.prefer), name)
+            count = ask.count + (asks[name].count if name in asks else 0)
+            together = None if ask.colocate is None else f"{number}/{ask.colocate}"
+            asks[name] = replace(ask, name=name, count=count, min_available=count, colocate=together)
+            shapes[name] = shape
+    if needed > 0 or len(asks) > _MOST_JOINT:
+        return None
+    return JointRequest(replace(gangs[0].request, pod_sets=tuple(asks.values()), gang=None), shapes)
 
 
-def _joint_name(number: int, pod_set: str) -> str:
-    return f"{number}/{pod_set}"
+def for_minimum(request: PlacementRequest, group: PodGroupState) -> PlacementRequest:
+    """Return the request of a workload of a group for as many of its pods as the group's minimum lacks."""
+    needed = min(request.count, max(1, group.minimum - group.assigned))
+    if needed == request.count:
+        return replace(request, pod_sets=tuple(replace(ask, min_available=ask.count) for ask in request.pod_sets))
+    if len(request.pod_sets) == 1:
+        return replace(request, pod_sets=(replace(request.pod_sets[0], min_available=needed),))
+    return replace(request, gang=replace(request.gang or GangRequest(None, None, None), min_available=needed))
 
 
 def _plan_in_order(

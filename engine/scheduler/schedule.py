@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
+from engine.api.pod import Shape
 from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.cache.state import ClusterState
@@ -71,6 +72,36 @@ def schedule_gang(
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     return outcome if view.policy.autoscaling.of(gang.request.topology) is None else _for_nodes(view, gang, outcome)
+
+
+def schedule_jointly(
+    view: ClusterState,
+    gang: Gang,
+    request: PlacementRequest,
+    shapes: Mapping[str, Shape],
+    *,
+    settled_before: float | None,
+    excluded: frozenset[str],
+    nominated: frozenset[str],
+    emptied: frozenset[str],
+) -> Outcome:
+    """Return the outcome of the joint request of several workloads of a pod group, one of which is `gang`.
+
+    For nominations: devices and limits of the namespace are not looked at. The caller holds the state's lock.
+    """
+    topology = view.topologies.get(request.topology or "")
+    return plan_placement(
+        request,
+        shapes,
+        capacity=view.capacity,
+        topology=topology,
+        policy=view.policy,
+        settled_before=settled_before,
+        excluded=excluded,
+        nominated=nominated,
+        emptied=emptied,
+        barred=barred_hosts(view, gang, None, topology, emptied=emptied),
+    )
 
 
 def _for_nodes(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:

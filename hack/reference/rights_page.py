@@ -53,11 +53,11 @@ REASONS: Final[Mapping[tuple[str, str, str, str], str]] = {
         "",
         "pods",
         "delete patch",
-    ): "Patch: the gate off, the pin and our labels on. Delete: a pod that was released just as its plan was withdrawn, "
-    "if a replacement is free, and with `nodeLoss: evict` or `restart` those of a node that is gone. RBAC cannot say "
-    '"only pods of gangs": the code does.',
-    ("topogate", "", "pods/eviction", "create"): "A pod that waits for its host in vain, if a replacement is free; with "
-    "`nodeLoss: evict` or `restart`, preemption, and `topogate.dev/replace`. Disruption budgets count.",
+    ): "Patch: the gate off, the pin and our labels on. Delete: a pod that was released just as its plan was "
+    "withdrawn, if a replacement is free, and with `nodeLoss: evict` or `restart` those of a node that is gone. "
+    'RBAC cannot say "only pods of gangs": the code does.',
+    ("topogate", "", "pods/eviction", "create"): "A pod that waits for its host in vain, if a replacement is free; "
+    "with `nodeLoss: evict` or `restart`, preemption, and `topogate.dev/replace`. Disruption budgets count.",
     ("topogate", "topogate.dev", "placements", "create delete get list patch update watch"): "The plan of each gang, "
     "which is ours.",
     ("topogate", "topogate.dev", "placements/status", "get patch update"): "Its status.",

@@ -354,7 +354,7 @@ def test_a_late_pod_stays_until_there_is_another_slot_for_its_successor() -> Non
     before, gang = ranks(leader), leader.workload()
     leader.has(pod(gang, 0, host=before[0]), pod(gang, 1, pin=before[1], unschedulable=REFUSAL))
     leader.settle()
-    for _ in range(5):
+    for _ in range(20):
         leader.later(10.0)
     assert leader.hands.of("delete") == []
     leader.has(nodes[2])

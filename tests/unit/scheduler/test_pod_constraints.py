@@ -193,6 +193,23 @@ def test_a_gang_with_a_minimum_gets_as_many_pods_as_a_spread_constraint_lets_be_
     assert placed == (most if most >= least else 0)
 
 
+@pytest.mark.parametrize(
+    ("rooms", "count", "most"), [((8, 4), 16, 12), ((4, 8, 4), 20, 16), ((8, 8, 4), 24, 20), ((12, 4), 16, 12)]
+)
+def test_slices_stay_whole_where_a_spread_constraint_lets_a_part_be_placed(
+    rooms: tuple[int, ...], count: int, most: int
+) -> None:
+    even = PodConstraints(spread=(SpreadConstraint(RACK, 4, IS_WEB),))
+    sliced = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4", names.MIN_AVAILABLE: "4"}
+    train = job("train", count=count, require=None, annotations=sliced, template=template(even))
+    large = {"cpu": 96_000, "memory": 1_048_576, "pods": 110}
+    nodes = [
+        node(f"h{number}", labels={BLOCK: "b0", RACK: f"r{number}"}, allocatable={**large, "nvidia.com/gpu": room})
+        for number, room in enumerate(rooms)
+    ]
+    assert Cluster(train, nodes=nodes).placed(train).count == most
+
+
 def test_pod_sets_under_one_rule_share_its_domains() -> None:
     """A leader and three workers with the same labels: one pod a rack, whichever template it is of."""
     sets = tuple(pod_set(name, count=count, template=template(APART)) for name, count in (("lead", 1), ("work", 3)))
