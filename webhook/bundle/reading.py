@@ -21,8 +21,9 @@ PAGE: Final = 500
 MOST_OBJECTS: Final = 20_000  # of one collection, in a file
 MOST_PAGES: Final = 100  # of one collection that are looked through: a cluster may have any number of others' Events
 MOST_REPLICAS: Final = 20
-LOG_LINES: Final = 20_000
-LOG_BYTES: Final = 8 * 1024 * 1024  # of one pod
+LOG_LINES: Final = 20_000  # of one pod, the newest
+LOG_BYTES: Final = 8 * 1024 * 1024
+FEWEST_LINES: Final = 300  # of which all fit in LOG_BYTES: container runtimes break a line at 16 KiB
 _OWN: Final = {"labelSelector": SERVICE_PODS}
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 
@@ -45,6 +46,7 @@ class Source:
     path: str
     keep: Callable[[Json], Json] | None = None  # None: text as it is
     query: Mapping[str, str] | None = None
+    log: bool = False  # of a container: its newest lines
     may_fail: bool = False  # the log of a container that was never restarted
     wanted: Callable[[Json], bool] = lambda _body: True
 
@@ -128,21 +130,23 @@ def _of_replicas(api: KubeClient, namespace: str) -> Iterator[Source]:
         body = json.loads(api.request("GET", _pods(namespace), query=query, timeout=TIMEOUT))
     except (ApiFault, ValueError):
         return  # told by the file of these pods
-    limits = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES), "timestamps": "true"}
     for item in body.get("items") or ():
         name = str(item.get("metadata", {}).get("name", ""))
         logs = object_path("v1", "pods", namespace=namespace, name=name, subresource="log")
         own = service_container(item)
-        log = {**limits, **({"container": own} if own is not None else {})}
+        log = {"timestamps": "true", **({"container": own} if own is not None else {})}
         folder = f"service/{sanitize(name, 253)}"
-        yield Source(f"{folder}/log.txt", logs, query=log)
-        yield Source(f"{folder}/log-previous.txt", logs, query={**log, "previous": "true"}, may_fail=True)
+        yield Source(f"{folder}/log.txt", logs, query=log, log=True)
+        yield Source(f"{folder}/log-previous.txt", logs, query={**log, "previous": "true"}, log=True, may_fail=True)
         yield Source(f"{folder}/metrics.txt", ops_page(namespace, name, "metrics"))
         yield Source(f"{folder}/readyz.txt", ops_page(namespace, name, "readyz"))
 
 
 def _member(api: KubeClient, source: Source) -> BundleFile:
     try:
+        if source.log:
+            raw, problem = _newest_lines(api, source)
+            return BundleFile(source.member, excerpts.scrubbed(raw.decode("utf-8", "replace")), problem)
         if source.keep is None:
             raw = api.request("GET", source.path, query=source.query, timeout=TIMEOUT)
             return BundleFile(source.member, excerpts.scrubbed(raw[-LOG_BYTES:].decode("utf-8", "replace")))
@@ -156,6 +160,28 @@ def _member(api: KubeClient, source: Source) -> BundleFile:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return BundleFile(source.member, problem=f"not readable ({type(error).__name__})")
     return BundleFile(source.member, as_json(found), problem)
+
+
+def _newest_lines(api: KubeClient, source: Source) -> tuple[bytes, str]:
+    """Return the newest lines of a container's log within LOG_BYTES, and which lines are left out.
+
+    A kubelet counts the bytes from the oldest of the lines that are asked for, so that the newest are missing where all
+    are too many bytes. So fewer lines are asked for, until they fit.
+    """
+    lines, raw = LOG_LINES, b""
+    while True:
+        query = {**(source.query or {}), "tailLines": str(lines), "limitBytes": str(LOG_BYTES)}
+        try:
+            raw = api.request("GET", source.path, query=query, timeout=TIMEOUT)
+        except ApiFault as fault:
+            if not raw:
+                raise
+            return raw, f"without its newest lines: {fault_text(fault)}"
+        if len(raw) < LOG_BYTES:
+            return raw, f"only its newest {lines:,} lines" if raw.count(b"\n") >= lines else ""
+        if lines // 2 < FEWEST_LINES:
+            return raw, f"without its newest lines: the last {lines:,} are more than {LOG_BYTES // 1024:,} KiB"
+        lines //= 2
 
 
 def as_json(value: object) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import tarfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from engine.api import names
 from tests.support.fake_api import Answer, FakeApi, Request
+from tests.support.kubelet import shown
 from tests.unit.commands.conftest import forbid, kubeconfig, put, server  # noqa: F401 - fixtures
 from webhook.bundle import reading
 from webhook.bundle.archive import write_archive
@@ -128,6 +130,76 @@ def test_what_cannot_be_read_is_listed(bundle: Bundle, server: FakeApi, tmp_path
     for told in (page, done.stderr):
         assert re.search(r"gangs/events\.json`?: 403 Forbidden: no", told)
         assert "pods cannot be read" in told
+
+
+def kubelet(server: FakeApi, log: bytes, *, fails_at: int = 0) -> None:  # noqa: F811
+    """A pod of the service whose log a kubelet shows; a request for `fails_at` lines fails."""
+    labels = {"app.kubernetes.io/name": "topogate", "app.kubernetes.io/component": "service"}
+    server.put(f"{PODS}/topogate-0", metadata={"name": "topogate-0", "namespace": names.NAMESPACE, "labels": labels})
+    server.fault(Answer(400, {"message": "no previous container"}), when=lambda one: "previous" in one.query)
+    lines = reading.LOG_LINES
+    while lines:
+        query = {"tailLines": str(lines), "limitBytes": str(reading.LOG_BYTES), "timestamps": "true"}
+        answer = Answer(500, {"message": "broken"}) if lines == fails_at else Answer(200, shown(log, query))
+        server.fault(answer, when=lambda one, query=query: one.path.endswith("/log") and query == one.query)
+        lines //= 2
+
+
+def numbered(count: int, size: int) -> bytes:
+    return b"".join(b"%06d %s\n" % (number, b"x" * (size - 8)) for number in range(count))
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log, the first and the last line of it in a bundle, what is said of it, and how often it is asked for."""
+
+    content: bytes
+    kept: tuple[int, int]
+    said: str = ""
+    requests: int = 1
+    fails_at: int = 0  # that many lines
+
+
+LOGS = {
+    "all": Log(numbered(400, 100), (0, 399)),
+    "many lines": Log(numbered(3_000, 60), (1_000, 2_999), "only its newest 2,000 lines"),
+    "long lines": Log(numbered(2_000, 200), (1_000, 1_999), "only its newest 1,000 lines", 2),
+    "one is huge": Log(
+        b"y" * 400_000 + b"\n" + numbered(1_500, 60), (500, 1_499), "only its newest 1,000 lines", requests=2
+    ),
+    "the last is huge": Log(
+        numbered(500, 60) + b"y" * 400_000,
+        (1, 499),
+        "without its newest lines: the last 500 are more than 256 KiB",
+        requests=3,
+    ),
+    "the second request fails": Log(
+        numbered(2_000, 200), (0, 1_134), "without its newest lines: 500: broken", requests=2, fails_at=1_000
+    ),
+}
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_the_newest_lines_of_a_log_are_kept(
+    bundle: Bundle,
+    server: FakeApi,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log: Log,
+) -> None:
+    """A kubelet leaves out the newest of lines that are too many bytes: fewer are asked for, and the file says so."""
+    monkeypatch.setattr(reading, "LOG_BYTES", 256 * 1024)
+    monkeypatch.setattr(reading, "LOG_LINES", 2_000)
+    kubelet(server, log.content, fails_at=log.fails_at)
+    done = bundle()
+    found = contents(tmp_path / "bundle.tar.gz")
+    numbers = re.findall(r"Z (\d{6}) ", found["service/topogate-0/log.txt"])
+    assert (int(numbers[0]), int(numbers[-1])) == log.kept
+    asked = [one for one in server.requests if one.path.endswith("/log") and "previous" not in one.query]
+    assert len(asked) == log.requests
+    told = re.findall(r"service/topogate-0/log\.txt: (.*)", done.stderr)
+    assert told == ([log.said] if log.said else [])
+    assert all(f"`service/topogate-0/log.txt`: {one}" in found["README.md"] for one in told)
 
 
 def events(server: FakeApi, count: int) -> None:  # noqa: F811
