@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.authority import MAX_PEM
 from certs.client import Client, patch_current
@@ -87,9 +88,30 @@ def _caller(client_config: Mapping[str, Any]) -> tuple[str, bytes]:
 
 def bundle_end(bundle: bytes) -> float:
     """Return when the last certificate of a PEM bundle ends, in seconds since the epoch. Raises ValueError."""
+    return max(one.not_valid_after_utc.timestamp() for one in _certificates(bundle))
+
+
+def same_certificates(one: bytes, other: bytes, *, now: float) -> bool:
+    """Return True if two PEM bundles hold the same certificates, however these are written.
+
+    Certificates that have ended at `now` (seconds since the epoch) are left out, as `read_authority` leaves them out of
+    what is published. A bundle without certificates is like no other.
+    """
+    try:
+        return _current(one, now) == _current(other, now)
+    except ValueError:
+        return False
+
+
+def _current(bundle: bytes, now: float) -> set[bytes]:
+    found = _certificates(bundle)
+    return {one.public_bytes(Encoding.DER) for one in found if one.not_valid_after_utc.timestamp() > now}
+
+
+def _certificates(bundle: bytes) -> list[x509.Certificate]:
     if not 0 < len(bundle) <= MAX_PEM:
         raise ValueError("no certificates")
-    return max(one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(bundle))
+    return x509.load_pem_x509_certificates(bundle)
 
 
 def inject(

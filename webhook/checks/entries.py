@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from certs.ca_bundle import ConfigurationMalformed, bundle_end, bundles
+from certs.ca_bundle import ConfigurationMalformed, bundle_end, bundles, same_certificates
 from engine.api import names
 from engine.api.text import join_comma, plural, sanitize
 from engine.kinds.registry import built_in
@@ -92,10 +92,15 @@ def _as_in_secret(found: Installation, trusted: Mapping[str, bytes]) -> tuple[Fi
         return failure("CA", told, "a replica that starts makes a new one"), ""
     if found.secret.unread:
         return skipped("CA", f"{secret} {found.secret.unread}; `dry run` shows whether it fits"), ""
-    if other := [name for name, bundle in trusted.items() if bundle != found.bundle]:
+    if other := [name for name, bundle in trusted.items() if not _same(found, bundle)]:
         told = f"another CA than that of {secret}, so that the API server refuses the service: {_of(other, trusted)}"
         return failure("CA", told, _LEADER), ""
     return None, f", as in {secret}"
+
+
+def _same(found: Installation, bundle: bytes) -> bool:
+    """Return True if a bundle is what the service publishes of the Secret: its certificates, written in its own way."""
+    return bundle == found.bundle or same_certificates(bundle, found.bundle, now=found.taken)
 
 
 def _valid(found: Installation, trusted: Mapping[str, bytes], as_in: str) -> Finding:

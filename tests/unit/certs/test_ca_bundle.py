@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from certs.ca_bundle import ConfigurationMalformed, bundle_patch, carries, inject
+from certs.authority import new_authority
+from certs.ca_bundle import ConfigurationMalformed, bundle_patch, carries, inject, same_certificates
 
 BUNDLE = b"-----BEGIN CERTIFICATE-----\nnew\n"
 TEXT = base64.b64encode(BUNDLE).decode()
@@ -156,3 +157,16 @@ def test_inject_asks_the_fence_before_each_write() -> None:
     with pytest.raises(RuntimeError):
         inject(cluster, resource="mutatingwebhookconfigurations", name="topogate", bundle=BUNDLE, fence=fence)
     assert cluster.patches == []
+
+
+def test_bundles_are_the_same_by_what_they_certify() -> None:
+    """In any order and spelling, and without what has ended; what holds no certificates is like nothing."""
+    first, second = (new_authority(now=0, name=name).bundle for name in ("a", "b"))
+    short = new_authority(now=-3_650 * 86_400 + 60, name="c").bundle
+    assert same_certificates(first + second, b"# two\r\n" + second + first.rstrip(), now=0)
+    assert not same_certificates(first, first + second, now=0)
+    assert not same_certificates(first, first + short, now=59)
+    assert same_certificates(first, first + short, now=60)
+    for nothing in (b"", b"none", first[:100]):
+        assert not same_certificates(first, nothing, now=0)
+        assert not same_certificates(nothing, nothing, now=0)

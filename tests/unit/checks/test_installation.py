@@ -13,11 +13,13 @@ import jsonschema
 import pytest
 import yaml
 
+from certs.authority import new_authority, read_authority
 from engine.kinds.registry import built_in
 from engine.kinds.rules import rules
 from tests.support.golden import golden
 from tests.support.installations import (
     ABSENT,
+    BUNDLE,
     DENIED,
     GOOD,
     HELD,
@@ -166,6 +168,47 @@ def test_what_is_told() -> None:
 @pytest.mark.parametrize("case", [case for case in BROKEN if "not allowed" not in case and case != "no pods"])
 def test_whatever_is_broken_is_told(case: str) -> None:
     assert [one for one in told(replace(GOOD, **BROKEN[case])) if one not in told(GOOD)]
+
+
+def ca_of(secret: bytes, published: bytes) -> Finding:
+    found = replace(GOOD, bundle=secret, configurations=configurations(bundle=published))
+    (finding,) = [one for one in told(found) if one.check == "CA"]
+    return finding
+
+
+MINE = new_authority(now=NOW, name="corporate")
+ENDED = new_authority(now=NOW - 3651 * 86_400, name="retired").bundle
+SPELLINGS = {
+    "no newline at the end": MINE.bundle.rstrip(b"\n"),
+    "a comment": b"# corporate\n" + MINE.bundle,
+    "CRLF": MINE.bundle.replace(b"\n", b"\r\n"),
+    "twice": MINE.bundle + MINE.bundle,
+    "another one before it that has ended": ENDED + MINE.bundle,
+}
+
+
+@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+def test_the_ca_of_the_secret_may_be_written_in_any_way(text: bytes) -> None:
+    """The service publishes its certificates, those that have not ended, in a spelling of its own."""
+    published = read_authority(text, MINE.key, now=NOW).bundle
+    assert published != text
+    assert ca_of(text, published) == ca_of(MINE.bundle, MINE.bundle)
+    assert ca_of(text, published).result == "ok"
+
+
+@pytest.mark.parametrize(
+    ("secret", "published"),
+    [
+        pytest.param(MINE.bundle + BUNDLE, MINE.bundle, id="one is not published"),
+        pytest.param(MINE.bundle, MINE.bundle + BUNDLE, id="one more is published"),
+        pytest.param(b"none", MINE.bundle, id="no certificates in the Secret"),
+        pytest.param(MINE.bundle, b"none", id="none published"),
+        pytest.param(MINE.bundle, b"\n" * 70_000 + MINE.bundle, id="longer than the service takes"),
+    ],
+)
+def test_other_certificates_than_those_of_the_secret_fail(secret: bytes, published: bytes) -> None:
+    finding = ca_of(secret, published)
+    assert (finding.result, "another CA than that of Secret" in finding.found) == ("fail", True)
 
 
 def test_entries_that_the_policy_adds_are_expected() -> None:
