@@ -23,6 +23,7 @@ from webhook.commands.policy import MAX_POLICY_FILE, policy
 from webhook.commands.support_bundle import support_bundle
 from webhook.commands.topology import topology
 from webhook.commands.verify import verify
+from webhook.connections.listener import EVERYWHERE
 from webhook.operations.release import release
 from webhook.operations.suspension import requeue, resume, suspend
 from webhook.operations.uninstall import uninstall
@@ -113,9 +114,14 @@ for _command in (
 
 
 @main.command()
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address of the webhook port.")
+@click.option(
+    "--host",
+    default=EVERYWHERE,
+    show_default=True,
+    help="Address of the webhook port; :: is every one, of IPv6 and IPv4.",
+)
 @click.option("--port", default=8443, show_default=True, type=click.IntRange(0, 65535), help="Webhook port (HTTPS).")
-@click.option("--ops-host", default="0.0.0.0", show_default=True, help="Address of the plain port.")
+@click.option("--ops-host", default=EVERYWHERE, show_default=True, help="Address of the plain port.")
 @click.option(
     "--ops-port",
     default=8080,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.loopback import LOOPBACK
 from webhook.server import plain_http
 from webhook.server.fault_log import FaultLog
 from webhook.server.metrics import CONTENT_TYPE, Metrics
@@ -29,14 +30,14 @@ class Ops:
         self.metrics = Metrics()
         self.table = dict(pages(ready=lambda: self.checks, metrics=lambda: (CONTENT_TYPE, self.metrics.exposition())))
         self.table["/broken"] = self.broken
-        self.server = PlainServer(self.table, host="127.0.0.1", port=0, fault=FaultLog(self.metrics, "ops").report)
+        self.server = PlainServer(self.table, port=0, fault=FaultLog(self.metrics, "ops").report)
         self.server.start()
 
     def broken(self) -> Page:
         raise RuntimeError("secret")
 
-    def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=TIMEOUT)
+    def get(self, path: str, method: str = "GET", *, address: str = "127.0.0.1") -> tuple[int, str, str]:
+        connection = http.client.HTTPConnection(address, self.server.port, timeout=TIMEOUT)
         with contextlib.closing(connection):
             connection.request(method, path)
             response = connection.getresponse()
@@ -65,6 +66,12 @@ def test_healthz_is_200_whatever_the_readiness(ops: Ops) -> None:
     """Liveness depends on nothing but the process."""
     ops.checks = [Check("caches", ok=False)]
     assert ops.get("/healthz") == (200, "text/plain", "ok\n")
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_probes_are_answered_over_both_families(ops: Ops, address: str) -> None:
+    """A kubelet calls the first of a pod's addresses, which may be of IPv6."""
+    assert ops.get("/healthz", address=address) == (200, "text/plain", "ok\n")
 
 
 def test_readyz_lists_its_checks_and_fails_with_any_of_them(ops: Ops) -> None:

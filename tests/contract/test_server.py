@@ -19,6 +19,7 @@ import pytest
 
 from local.ports import free_ports
 from tests.support.eventually import eventually
+from tests.support.loopback import LOOPBACK
 from tests.support.replica import (
     PATIENCE,
     Replica,
@@ -55,6 +56,13 @@ def test_silent_connections_hold_up_nobody(replica: Replica) -> None:
         for _ in range(64):
             stack.enter_context(replica.tls())
         assert_prompt(replica)
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_reviews_are_answered_over_both_families(replica: Replica, address: str) -> None:
+    """In a cluster whose pods have addresses of IPv6 alone, the API server calls over IPv6."""
+    status, response = replica.ask(address=address)
+    assert (status, response["allowed"]) == (200, True)
 
 
 def test_half_open_connections_hold_up_nobody(replica: Replica) -> None:
@@ -218,6 +226,7 @@ def test_a_client_that_distrusts_the_certificate_is_named_in_the_log_once(replic
         with replica.tcp() as tcp, pytest.raises(ssl.SSLCertVerificationError):
             stranger.wrap_socket(tcp, server_hostname="topogate.test")
     eventually(lambda: replica.log.read_text().count("is caBundle current?") == 1)
+    assert "('127.0.0.1', " in replica.log.read_text().partition(" does not trust our certificate")[0].splitlines()[-1]
     assert_prompt(replica)
     assert replica.log.read_text().count("is caBundle current?") == 1
 

@@ -185,14 +185,19 @@ class Replica:
     def tls(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
         return self.context().wrap_socket(self.tcp(source), server_hostname="topogate.test")
 
-    def client(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE, context=self.context())
+    def client(self, address: str = "127.0.0.1") -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(address, self.port, timeout=PATIENCE, context=self.context())
 
     def ask(
-        self, *, name: str = "t1", uid: str = "u1", path: str = "/mutate?timeout=10s"
+        self,
+        *,
+        name: str = "t1",
+        uid: str = "u1",
+        path: str = "/mutate?timeout=10s",
+        address: str = "127.0.0.1",
     ) -> tuple[int, dict[str, Any]]:
         """One review on a connection of its own."""
-        connection = self.client()
+        connection = self.client(address)
         try:
             return post(connection, name=name, uid=uid, path=path)
         finally:

@@ -63,7 +63,7 @@ class Replica:
         self.certificate = ServingCertificate(
             lambda: authority,
             dns_names=["topogate.test"],
-            addresses=["127.0.0.1"],
+            addresses=["127.0.0.1", "::1"],
             clock=time.time,
             clients=lambda: clients.read_bytes() if clients.exists() else b"",
         )
@@ -122,7 +122,6 @@ def main() -> None:
     )
     server = Server(
         service,
-        host="127.0.0.1",
         port=int(port),
         max_partial=int(max_partial),
         heartbeat=int(heartbeat),

@@ -1,15 +1,18 @@
-"""The listening socket: shared by replicas on one host, and closed without breaking connections that are being made."""
+"""Listening sockets: of IPv6 and IPv4, shared by replicas on one host, closed without breaking new connections."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import ipaddress
 import socket
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 BACKLOG: Final = 2048
+EVERYWHERE: Final = "::"  # all addresses of the machine: pods have one of IPv6, of IPv4, or both
 
 _SO_ATTACH_FILTER: Final = 26  # linux/asm-generic/socket.h; Python has no name for it
 # Classic BPF over the TCP header: (code, jump if true, jump if false, operand).
@@ -23,10 +26,46 @@ _DROP_SYN: Final = (
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the port, non-blocking, with SO_REUSEPORT. Raises OSError if a socket without that option holds it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=True)
+    return open_port(host, port, backlog=BACKLOG, reuse_port=True)
+
+
+def open_port(host: str, port: int, *, backlog: int, reuse_port: bool = False) -> socket.socket:
+    """Open a port, non-blocking; on EVERYWHERE for IPv6 and IPv4, or for IPv4 alone where there is no IPv6.
+
+    Raises OSError.
+    """
+    listener = _everywhere(port, backlog=backlog, reuse_port=reuse_port) if host == EVERYWHERE else None
+    if listener is None:
+        host = "0.0.0.0" if host == EVERYWHERE else host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=backlog, reuse_port=reuse_port)
     listener.setblocking(False)
     return listener
+
+
+def _everywhere(port: int, *, backlog: int, reuse_port: bool) -> socket.socket | None:
+    """Open a port for IPv6 and IPv4; None where the machine has no IPv6, or has it switched off."""
+    if not socket.has_dualstack_ipv6():
+        return None
+    try:
+        return socket.create_server(
+            (EVERYWHERE, port), family=socket.AF_INET6, backlog=backlog, reuse_port=reuse_port, dualstack_ipv6=True
+        )
+    except OSError as error:
+        if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            return None
+        raise
+
+
+def accept_client(listener: socket.socket) -> tuple[socket.socket, Any]:
+    """Accept a connection; return it and the client's address, that of a client of IPv4 as such. Raises OSError.
+
+    A listener for both calls 10.0.0.1 `::ffff:10.0.0.1`. One client must not have two names, in logs and in its share.
+    """
+    sock, client = listener.accept()
+    if ":" in client[0] and (mapped := ipaddress.IPv6Address(client[0]).ipv4_mapped) is not None:
+        return sock, (str(mapped), client[1])
+    return sock, client
 
 
 def leave(listener: socket.socket, accept_one: Callable[[socket.socket], bool]) -> None:

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from webhook.connections.listener import EVERYWHERE, open_port
+
 log = logging.getLogger(__name__)
 
 MAX_CLIENTS: Final = 128
@@ -66,10 +68,8 @@ class PlainServer:
     `fault` is called while an unexpected error is handled, to report it.
     """
 
-    def __init__(self, pages: Pages, *, host: str = "0.0.0.0", port: int, fault: Callable[[], None]) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        self._listener.setblocking(False)
+    def __init__(self, pages: Pages, *, host: str = EVERYWHERE, port: int, fault: Callable[[], None]) -> None:
+        self._listener = open_port(host, port, backlog=BACKLOG)
         self.port: int = self._listener.getsockname()[1]
         self._pages = pages
         self._fault = fault

@@ -26,7 +26,7 @@ from typing import Any, Final
 from gunicorn.workers.gthread import ThreadWorker
 
 from webhook.connections.connection import LINGER_SECONDS, ClientNotAllowed, Connection, Progress
-from webhook.connections.listener import leave, listen
+from webhook.connections.listener import accept_client, leave, listen
 from webhook.connections.parked import ParkedConnections, Stage
 from webhook.connections.thread_pool import ThreadPool
 from webhook.server.exchange import Exchange
@@ -83,9 +83,9 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         self.context = service.context
         listener = listen(self.app.host, self.app.port)
         self.sockets = [listener]
-        address = listener.getsockname()
-        log.info("listening on https://%s:%d", address[0], address[1])
-        service.listening(address[1])
+        host, port = listener.getsockname()[:2]
+        log.info("listening on https://%s:%d", f"[{host}]" if ":" in host else host, port)
+        service.listening(port)
 
     def get_thread_pool(self) -> ThreadPool:
         """Return the threads that run `handle`."""
@@ -170,7 +170,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _accept_one(self, listener: socket.socket) -> bool:
         try:
-            sock, client = listener.accept()
+            sock, client = accept_client(listener)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 return any([self._end_idle() for _ in range(SPARE_FILES)])

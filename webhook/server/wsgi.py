@@ -20,6 +20,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from webhook.admission.concurrency import ReviewSlots
+from webhook.connections.listener import EVERYWHERE
 from webhook.server.endpoint import MAX_BODY, Endpoint
 from webhook.server.metrics import Metrics
 from webhook.server.worker import ParkingWorker
@@ -64,7 +65,7 @@ class Server(BaseApplication):  # type: ignore[misc]
         self,
         service: Service,
         *,
-        host: str = "0.0.0.0",
+        host: str = EVERYWHERE,
         port: int,
         max_body: int = MAX_BODY,
         max_partial: int = MAX_PARTIAL,

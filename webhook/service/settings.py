@@ -13,6 +13,7 @@ from typing import Final
 
 from engine.api import names
 from webhook.admission.budget import REVIEW_CPU
+from webhook.connections.listener import EVERYWHERE
 
 # Domains with metrics of their own, of all topologies together; four series each.
 MOST_DOMAINS: Final = 500
@@ -32,9 +33,9 @@ class Settings:
     namespace: str
     identity: str
     kubeconfig: str | None = None
-    host: str = "0.0.0.0"
+    host: str = EVERYWHERE
     port: int = 8443
-    ops_host: str = "0.0.0.0"
+    ops_host: str = EVERYWHERE
     ops_port: int = 8080
     threads: int = 4
     review_cpu: float = REVIEW_CPU  # seconds of processor time that one review may use
