@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import urllib3
 
+from engine.cluster.impersonation import Headers, ImpersonationProblem, headers_of_kubeconfig, repeated
 from engine.decoding.wire import UNREADABLE
 
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
@@ -171,9 +172,14 @@ class Stream:
 
 
 class KubeClient:
-    """Sends requests to one API server; safe for use by many threads at once."""
+    """Sends requests to one API server; safe for use by many threads at once.
 
-    def __init__(self, client: Any, user_agent: str) -> None:
+    `impersonation`: headers that are sent with each, in which a name may be several times. Raises ApiUnavailable if
+    that cannot be sent.
+    """
+
+    def __init__(self, client: Any, user_agent: str, *, impersonation: Headers = ()) -> None:
+        self._impersonation = impersonation
         self._configuration = client.configuration
         self._host = str(client.configuration.host).rstrip("/")
         self._pools = client.rest_client.pool_manager
@@ -181,6 +187,9 @@ class KubeClient:
         self._credentials = threading.Lock()
         self._header: tuple[float, dict[str, str]] = (float("-inf"), {})  # until when, and what is sent
         self._opener: tuple[Any, str] | None = None
+        # urllib3 joins what a proxy forwards: one group `a, b` in the place of two.
+        if repeated(impersonation) and self._pools.proxy is not None and self._host.startswith("http:"):
+            raise ApiUnavailable("several groups cannot be impersonated through a proxy without TLS")
 
     def request(
         self,
@@ -263,10 +272,14 @@ class KubeClient:
         content_type: str = JSON,
     ) -> urllib3.BaseHTTPResponse:
         opener, base = self._opener or self._find_opener()
-        headers = {"Accept": JSON, "User-Agent": self._user_agent}
+        headers: dict[str, str] | urllib3.HTTPHeaderDict = {"Accept": JSON, "User-Agent": self._user_agent}
         if body is not None:
             headers["Content-Type"] = content_type
         headers.update(self._authorization())
+        if self._impersonation:
+            headers = urllib3.HTTPHeaderDict(headers)
+            for name, value in self._impersonation:
+                headers.add(name, value)
         # A redirect is never followed: it would carry the token to a host that was not configured.
         response: urllib3.BaseHTTPResponse = opener.urlopen(
             method,
@@ -323,25 +336,29 @@ def get_or_none(api: KubeClient, path: str, *, timeout: tuple[float, float] = TI
 def connect(*, kubeconfig: str | None = None, context: str | None = None, user_agent: str) -> KubeClient:
     """Connect with a kubeconfig file, else with `$KUBECONFIG`, the pod's service account, or `~/.kube/config`.
 
-    `context` names a context of the kubeconfig; None: its current one. Sends nothing yet. Raises ApiUnavailable when
-    none of them can be read.
+    `context` names a context of the kubeconfig; None: its current one. Acts as the user that the kubeconfig
+    impersonates, if it does. Sends nothing yet. Raises ApiUnavailable when none of them can be read.
     """
     # Half a second of imports that no pure part of the engine should pay.
     from kubernetes import config
     from kubernetes.client import ApiClient, Configuration
 
     settings = Configuration()
+    impersonation: Headers = ()
     try:
         if kubeconfig is None and context is None and in_cluster():
             config.load_incluster_config(client_configuration=settings)
         else:
             config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+            impersonation = headers_of_kubeconfig(kubeconfig, context)
+    except ImpersonationProblem as problem:
+        raise ApiUnavailable(f"the user in {kubeconfig or 'the kubeconfig'}: {problem}") from None
     except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise
         raise ApiUnavailable(
             f"no API server configured: {type(error).__name__} in {kubeconfig or 'the defaults'}"
         ) from None
     settings.connection_pool_maxsize = POOL_SIZE
-    return KubeClient(ApiClient(settings), user_agent)
+    return KubeClient(ApiClient(settings), user_agent, impersonation=impersonation)
 
 
 def in_cluster() -> bool:

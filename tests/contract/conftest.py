@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,14 +23,14 @@ def fake() -> Iterator[FakeApi]:
 def kubeconfig(tmp_path: Path) -> Callable[..., str]:
     """Write a kubeconfig for a server and return its path."""
 
-    def write(url: str, *, token: str | None = None, ca: str | None = None) -> str:
+    def write(url: str, *, token: str | None = None, ca: str | None = None, **user: Any) -> str:
         cluster = {"server": url} | ({"certificate-authority": ca} if ca else {})
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {"token": token} if token else {}}],
+            "users": [{"name": "test", "user": user | ({"token": token} if token else {})}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
         path = tmp_path / "kubeconfig"

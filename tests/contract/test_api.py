@@ -382,6 +382,52 @@ def test_a_proxy_gets_the_whole_url(kubeconfig: Kubeconfig, fake: FakeApi, monke
     assert fake.requests[-1].headers["host"] == "api.example:8080"
 
 
+def impersonated(fake: FakeApi) -> list[list[tuple[str, str]]]:
+    """The headers of each request that name whom it acts as."""
+    return [[line for line in one.lines if line[0].startswith("Impersonate-")] for one in fake.requests]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_each_request_acts_as_the_user_that_is_impersonated(
+    certificate: tuple[str, str], kubeconfig: Kubeconfig, tls: bool
+) -> None:
+    """Reads, writes and watches, with a line for each group and each value, as client-go sends them."""
+    user = {"as": "Zoë", "as-uid": "4711", "as-groups": ["dev", "on call, nights"]}
+    user["as-user-extra"] = {"example.com/scopes": ["a", "b"]}
+    with FakeApi(tls=server_context(certificate) if tls else None) as fake:
+        path = kubeconfig(fake.url, ca=certificate[0] if tls else None, token="t", **user)
+        api = connect(kubeconfig=path, user_agent="t")
+        api.request("GET", MAPS)
+        api.request("POST", MAPS, body={"metadata": {"name": "a"}})
+        with api.stream(MAPS, WATCH):
+            pass
+        sent = [
+            ("Impersonate-User", "Zoë".encode().decode("latin-1")),
+            ("Impersonate-Uid", "4711"),
+            ("Impersonate-Group", "dev"),
+            ("Impersonate-Group", "on call, nights"),
+            ("Impersonate-Extra-example.com%2Fscopes", "a"),
+            ("Impersonate-Extra-example.com%2Fscopes", "b"),
+        ]
+        assert impersonated(fake) == [sent, sent, sent]
+        assert [one.headers["authorization"] for one in fake.requests] == ["Bearer t"] * 3
+
+
+def test_several_groups_through_a_proxy_that_joins_them_are_refused(
+    kubeconfig: Kubeconfig, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups would arrive as one; a single one is sent."""
+    monkeypatch.setenv("http_proxy", fake.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    several = kubeconfig("http://api.example:8080", **{"as": "alice", "as-groups": ["dev", "ops"]})
+    with pytest.raises(ApiUnavailable, match="several groups cannot be impersonated through a proxy without TLS"):
+        connect(kubeconfig=several, user_agent="t")
+    one = kubeconfig("http://api.example:8080", **{"as": "alice", "as-groups": ["dev"]})
+    connect(kubeconfig=one, user_agent="t").request("GET", MAPS)
+    assert impersonated(fake) == [[("Impersonate-User", "alice"), ("Impersonate-Group", "dev")]]
+
+
 class _LaterClock(datetime.datetime):
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> _LaterClock:

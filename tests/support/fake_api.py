@@ -85,7 +85,7 @@ Fault = Answer | Stall | Hang | Reset | Split | Twice | Lines
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it arrived."""
+    """One request as it arrived; `lines`: its headers, also those of which there are several."""
 
     method: str
     path: str
@@ -94,6 +94,7 @@ class Request:
     body: bytes
     at: float
     marks: dict[str, int] = field(default_factory=dict)
+    lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_watch(self) -> bool:
@@ -489,7 +490,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         headers = {key.lower(): value for key, value in self.headers.items()}
         body = self.rfile.read(min(int(headers.get("content-length", "0")), BODY_LIMIT))
-        request = Request(self.command, url.path, dict(parse_qsl(url.query)), headers, body, time.monotonic())
+        query, lines = dict(parse_qsl(url.query)), tuple(self.headers.items())
+        request = Request(self.command, url.path, query, headers, body, time.monotonic(), lines=lines)
         fault = self.fake.take(request)
         if isinstance(fault, Stall):
             fault.until.wait(30)
