@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certs.authority import new_authority
+from certs.authority import AuthorityError, new_authority
 from certs.secret import SecretUnusable
 from engine.api import names
 from engine.api.objects import ConfigMap
@@ -21,7 +21,7 @@ from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
-from webhook.service import housekeeping
+from webhook.service import housekeeping, port_certificate
 from webhook.service.ca_rotation import CurrentAuthority, mark
 from webhook.service.housekeeping import Housekeeping
 from webhook.service.own_objects import CONFIGURATIONS, OwnObjects
@@ -281,6 +281,43 @@ def test_who_starts_while_the_secret_is_gone_waits_for_the_leader(api: KubeClien
     assert fake.get(SECRET) is None
     started.obtain(lambda: True)
     assert fake.get(SECRET) is not None
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        pytest.param(AuthorityError("the CA is not valid before 2027-01-15"), "the CA is not valid", id="of the CA"),
+        pytest.param(KeyError("private"), "an unexpected KeyError, which the log tells", id="of ours"),
+    ],
+)
+def test_any_fault_of_a_certificate_is_told_and_tried_again(
+    api: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception, said: str
+) -> None:
+    """A replica that is never ready says why, in its log once and at /readyz as long as it lasts."""
+    monkeypatch.setattr(port_certificate, "RETRY", 0.01)
+    tries: list[None] = []
+
+    def refused(*_: object) -> None:
+        tries.append(None)
+        raise fault
+
+    objects = OwnObjects(api, namespace=NAMESPACE, changed=lambda: None)
+    objects.start()
+    assert objects.wait_synced(60)
+    authority = CurrentAuthority(api, objects, namespace=NAMESPACE)
+    settings = Settings(namespace=NAMESPACE, identity="a")
+    certificate = PortCertificate(api, objects, settings=settings, authority=authority)
+    with monkeypatch.context() as patch:
+        patch.setattr(authority, "obtain", refused)
+        thread = threading.Thread(target=certificate.obtain, args=(threading.Event(),))
+        thread.start()
+        eventually(lambda: len(tries) > 2, message="it is tried again")
+        (check,) = certificate.checks()
+        assert (check.ok, said in check.detail, "private" in check.detail) == (False, True, False)
+        assert caplog.text.count("the port stays closed: ") == 1
+    thread.join(60)
+    assert (thread.is_alive(), certificate.obtained, certificate.checks()[0].ok) == (False, True, True)
+    objects.stop()
 
 
 def test_who_starts_serves_no_ca_that_nobody_trusts_yet(house: House, api: KubeClient, fake: FakeApi) -> None:

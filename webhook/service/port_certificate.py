@@ -93,11 +93,17 @@ class PortCertificate:
                 self._certificate = self._first(alone)
                 self._problem = ""
                 return
-            except (ApiFault, SecretUnusable, CertificateUnusable, ClientAuthorityUnusable) as error:
-                if str(error) != self._problem:
-                    self._problem = str(error)
-                    log.error("the port stays closed: %s", error)
-                stop.wait(RETRY)
+            except (ApiFault, SecretUnusable, AuthorityError, CertificateUnusable, ClientAuthorityUnusable) as error:
+                self._complain(str(error))
+            except Exception as error:  # else the replica would never be ready, and nothing would say why
+                self._complain(f"an unexpected {type(error).__name__}, which the log tells", fault=error)
+            stop.wait(RETRY)
+
+    def _complain(self, problem: str, *, fault: Exception | None = None) -> None:
+        """Log why there is no certificate yet, once; readiness says it all the time."""
+        if problem != self._problem:
+            self._problem = problem
+            log.error("the port stays closed: %s", problem, exc_info=fault)
 
     def _first(self, alone: Callable[[], bool]) -> ServingCertificate | MountedCertificate:
         settings = self._settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from webhook.connections.listener import EVERYWHERE
 MOST_DOMAINS: Final = 500
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_MOST: Final = 63  # characters of a value in a message
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -46,6 +48,14 @@ class Settings:
     client_names: tuple[str, ...] = ()  # names of which a client's certificate must have one; (): any
     certificates_from: Path | None = None  # directory with tls.crt, tls.key and ca.crt; None: a CA of our own
 
+    def __post_init__(self) -> None:
+        """Check the addresses. Raises SettingsError."""
+        for one in self.addresses:
+            try:
+                ipaddress.ip_address(one)
+            except ValueError:
+                raise SettingsError(f"--address: {one[:_MOST]!r} is no IP address") from None
+
     @property
     def username(self) -> str:
         """Return our user name at the API server."""
@@ -68,7 +78,7 @@ def own_namespace(environment: Mapping[str, str] = os.environ) -> str:
         name = _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     name = name or names.NAMESPACE
     if not _DNS_LABEL.fullmatch(name):
-        raise SettingsError(f"TOPOGATE_NAMESPACE: {name[:63]!r} is no namespace name")
+        raise SettingsError(f"TOPOGATE_NAMESPACE: {name[:_MOST]!r} is no namespace name")
     return name
 
 
