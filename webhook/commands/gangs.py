@@ -52,7 +52,7 @@ def gangs(
     START is when a gang fits if what runs takes all of its activeDeadlineSeconds and nothing new goes first; "unknown"
     where too little of what runs has a deadline. WAITING counts, as the turn in the queue does, from the creation of
     the workload or its last requeue. Without rights in other namespaces QUEUE is what the leader last wrote, and START
-    is left out. Exit status 1 if a name is given that no gang has.
+    is left out. Exit status 1 if a name is given that no gang has, or none with the labels.
 
     \b
     Example:
@@ -71,10 +71,11 @@ def gangs(
         fail(f"-l: {error}")
     caller = caller_of(cluster)
     wanted = None if all_namespaces else namespace or caller.namespace
+    missing: list[str] = []
     try:
-        found = answer_and_print(
+        answer_and_print(
             partial(reading, cluster, caller, namespace=wanted, labels=bool(labels)),
-            partial(_asked, namespace=wanted, words=words, labels=labels, sort=sort),
+            partial(_asked, namespace=wanted, words=words, labels=labels, sort=sort, missing=missing),
             partial(
                 gangs_text,
                 namespaces=wanted is None,
@@ -86,18 +87,23 @@ def gangs(
         )
     except SubjectProblem as problem:
         fail(str(problem))
-    sys.exit(1 if any(_lacks(found, word) for word in words) else 0)
-
-
-def _lacks(found: GangsAnswer, word: str) -> bool:
-    return all(one.name != word.rpartition("/")[2] for one in found.gangs)
+    sys.exit(1 if missing else 0)
 
 
 def _asked(
-    snapshot: Snapshot, *, namespace: str | None, words: Sequence[str], labels: LabelSelector, sort: str
+    snapshot: Snapshot,
+    *,
+    namespace: str | None,
+    words: Sequence[str],
+    labels: LabelSelector,
+    sort: str,
+    missing: list[str],
 ) -> GangsAnswer:
-    """Return the gangs; ends the program where no Placement may be read: running gangs would be missing, or wait."""
-    from webhook.queries.gangs import gangs as answer
+    """Return the gangs; `missing` is set to what is said of names that no gang has.
+
+    Ends the program where no Placement may be read: running gangs would be missing, or wait.
+    """
+    from webhook.queries.gangs import gangs_and_missing
     from webhook.queries.subject import GangFilter
 
     hidden = any(
@@ -106,4 +112,6 @@ def _asked(
     if hidden:
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         fail(f"the gangs of {where} are not known: no right to list {names.PLACEMENTS} there")
-    return answer(snapshot, namespace=namespace, only=GangFilter.of(snapshot, words, labels), sort=sort)
+    only = GangFilter.of(snapshot, words, labels)
+    found, missing[:] = gangs_and_missing(snapshot, namespace=namespace, only=only, sort=sort)
+    return found

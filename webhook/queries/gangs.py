@@ -90,8 +90,15 @@ def gangs(
 ) -> output.GangsAnswer:
     """Return the gangs of a namespace (None: of all) that `only` takes, waiting ones in the order of the queue first.
 
-    `sort`: another order of all gangs, one of SORTS. A name that no gang has is told in a remark.
+    `sort`: another order of all gangs, one of SORTS. A name that `only` misses is told in a remark.
     """
+    return gangs_and_missing(snapshot, namespace=namespace, only=only, sort=sort)[0]
+
+
+def gangs_and_missing(
+    snapshot: Snapshot, *, namespace: str | None = None, only: GangFilter | None = None, sort: str = QUEUE
+) -> tuple[output.GangsAnswer, tuple[str, ...]]:
+    """Return what `gangs` returns, and a sentence for each name that `only` misses."""
     view, missing = snapshot.view, list[str]()
     rows = [row for row in gang_table(snapshot).rows.items() if namespace in (None, row[1].namespace)]
     if only is not None:
@@ -99,11 +106,12 @@ def gangs(
         missing += only.missing(snapshot, known.values())
         rows = [(key, row) for key, row in rows if key in known and only.takes(snapshot, known[key])]
     found = [row for _, row in rows]
-    return output.GangsAnswer(
+    answer = output.GangsAnswer(
         taken_at=timestamp(snapshot.taken),
         gangs=tuple(found if sort == QUEUE else sorted(found, key=SORTS[sort])),
         remarks=(*snapshot.remarks, *missing),
     )
+    return answer, tuple(missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,21 +110,26 @@ class GangFilter:
 
     def takes(self, snapshot: Snapshot, gang: Gang) -> bool:
         """Return True if the gang is asked for."""
-        workload = gang.workload
-        if self.names and not any(_is(snapshot, workload, kind, name) for kind, name in self.names):
-            return False
-        uids = [pod.uid for pod in gang.pods] if workload.handling == "pods" else [workload.uid]
+        named = not self.names or any(_is(snapshot, gang.workload, kind, name) for kind, name in self.names)
+        return named and self._selects(snapshot, gang)
+
+    def missing(self, snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[str]:
+        """Yield a sentence for each name that none of the gangs has, with the closest name, or none with the labels."""
+        some = list(gangs)
+        for kind, name in self.names:
+            what = quote(f"{kind}/{name}" if kind else name)
+            called = [gang for gang in some if _is(snapshot, gang.workload, kind, name)]
+            if not called:
+                yield f"no gang {what}{did_you_mean(name, {gang.workload.name for gang in some})}"
+            elif not any(self._selects(snapshot, gang) for gang in called):
+                yield f"no gang {what} with these labels"
+
+    def _selects(self, snapshot: Snapshot, gang: Gang) -> bool:
+        pods = gang.workload.handling == "pods"
+        uids = [pod.uid for pod in gang.pods] if pods else [gang.workload.uid]
         return not self.selector or any(
             selects(self.selector, tuple(snapshot.labels.get(uid, {}).items())) for uid in uids
         )
-
-    def missing(self, snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[str]:
-        """Yield a sentence for each name that none of the gangs has, with the closest name."""
-        workloads = [gang.workload for gang in gangs]
-        for kind, name in self.names:
-            if not any(_is(snapshot, one, kind, name) for one in workloads):
-                what = f"{kind}/{name}" if kind else name
-                yield f"no gang {quote(what)}{did_you_mean(name, {one.name for one in workloads})}"
 
 
 def _is(snapshot: Snapshot, workload: Workload, kind: str, name: str) -> bool:

@@ -77,7 +77,10 @@ def test_gangs_are_those_of_the_contexts_namespace(topogate: Topogate) -> None:
 
 
 def test_gangs_are_chosen_by_names_and_labels(server: FakeApi, topogate: Topogate) -> None:
-    """The labels are those of the workload, as the API server has them; a name of nothing is a negative answer."""
+    """The labels are those of the workload, as the API server has them.
+
+    A name of nothing, of another kind, or of a workload without the labels is a negative answer.
+    """
     labelled = job("sorted", 1, {"require": "rack"})
     labelled["metadata"] |= {"namespace": "alice", "uid": "sorted", "labels": {"team": "a"}}
     labelled["metadata"]["annotations"][names.HELD_BY] = names.HELD_BY_SUSPEND
@@ -88,6 +91,12 @@ def test_gangs_are_chosen_by_names_and_labels(server: FakeApi, topogate: Topogat
     assert [line.split()[0] for line in topogate("gangs", "train").stdout.splitlines()[1:]] == ["job/train"]
     missed = topogate("gangs", "train", "job/trains")
     assert (missed.exit_code, missed.stderr) == (1, 'topogate: no gang "job/trains"; did you mean "train"?\n')
+    foreign = topogate("gangs", "job/train", "pytorchjob/train")
+    assert (foreign.exit_code, foreign.stderr) == (1, 'topogate: no gang "pytorchjob/train"; did you mean "train"?\n')
+    assert topogate("gangs", "pytorchjob/train", "-o", "json").exit_code == 1
+    assert topogate("gangs", "train", "jobs/train", "job/train").exit_code == 0
+    unlabelled = topogate("gangs", "sorted", "train", "-l", "team=a")
+    assert (unlabelled.exit_code, unlabelled.stderr) == (1, 'topogate: no gang "train" with these labels\n')
     ages = topogate("gangs", "--sort", "age").stdout.splitlines()
     assert [line.split()[0] for line in ages[1:4]] == ["job/sorted", "job/train", "job/wide"]
 
