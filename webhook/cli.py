@@ -1,4 +1,4 @@
-"""`topogate`: the command line. Exit status 0 for success, 1 for a negative answer, 2 for wrong use or bad input."""
+"""`topogate`: the command line. Exit status 0 for success, 1 for a negative answer, 2 for wrong use or no answer."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from webhook.operations.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 from webhook.terminal.inputs import content_of, objects_of, one_line
+from webhook.terminal.streams import print_last, replace_closed
+from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
     from webhook.queries.subject import Subject
@@ -54,30 +56,31 @@ class OneLineErrors(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command; in standalone mode (the default) exit with its status."""
+        """Run the command; in standalone mode (the default) exit with its status.
+
+        An error of the operating system ends the program with one line: a file that cannot be read, a full disk.
+        """
         called = prog_name or ("kubectl topogate" if Path(sys.argv[0]).name == "kubectl-topogate" else None)
+        variable = complete_var or VARIABLE
+        if not standalone_mode:
+            return super().main(args, called, variable, standalone_mode=False, **extra)
+        replace_closed()
         try:
-            status = super().main(args, called, complete_var or VARIABLE, standalone_mode=False, **extra)
+            status = super().main(args, called, variable, standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
-            if not standalone_mode:
-                raise
-            error.show()
-            sys.exit(error.exit_code)
+            text, status = error.format_message(), error.exit_code
         except click.ClickException as error:
-            if not standalone_mode:
-                raise
             context = getattr(error, "ctx", None)
             hint = f" ({context.command_path} --help)" if context is not None else ""
-            click.echo(f"topogate: {error.format_message()}{hint}".replace("\n", " "), err=True)
-            sys.exit(error.exit_code)
+            text, status = f"topogate: {error.format_message()}{hint}".replace("\n", " "), error.exit_code
         except click.Abort:
-            if not standalone_mode:
-                raise
-            click.echo("topogate: interrupted", err=True)
-            sys.exit(INTERRUPTED)
-        if not standalone_mode:
-            return status
-        sys.exit(status if isinstance(status, int) else 0)
+            text, status = "topogate: interrupted", INTERRUPTED
+        except OSError as error:
+            text, status = f"topogate: {clean(one_line(error))}", 2
+        else:
+            sys.exit(status if isinstance(status, int) else 0)
+        print_last(text)
+        sys.exit(status)
 
 
 @click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -311,8 +314,8 @@ def simulate(
                 progress=progress,
                 now=time.time(),
             )
-    except (FileProblem, OSError) as error:
-        _fail(one_line(error))
+    except FileProblem as problem:
+        _fail(str(problem))
     answer = Simulation(workloads=tuple(one.gang for one in simulated), cluster=simulation.facts(cluster))
     if any(gang.preempts for gang in answer.workloads) and cluster.view.policy.preemption.mode == "never":
         click.echo("topogate: preemption.mode is never: this would happen with lower-priority", err=True)

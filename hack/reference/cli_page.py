@@ -61,7 +61,8 @@ def cli_page() -> str:
         "<!-- Generated from webhook/cli.py by `python -m hack.reference`; do not edit. -->",
         "",
         "`topogate` is in the image; `make setup` installs it as `.venv/bin/topogate`. Exit status 0: done; 1: a "
-        "negative answer; 2: wrong use or bad input, with one line on stderr. `kubectl-topogate` beside it is the same "
+        "negative answer; 2: wrong use, bad input, or output that cannot be written, with one line on stderr. "
+        "`kubectl-topogate` beside it is the same "
         "program: with both on the PATH, `kubectl topogate ...` works as a plugin.",
     ]
     settings = {**topogate.context_settings, "terminal_width": HELP_COLUMNS, "max_content_width": HELP_COLUMNS}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from webhook.terminal.asking import Printed, ReadingProgress, answer_and_print, caller_of, reading
-from webhook.terminal.inputs import content_of, objects_of, one_line
+from webhook.terminal.inputs import content_of, objects_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, output_options, print_remarks
 
 if TYPE_CHECKING:
@@ -96,10 +96,8 @@ def defragment(
     except AnswerProblem as problem:
         print_remarks(problem.causes)
         fail(str(problem))
-    except BrokenPipeError:
-        raise  # the reader of the output has enough, as head does
-    except (SubjectProblem, FileProblem, OSError) as problem:
-        fail(one_line(problem))
+    except (SubjectProblem, FileProblem) as problem:
+        fail(str(problem))
     sys.exit(1 if found.others else 0)
 
 

@@ -81,9 +81,7 @@ def explain_command(submit: Submit) -> click.Command:
                 partial(explain_text, wide=output == "wide"),
                 Printed(output, watch, interval),
             )
-        except BrokenPipeError:
-            raise  # the reader of the output has enough, as head does
-        except (SubjectProblem, FileProblem, OSError) as problem:
+        except (SubjectProblem, FileProblem) as problem:
             fail(str(problem))
         sys.exit(0 if all(one.verdict in GOOD for one in found.gangs) else 1)
 

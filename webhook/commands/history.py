@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from webhook.terminal.asking import ReadingProgress, caller_of
-from webhook.terminal.inputs import one_line
+from webhook.terminal.inputs import open_input
 from webhook.terminal.options import (
     FORMATS,
     ClusterOptions,
@@ -106,12 +106,9 @@ def _of_files(files: tuple[str, ...], since: float | None) -> list[LogPart]:
     if files.count("-") > 1:
         fail("standard input (-) can be read only once")
     found = []
-    try:
-        for file in files:
-            with click.open_file(file, "rb") as stream:
-                found.append(read_part("stdin" if file == "-" else file, lines_of(stream), since=since))
-    except OSError as error:
-        fail(one_line(error))
+    for file in files:
+        with open_input(file) as stream:
+            found.append(read_part("stdin" if file == "-" else file, lines_of(stream), since=since))
     return found
 
 

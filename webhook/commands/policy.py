@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from webhook.terminal.asking import caller_of, reading
-from webhook.terminal.inputs import content_of, objects_of, one_line
+from webhook.terminal.inputs import content_of, objects_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model, print_remarks
 
 if TYPE_CHECKING:
@@ -91,8 +91,6 @@ def check(
         answer = _answer(parsed, found, objects_of(samples))
     except (FileProblem, ConnectionProblem) as problem:
         fail(str(problem))
-    except OSError as error:
-        fail(one_line(error))
     except PolicyError as error:
         answer = _refused(error)
     if output != "table":

@@ -12,7 +12,7 @@ import click
 
 from webhook.commands.findings import print_findings
 from webhook.terminal.asking import Printed, answer_and_print, caller_of, reading
-from webhook.terminal.inputs import objects_of, one_line
+from webhook.terminal.inputs import objects_of
 from webhook.terminal.options import (
     ClusterOptions,
     cluster_options,
@@ -119,8 +119,6 @@ def doctor(*, name: str | None, files: tuple[str, ...], output: str, cluster: Cl
         found = answer(_of_files(files) if files else _of_cluster(cluster), name=name)
     except (AnswerProblem, ConnectionProblem, FileProblem) as problem:
         fail(str(problem))
-    except OSError as error:
-        fail(one_line(error))
     if output != "table":
         print_model(found, output)
     else:

@@ -75,7 +75,7 @@ def uninstall(*, dry_run: bool, yes: bool, leave_manifests: bool, cluster: Clust
         if dry_run:
             sys.exit(0)
         if not yes:
-            if not sys.stdin.isatty():
+            if sys.stdin is None or not sys.stdin.isatty():
                 fail("add --yes to go on without a terminal")
             click.confirm("Remove Topogate?", abort=True, err=True)
         sys.exit(0 if _Uninstaller(cluster, caller).run(plan) else 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -22,15 +24,22 @@ def content_of(file: str, *, limit: int) -> bytes:
     """Return the bytes of a file. Raises OSError; FileProblem if there are more than `limit`."""
     from webhook.snapshot.files import FileProblem
 
-    with click.open_file(file, "rb") as stream:
-        content: bytes = stream.read(limit + 1)
+    with open_input(file) as stream:
+        content = stream.read(limit + 1)
     if len(content) > limit:
         raise FileProblem(f"{file}: larger than {limit:,} bytes")
     return content
 
 
-def one_line(error: Exception) -> str:
-    """Return an error in one line: for errors of the operating system only the file and the cause."""
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    return str(error)
+def open_input(file: str) -> IO[bytes]:
+    """Open a file. Raises OSError, also for standard input that the caller has closed (`<&-`)."""
+    if file == "-" and sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed", "standard input (-)")
+    stream: IO[bytes] = click.open_file(file, "rb")
+    return stream
+
+
+def one_line(error: OSError) -> str:
+    """Return an error of the operating system in one line: only the file, if it is of one, and the cause."""
+    cause = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {cause}" if error.filename else cause
