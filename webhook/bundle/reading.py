@@ -163,7 +163,7 @@ def _member(api: KubeClient, source: Source) -> BundleFile:
 
 
 def _newest_lines(api: KubeClient, source: Source) -> tuple[bytes, str]:
-    """Return the newest lines of a container's log within LOG_BYTES, and which lines are left out.
+    """Return the newest lines of a container's log, LOG_LINES within LOG_BYTES, and why some of them are missing.
 
     A kubelet counts the bytes from the oldest of the lines that are asked for, so that the newest are missing where all
     are too many bytes. So fewer lines are asked for, until they fit.
@@ -178,7 +178,7 @@ def _newest_lines(api: KubeClient, source: Source) -> tuple[bytes, str]:
                 raise
             return raw, f"without its newest lines: {fault_text(fault)}"
         if len(raw) < LOG_BYTES:
-            return raw, f"only its newest {lines:,} lines" if raw.count(b"\n") >= lines else ""
+            return raw, ""
         if lines // 2 < FEWEST_LINES:
             return raw, f"without its newest lines: the last {lines:,} are more than {LOG_BYTES // 1024:,} KiB"
         lines //= 2
