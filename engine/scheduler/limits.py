@@ -5,6 +5,7 @@ Without quota a gang could be created in part: its minimum must be admitted befo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -58,7 +59,7 @@ def within_host_limit(
     """Return a plan within `maxReservedHosts` of the gang's namespace, or why it waits.
 
     A plan on too many hosts is made once more (`plan`, with the hosts to leave out) on those that the namespace has and
-    on as many of the new ones as it may have.
+    on as many of the new ones as it may have: first those that take most of its pods, then the first ones of the plan.
     """
     rule = rule_of(gang.workload.namespace, view.policy)
     limit = rule.rule.max_reserved_hosts if rule is not None else None
@@ -82,13 +83,16 @@ def within_host_limit(
         known.update(with_domains(assigned.hosts))
 
     def new_hosts(placed: Placed) -> list[str]:
-        return [host for host in with_domains(_hosts_of(placed)) if host not in known]
+        return [host for host in with_domains(_pods_by_host(placed)) if host not in known]
 
     new = new_hosts(outcome)
     if not new or len(known) + len(new) <= limit:
         return outcome
-    allowed = known.union(new[: max(0, limit - len(known))])
-    if allowed and topology is not None:
+    pods, more = _pods_by_host(outcome), max(0, limit - len(known))
+    largest = sorted(new, key=lambda host: -pods[host])
+    for allowed in dict.fromkeys(frozenset(known.union(hosts[:more])) for hosts in (largest, new)):
+        if not allowed or topology is None:
+            break
         again = plan(frozenset(topology.tree.hosts) - allowed)
         if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit:
             return again
@@ -100,9 +104,13 @@ def within_host_limit(
     )
 
 
-def _hosts_of(placed: Placed) -> Iterable[str]:
-    """Return the hosts of a plan, in its order."""
-    return dict.fromkeys(slot.host for pods in placed.pod_sets for slot in pods.slots)
+def _pods_by_host(placed: Placed) -> Counter[str]:
+    """Return the number of pods on each host of a plan, in its order."""
+    found = Counter[str]()
+    for pods in placed.pod_sets:
+        for slot in pods.slots:
+            found[slot.host] += slot.count
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from engine.api import names
 from engine.api.objects import Quota
 from engine.api.pod import Pod
+from engine.api.workload import Workload
 from engine.policy.model import parse_policy
-from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.leader import POLICY, Leader
 
 
@@ -192,6 +193,45 @@ def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:
     leader.settle()
     assert leader.hands.of("place") == ["first", "second"]
     assert len(leader.view.gangs.hosts_in("a")) == 1
+
+
+def quarters(name: str, *, count: int, gpu: int = 2, created: float = 1.0, **annotations: str) -> Workload:
+    """A held gang of pods with a part of a host's 8 GPUs each, wherever there is room."""
+    template = spec(shape=shape(gpu=gpu), gates=(names.GATE,), labels={names.MANAGED: "true", names.POD_SET: "main"})
+    found = job(name, count=count, held=True, namespace="a", created=created, require=None, template=template)
+    return replace(found, annotations={**found.annotations, names.UNCONSTRAINED: "true"} | annotations)
+
+
+def partly(leader: Leader, *hosts: str) -> list[Pod]:
+    """Pods of somebody with 6 of the 8 GPUs of hosts."""
+    owner = job("somebody", template=spec(shape=shape(gpu=6)))
+    found = [pod(owner, rank, host=host, name=f"on-{host}") for rank, host in enumerate(hosts)]
+    leader.has(*found)
+    return found
+
+
+def test_a_gang_whose_minimum_fits_on_its_largest_host_is_placed_there() -> None:
+    """The first host of the plan takes one pod, the second all that the gang needs to start: it gets the second."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxReservedHosts: 1"))
+    partly(leader, "b0-r0-h0")
+    leader.has(quarters("train", count=6, **{names.MIN_AVAILABLE: "4"}))
+    leader.settle()
+    assert leader.hands.of("place") == ["train"]
+    assert leader.view.gangs.hosts_in("a") == {"b0-r0-h1"}
+
+
+def test_the_new_host_that_takes_most_pods_comes_first() -> None:
+    """Beside a host that the namespace has, a gang may have one more: the empty one, not a nearly full one."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=limited("maxReservedHosts: 2"))
+    others = partly(leader, "b0-r0-h0", "b0-r0-h1")
+    leader.has(quarters("first", count=1, gpu=6))
+    leader.settle()
+    assert leader.view.gangs.hosts_in("a") == {"b0-r0-h2"}
+    vacate(leader, others[1])
+    leader.has(quarters("second", count=5, created=2.0))
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second"]
+    assert leader.view.gangs.hosts_in("a") == {"b0-r0-h1", "b0-r0-h2"}
 
 
 def alone(name: str, level: str = "rack", *, namespace: str = "a", count: int = 1, created: float = 1.0) -> object:
