@@ -55,11 +55,13 @@ def within_host_limit(
     *,
     topology: Topology | None,
     plan: Callable[[frozenset[str]], Outcome],
+    staying: Iterable[str] = (),
 ) -> Outcome:
     """Return a plan within `maxReservedHosts` of the gang's namespace, or why it waits.
 
-    A plan on too many hosts is made once more (`plan`, with the hosts to leave out) on those that the namespace has and
-    on as many of the new ones as it may have: first those that take most of its pods, then the first ones of the plan.
+    `staying`: the hosts on which the gang keeps slots; those that it leaves do not count. A plan on too many hosts is
+    made once more (`plan`, with the hosts to leave out) on those that the namespace has and on as many of the new ones
+    as it may have: first those that take most of its pods, then the first ones of the plan.
     """
     rule = rule_of(gang.workload.namespace, view.policy)
     limit = rule.rule.max_reserved_hosts if rule is not None else None
@@ -69,7 +71,6 @@ def within_host_limit(
     kept = kept_hosts(view, gang.workload.namespace, besides=gang.key)
     has = "has slots on" if kept <= known else "has slots on, or keeps,"
     known |= kept
-    assigned = gang.placement.assignment if gang.placement is not None else None
 
     def with_domains(hosts: Iterable[str]) -> list[str]:
         """Return hosts with the others of their domains, if the gang keeps those: such a domain counts whole."""
@@ -79,8 +80,7 @@ def within_host_limit(
             found += sorted(exclusive_hosts(known_here, gang.request.separation, topology).difference(found))
         return found
 
-    if assigned is not None:
-        known.update(with_domains(assigned.hosts))
+    known.update(with_domains(staying))
 
     def new_hosts(placed: Placed) -> list[str]:
         return [host for host in with_domains(_pods_by_host(placed)) if host not in known]

@@ -5,7 +5,7 @@ Nothing is written or assumed here. The leader, the forecast at submit time and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -171,6 +171,7 @@ def schedule_extension(
         kept=kept,
         pods=extension.missing,
         limited=extension.more > 0,  # lost slots are replaced in any case
+        staying=[one.host for slots in kept.values() for one in slots.values()],
         settled_before=settled_before,
         excluded=excluded,
         nominated=nominated,
@@ -195,10 +196,11 @@ def _planned(
     nominated: frozenset[str],
     emptied: frozenset[str] = frozenset(),
     limited: bool = True,
+    staying: Collection[str] = (),
 ) -> Outcome:
     """Return the outcome of a request under all rules and, if `limited`, within its namespace's hosts.
 
-    `pods`: how many pods a message says that there is no room for.
+    `pods`: how many pods a message says that there is no room for; `staying` as in `within_host_limit`.
     """
     topology = view.topologies.get(request.topology or "")
     barred, hosts = barred_hosts(view, gang, separation, topology, emptied=emptied), _hosts(kept)
@@ -239,7 +241,9 @@ def _planned(
         plan(free), partial(plan, free), gang, barred, separation=separation, topology=topology, pods=pods
     )
     outcome = constrained(outcome, partial(plan, free, rules=None), rules, topology=topology, pods=pods)
-    return within_host_limit(view, gang, outcome, topology=topology, plan=plan) if limited else outcome
+    if not limited:
+        return outcome
+    return within_host_limit(view, gang, outcome, topology=topology, plan=plan, staying=staying)
 
 
 def _within_object_size(outcome: Outcome) -> Outcome:

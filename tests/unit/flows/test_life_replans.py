@@ -12,6 +12,7 @@ from engine.api.placement import replan_record
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.lifecycle.moves import PODS_END_WITHIN
+from engine.policy.model import parse_policy
 from engine.scheduler.starvation import Nomination
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
@@ -120,6 +121,21 @@ def test_a_split_gang_restarts_in_one_rack() -> None:
     leader.later(3600.0)
     assert leader.hands.of("suspend") == ["train"]
     assert leader.status() == ("Running", "")
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [(3, "Kept"), (4, "Moved")])
+def test_the_hosts_that_it_would_leave_do_not_count_in_the_limit_of_its_namespace(limit: int, outcome: str) -> None:
+    """It uses four hosts before and after: a limit of four lets it move, and a lower one does not."""
+    leader, pods = split()
+    rule = f"namespaces: {{rules: [{{namespaces: [default], maxReservedHosts: {limit}}}]}}\n"
+    leader.view.set_policy(parse_policy(POLICY + rule))
+    ask(leader, replan="true")
+    if outcome == "Moved":
+        ends(leader, pods)
+        assert len(racks(leader)) == 1
+    else:
+        assert "needs 4 hosts; the limit is 3" in message(leader)
+    assert answer(leader) == ("true", outcome)
 
 
 def test_hosts_that_are_kept_for_another_gang_are_no_better_place() -> None:
