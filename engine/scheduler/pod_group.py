@@ -18,9 +18,11 @@ from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState, host_of
 from engine.gang.request import PlacementRequest
-from engine.scheduler.limits import group_creation_problem
+from engine.scheduler.fairness import Turn, turn_of
+from engine.scheduler.limits import group_creation_problem, on_hold, too_many_waiting
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.schedule import new_placement
+from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of, queued_at
+from engine.scheduler.schedule import new_placement, schedule_gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,38 @@ def schedule_pod_group(
         if placed > most:
             most, problem = placed, missed
     return _miss(gangs, group, most, problem)
+
+
+def group_answer_in_view(
+    view: ClusterState, gangs: Sequence[Gang], group: PodGroupState, *, now: float
+) -> PlacedGroup | Waits | Never:
+    """Return the leader's outcome for the gangs of a group without slots, at least one; the plans are assumed.
+
+    The group has the place in the queue of the first of them, and respects what the Placements show to precede that.
+    The caller holds the state's lock.
+    """
+    first = min(gangs, key=lambda gang: _place(view, gang))
+    held = on_hold(first.workload.namespace, view.policy)
+    before = precedence_of(view, first, created=queued_at(first.workload, first.placement))
+    if held is None and before.limited:
+        return too_many_waiting(first.workload.namespace, view.policy)
+    if held is None and before.first is not None:
+        return goes_first(before.first, first, before.turn)
+
+    def plan(gang: Gang) -> Outcome:
+        if held is not None:
+            return held
+        outcome, ahead = in_turn(lambda out: schedule_gang(view, gang, nominated=out), before.nominations)
+        return kept_for(ahead, gang, outcome) if ahead else outcome
+
+    return schedule_pod_group(view, gangs, group, plan=plan, now=now)
+
+
+def _place(view: ClusterState, gang: Gang) -> Turn:
+    """Return the place of a gang among those of its namespace."""
+    workload = gang.workload
+    since = queued_at(workload, gang.placement)
+    return turn_of(view.pod_shapes.priority_of(workload), since, f"{workload.namespace}/{workload.name}", None)
 
 
 # Pod sets of a joint request: a nomination makes a dozen plans under the state's lock, which reviews need too.

@@ -36,20 +36,23 @@ class Precedence:
 def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Precedence:
     """Return the precedence over a gang with this creation time, from the Placements. The caller holds the state's
     lock.
+
+    The members of its pod group do not precede it while they still have to start together.
     """
     workload, priority = gang.workload, view.pod_shapes.priority_of(gang.workload)
     limit, strict = waiting_limit(workload.namespace, view.policy), view.policy.queue.order == "strict"
+    own = {gang.key}
+    if gang.pod_group is not None and not gang.pod_group.placed:
+        own.update(gang.pod_group.members)
     if strict or limit is not None:
         usage = weighted_usage(view)
-        members = gang.pod_group.members if gang.pod_group is not None and not gang.pod_group.placed else ()
         mine = first = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
         waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
             name = f"{other.namespace}/{other.name}"
             place = turn_of(placement.priority, queued_at(other, placement), name, usage)
             counts = limit is not None and other.namespace == workload.namespace and place < mine
-            counts = counts and key not in members
-            if (counts or (strict and place < first)) and key != gang.key and _in_queue(other, placement):
+            if (counts or (strict and place < first)) and key not in own and _in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)
         if limit is not None and waiting >= limit:
@@ -66,7 +69,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
             where="",
         )
         for key, other, placement in view.gangs.keeping()
-        if key != gang.key and placement.priority >= priority and _in_queue(other, placement)
+        if key not in own and placement.priority >= priority and _in_queue(other, placement)
     ]
     return Precedence(nominations=tuple(nominations))
 

@@ -38,15 +38,13 @@ from engine.preemption.search import SearchLimits
 from engine.preemption.victims import Victim
 from engine.scheduler.explain import forecast
 from engine.scheduler.fairness import Turn, in_turns, turn_of, weighted_usage
-from engine.scheduler.limits import on_hold
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
 from engine.scheduler.schedule import (
     answer_in_view,
     extended_placement,
     new_placement,
     schedule_extension,
-    schedule_gang,
 )
 from webhook.admission.objects import POD
 from webhook.admission.patch import Operation
@@ -390,7 +388,7 @@ class _Run:
         gangs = [gang for key in group.members if (gang := view.gangs.get(key)) is not None]
         waiting = [gang for gang in gangs if gang.placement is None or gang.placement.assignment is None]
         if group.complete:
-            outcome = schedule_pod_group(view, waiting, group, plan=self._in_group, now=0.0)
+            outcome = group_answer_in_view(view, waiting, group, now=0.0)
         else:
             outcome = Waits("WaitingForMembers", group.incomplete_text)
         for gang in waiting:
@@ -400,9 +398,6 @@ class _Run:
                     self._record_waiting(gang, outcome)
             elif gang.key in outcome.plans:
                 self._group_outcomes[gang.key] = outcome.plans[gang.key][1]
-
-    def _in_group(self, gang: Gang) -> Outcome:
-        return on_hold(gang.workload.namespace, self._view.policy) or schedule_gang(self._view, gang)
 
     def _record_waiting(self, gang: Gang, outcome: Waits | Never) -> None:
         """Record in the gang's Placement that it waits, so that later gangs queue behind it."""
