@@ -13,6 +13,7 @@ from engine.api.reasons import REASONS, UNTIL, Why
 from engine.api.text import quote, sanitize
 from engine.api.workload import Workload
 from engine.gang.gang import Gang
+from engine.gang.request import PlacementRequest
 from engine.gang.summary import gpus_of
 from engine.policy.model import Policy
 from webhook.queries import model as output
@@ -108,12 +109,13 @@ def asks(gang: Gang) -> Iterator[output.AskedPods]:
     """Yield what a gang asks for, by pod set; as its Placement has it where the workload does not say any more."""
     of_gang = gang.request.gang or (gang.placement.gang if gang.placement is not None else None)
     sets = gang.request.pod_sets or (gang.placement.pod_sets if gang.placement is not None else ())
+    first = PlacementRequest(pod_sets=sets, gang=of_gang).first_counts
     for ask in sets:
         shape = gang.shapes.get(ask.name)
         yield output.AskedPods(
             pod_set=ask.name,
             pods=ask.count,
-            least=min(ask.count, ask.min_available),
+            least=first[ask.name],
             gpus=gpus_of(shape.requests) if shape is not None else 0,
             require=ask.require or (of_gang.require if of_gang is not None else None),
             prefer=ask.prefer or (of_gang.prefer if of_gang is not None else None),

@@ -17,7 +17,7 @@ import numpy as np
 from engine.api.duration import timestamp
 from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest, kept_hosts
-from engine.api.pod import Pod, Shape
+from engine.api.pod import Pod
 from engine.gang.gang import Gang
 from engine.gang.key import is_gang_key
 from engine.planner.plan import domain_slots
@@ -42,11 +42,12 @@ _MOST_OBSTACLES: Final = 10
 class PodRoom:
     """The slots for pods of one template on the hosts of a topology, in the order of its tree.
 
-    `free`: now; `empty`: without other pods, on hosts that take the pods at all; `states`: why a host has no room, ""
-    where it has.
+    `first`: how many of them start, if the gang starts with its minimum; `free`: now; `empty`: without other pods, on
+    hosts that take the pods at all; `states`: why a host has no room, "" where it has.
     """
 
     ask: PodSetRequest
+    first: int
     topology: Topology
     free: Ints64
     empty: Ints64
@@ -55,7 +56,7 @@ class PodRoom:
     @property
     def needed(self) -> int:
         """The pods that must fit into one domain."""
-        return max(1, min(self.ask.count, self.ask.min_available))
+        return max(1, self.first)
 
     def sums(self, slots: Ints64, level: int) -> Ints64:
         """Return the slots of every domain of a level (-1: the topology), whole slices alone."""
@@ -88,12 +89,12 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
         for why, hosts in closed.items():
             for place in np.flatnonzero(hosts).tolist():
                 states.setdefault(place, why)
-        found.append(_room(snapshot, ask, gang.shapes[ask.name], topology, states))
+        found.append(_room(snapshot, gang, ask, topology, states))
     return found
 
 
-def _room(snapshot: Snapshot, ask: PodSetRequest, shape: Shape, topology: Topology, closed: dict[int, str]) -> PodRoom:
-    capacity = snapshot.view.capacity
+def _room(snapshot: Snapshot, gang: Gang, ask: PodSetRequest, topology: Topology, closed: dict[int, str]) -> PodRoom:
+    capacity, shape = snapshot.view.capacity, gang.shapes[ask.name]
     counted = capacity.count(shape, topology)
     free = counted.free.copy()
     free[list(closed)] = 0
@@ -107,7 +108,7 @@ def _room(snapshot: Snapshot, ask: PodSetRequest, shape: Shape, topology: Topolo
     ):
         for place in places.tolist():
             states[place] = why
-    return PodRoom(ask, topology, free, counted.empty, states)
+    return PodRoom(ask, gang.request.first_counts[ask.name], topology, free, counted.empty, states)
 
 
 def required_level(gang: Gang, room: PodRoom) -> int | None:

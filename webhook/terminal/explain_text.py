@@ -82,6 +82,9 @@ def _summary(one: ExplainedGang, now: float) -> Iterator[str]:
         yield from (_line("error", fault) for fault in one.faults)
     for ask in one.asks:
         yield _line("asks", _asked(one, ask))
+    pods, least = sum(ask.pods for ask in one.asks), sum(ask.least for ask in one.asks)
+    if len(one.asks) > 1 and least < pods:
+        yield _line("asks", f"all together: {least:,} of {plural(pods, 'pod')} are enough")
     row = one.gang
     if row is None:
         return

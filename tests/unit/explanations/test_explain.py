@@ -331,6 +331,23 @@ def test_a_replaced_pod_is_listed_behind_the_one_in_its_slot() -> None:
     assert (row.pods.bound, row.pods.wanted) == (2, 2)
 
 
+def test_a_gang_with_a_minimum_of_its_own_says_how_many_pods_of_each_template_start() -> None:
+    """One of `ps` and six of `workers` are the seven pods that are enough; a rack of four hosts is too narrow."""
+    replicated = []
+    for name, pods in (("ps", 1), ("workers", 8)):
+        spec = {key: text for key, text in job(name, pods)["spec"].items() if key != "completionMode"}
+        replicated.append({"name": name, "replicas": 1, "template": {"spec": spec}})
+    said = {names.REQUIRE: "rack", names.MIN_AVAILABLE: "7"}
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": replicated}}
+    job_set["metadata"] = {"name": "set", "namespace": "alice", "annotations": said}
+    answer = of_files(grid(1, 2, 4), job_set)
+    (found,) = answer.gangs
+    assert [(ask.pod_set, ask.pods, ask.least) for ask in found.asks] == [("ps", 1, 1), ("workers", 8, 6)]
+    assert {(level.pod_set, level.needed) for level in found.levels} == {("ps", 1), ("workers", 6)}
+    assert "workers: 8 pods x 8 GPUs, 6 are enough, require rack" in text(answer)
+    assert "all together: 7 of 9 pods are enough" in text(answer)
+
+
 def test_members_of_a_pod_group_are_explained_together() -> None:
     asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
     first, second = waits("first", 2, asks), waits("second", 2, asks, minute=11)
