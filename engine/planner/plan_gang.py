@@ -10,13 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, product
 
 import numpy as np
 
 from engine.planner.backtrack import BacktrackingSearch, BatchPlacement, Cost, Layout, cost_of, place
 from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
+from engine.planner.divisions import divisions
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import ExactGangSearch
 from engine.planner.feasibility import fitting_domains, group_bound, shortage
@@ -282,13 +282,14 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
     if isinstance(whole, GangPlan) or all(low == count for low, count in zip(_min_counts(gang), wanted, strict=True)):
         return whole
     certain = isinstance(whole, NoFit)
-    tries = list(islice(_minimums(gang), _MINIMUMS + 1))
-    for counts in tries[:_MINIMUMS]:
+    for tried, counts in enumerate(_minimums(gang)):
+        if tried == _MINIMUMS:
+            return Undecided(gang.steps)
         answer = assemble(capacity, gang, counts)
         if isinstance(answer, GangPlan):
             return _grown(capacity, gang, counts, answer)
         certain &= isinstance(answer, NoFit)
-    return whole if certain and len(tries) <= _MINIMUMS else Undecided(gang.steps)
+    return whole if certain else Undecided(gang.steps)
 
 
 def _min_counts(gang: GangPlanRequest) -> list[int]:
@@ -327,14 +328,7 @@ def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
     first = tuple(even)
     yield first
     ranges = [range(n, pods.count + 1, _size(pods)) for n, pods in zip(minimums, gang.pod_sets, strict=True)]
-    for numbers in product(*ranges):
-        surplus = sum(numbers) - needed
-        minimal = all(
-            n - _size(pods) < low or surplus < _size(pods)
-            for n, pods, low in zip(numbers, gang.pod_sets, minimums, strict=True)
-        )
-        if surplus >= 0 and minimal and numbers != first:
-            yield numbers
+    yield from (numbers for numbers in divisions(ranges, needed) if numbers != first)
 
 
 def _grown(capacity: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...], core: GangPlan) -> GangPlan:
