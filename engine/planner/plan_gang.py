@@ -289,7 +289,24 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
         if isinstance(answer, GangPlan):
             return _grown(capacity, gang, counts, answer)
         certain &= isinstance(answer, NoFit)
+        if tried == 0 and (grown := _grown_to_minimum(capacity, gang, counts)) is not None:
+            return grown
     return whole if certain else Undecided(gang.steps)
+
+
+def _grown_to_minimum(capacity: HostCapacity, gang: GangPlanRequest, even: tuple[int, ...]) -> GangPlan | None:
+    """Return a plan of as many pods as fit beside the minimums of the pod sets, None if the gang needs more.
+
+    It takes few plans, where the divisions that fit may be among the last of many.
+    """
+    minimums = tuple(_min_counts(gang))
+    if minimums == even:
+        return None
+    core = assemble(capacity, gang, minimums)
+    if not isinstance(core, GangPlan):
+        return None
+    grown = _grown(capacity, gang, minimums, core)
+    return grown if -_merit(grown)[0] >= (gang.min_count or 0) else None
 
 
 def _min_counts(gang: GangPlanRequest) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from hypothesis import assume, event, given, settings
@@ -129,3 +130,33 @@ def test_without_steps_nothing_feasible_is_refused(case: tuple[Tree, Free, GangP
     """With no steps at all the answer is a right plan, a certain no, or that it is undecided."""
     tree, free, gang = case
     _right(tree, free, GangPlanRequest(gang.pod_sets, require=gang.require, profile=gang.profile, steps=0), steps=False)
+
+
+@given(gangs(hosts=4, sets=3, most=3), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_minimum_is_met_where_a_division_fits(case: tuple[Tree, Free, GangPlanRequest], data: st.DataObject) -> None:
+    """A gang starts exactly when some numbers of its pods that are enough fit; those that are placed keep its rules."""
+    tree, free, gang = case
+    own = [data.draw(st.none() | st.integers(0, pods.count), label="own minimum") for pods in gang.pod_sets]
+    least = data.draw(st.integers(1, sum(pods.count for pods in gang.pod_sets)), label="minimum")
+    pod_sets = tuple(replace(pods, min_count=low) for pods, low in zip(gang.pod_sets, own, strict=True))
+    answer = plan_gang(tree, np.array(free, dtype=np.int64), replace(gang, pod_sets=pod_sets, min_count=least))
+    enough = [
+        counts
+        for counts in product(*(range(low or 0, pods.count + 1) for low, pods in zip(own, gang.pod_sets, strict=True)))
+        if sum(counts) >= least
+    ]
+    event(type(answer).__name__)
+    if isinstance(answer, GangPlan):
+        placed = [tuple(host for host in seats.ranks if host >= 0) for seats in answer.pod_sets]
+        counts = tuple(map(len, placed))
+        assert counts in enough
+        assert valid(tree, free, _of(gang, counts), placed)
+        event(f"whole {counts == enough[-1]}")
+    else:
+        assert isinstance(answer, NoFit)
+        assert all(brute_force_gang(tree, free, _of(gang, counts)) is None for counts in enough)
+
+
+def _of(gang: GangPlanRequest, counts: tuple[int, ...]) -> GangPlanRequest:
+    return replace(gang, pod_sets=tuple(replace(pods, count=n) for pods, n in zip(gang.pod_sets, counts, strict=True)))

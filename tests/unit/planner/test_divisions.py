@@ -59,3 +59,23 @@ def test_no_division_is_listed_before_it_is_tried(monkeypatch: pytest.MonkeyPatc
     answer = plan_gang(tree, slots[:, None].astype(np.int64), gang)
     assert isinstance(answer, GangPlan)
     assert sum(pods for one in answer.pod_sets for _, pods in one.hosts) == 150
+
+
+def test_a_division_far_from_even_takes_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minimum that only one of a hundred divisions meets is found after a few plans for each pod set."""
+    plans = 0
+    assemble = planner.assemble
+
+    def counted(*args: Any) -> Any:
+        nonlocal plans
+        plans += 1
+        return assemble(*args)
+
+    monkeypatch.setattr(planner, "assemble", counted)
+    tree, slots = grow([[[8] * 12, [8] * 9]])
+    first = np.arange(21) < 12
+    pod_sets = (PodSetPlanRequest(200, (1,), eligible=first), PodSetPlanRequest(200, (1,), eligible=~first))
+    answer = plan_gang(tree, slots[:, None].astype(np.int64), GangPlanRequest(pod_sets, min_count=165))
+    assert isinstance(answer, GangPlan)
+    assert [sum(pods for _, pods in one.hosts) for one in answer.pod_sets] == [96, 72]
+    assert plans <= 3 + 2 * 8
