@@ -281,7 +281,8 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
     whole = assemble(capacity, gang, wanted)
     if isinstance(whole, GangPlan) or all(low == count for low, count in zip(_min_counts(gang), wanted, strict=True)):
         return whole
-    certain = isinstance(whole, NoFit)
+    certain, refused = isinstance(whole, NoFit), whole
+    alone = len(gang.pod_sets) == 1
     for tried, counts in enumerate(_minimums(gang)):
         if tried == _MINIMUMS:
             return Undecided(gang.steps)
@@ -291,7 +292,9 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
         certain &= isinstance(answer, NoFit)
         if tried == 0 and (grown := _grown_to_minimum(capacity, gang, counts)) is not None:
             return grown
-    return whole if certain else Undecided(gang.steps)
+        # What lacks is said of the only division: a pod set that starts with fewer need not fit whole.
+        refused = whole if tried or alone else answer
+    return refused if certain else Undecided(gang.steps)
 
 
 def _grown_to_minimum(capacity: HostCapacity, gang: GangPlanRequest, even: tuple[int, ...]) -> GangPlan | None:

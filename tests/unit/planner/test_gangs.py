@@ -185,6 +185,15 @@ def test_less_than_the_minimum_is_nothing() -> None:
     assert answer.best_slots == 2
 
 
+def test_the_pod_set_whose_minimum_does_not_fit_is_named() -> None:
+    """Where each pod set has its own minimum, one that does not fit whole but starts with fewer is not what lacks."""
+    answer = plan_gang(
+        *two([[[2, 3]]], [3, 0]), GangPlanRequest((pods(6, 1, 0, min_count=2), pods(5, 0, 1, min_count=4)))
+    )
+    assert isinstance(answer, NoFit)
+    assert (answer.pod_set, answer.total_slots) == (1, 3)
+
+
 def test_a_minimum_over_all_pod_sets() -> None:
     """Five of eight pods are enough, whichever pod sets they are of; more join where there is room."""
     answer = planned(two([[[6]]], [1]), pods(4, 1, 1), pods(4, 1, 0), min_count=5)
