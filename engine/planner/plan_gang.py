@@ -16,7 +16,6 @@ import numpy as np
 from engine.planner.backtrack import BacktrackingSearch, BatchPlacement, Cost, Layout, cost_of, place
 from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
-from engine.planner.divisions import divisions
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import ExactGangSearch
 from engine.planner.feasibility import fitting_domains, group_bound, shortage
@@ -28,6 +27,7 @@ from engine.planner.gang import (
     PodSetPlanRequest,
     Undecided,
     check_gang,
+    divisions,
 )
 from engine.planner.plan import NoFit, no_fit
 from engine.planner.slices import grains

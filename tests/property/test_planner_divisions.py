@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from engine.planner.divisions import divisions
+from engine.planner.gang import divisions
 
 
 @st.composite

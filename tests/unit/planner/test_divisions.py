@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.planner import divisions as listing
+from engine.planner import gang as listing
 from engine.planner import plan_gang as planner
-from engine.planner.divisions import divisions
-from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest
+from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest, divisions
 from engine.planner.plan_gang import plan_gang
 from tests.support.small_trees import grow
 
