@@ -32,6 +32,7 @@ from engine.lifecycle.withdrawn import replace_late
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
 
+_WITH_SLOTS: Final = frozenset({"Placed", "Starting", "Running", "Incomplete"})  # phases of a gang with slots
 _LEFT_BEHIND: Final = "too few pods of its pod group have slots: they are planned again together"
 
 
@@ -218,9 +219,14 @@ def _runs(gang: Gang) -> bool:
 
 
 def _spared(gang: Gang) -> bool:
-    """Return True if pods of a preempted gang still run, and need not end any more: the gang gets its slots back."""
+    """Return True if pods of a gang still run that has lost its slots, and need not end: it gets them back.
+
+    It was preempted; or a leader that took its slots away had no time to report that, so that its status still tells of
+    them.
+    """
     known = reason_of(known_code(gang.status.get("reason")))
-    return known is not None and known.by_preemption and _runs(gang)
+    preempted = known is not None and known.by_preemption
+    return (preempted or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:

@@ -540,3 +540,23 @@ def test_a_gang_between_its_last_pod_and_its_end_is_not_placed_anew() -> None:
     leader.settle()
     leader.later(10.0)
     assert [status.phase for _, status in leader.hands.told] == ["Running"]
+
+
+@pytest.mark.parametrize("phase", ["Placed", "Starting", "Running", "Incomplete", "Waiting"])
+def test_a_running_gang_without_slots_gets_them_back_unless_its_status_tells_why(phase: str) -> None:
+    """The leader ended after it took them for another gang, before it reported that; its pods were never evicted."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    gang = replace(job(count=2), suspendable=False)
+    leader.has(gang)
+    leader.settle()
+    before = ranks_of(leader.placed("train"))
+    leader.has(*(pod(gang, rank, host=host, phase="Running") for rank, host in before.items()))
+    leader.settle()
+    placed = leader.placed("train")
+    assert placed is not None
+    status = {**placed.status, "phase": phase, "reason": ""}
+    lost = replace(placed, assignment=None, status=status, resource_version=leader.hands.version())
+    leader.stores.placements.apply("MODIFIED", lost)
+    leader.settle()
+    leader.later(5)
+    assert ranks_of(leader.placed("train")) == ({} if phase == "Waiting" else before)
