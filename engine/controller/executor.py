@@ -246,7 +246,8 @@ class ActionExecutor:
         self._writer.write(rewritten(gang, assignment), gang)
         fewer = assigned_count(gang.placement) - assignment.count
         if fewer > 0:
-            freed = f"scaled down: {plural(fewer, 'slot')} fewer"
+            completed = any(pod_set.needed < pod_set.slots for pod_set in gang.workload.pod_sets)
+            freed = f"{'pods have completed' if completed else 'scaled down'}: {plural(fewer, 'slot')} fewer"
             self.events.record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
         else:
             text = "its future pods get other devices on the same hosts"

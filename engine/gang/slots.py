@@ -192,10 +192,10 @@ def _free_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[tuple[Slot, int]]
 
 
 def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> Assignment | None:
-    """Return the assignment without the slots that a scaled-down workload does not need; None when there are none.
+    """Return the assignment without the slots that a workload does not need any more; None when there are none.
 
-    Where a rank is a slot the highest ranks go, as the Job controller removes those; else slots without a pod. The
-    slots of a pod set that the workload does not have any more go too.
+    It was scaled down, or pods have completed. Where a rank is a slot the highest ranks go, as the Job controller
+    removes those; else slots without a pod. The slots of a pod set that the workload does not have any more go too.
     """
     assignment = placement.assignment
     if assignment is None:
@@ -214,9 +214,11 @@ def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> in
     """Return how many slots a pod set needs now.
 
     Pods that start each by itself exceed their number for a while (a Deployment's surge): each of them has a slot.
+    Where any pod may take any slot, those of pods that have completed are not needed: another gang may get one of them,
+    and which one must not be in doubt when a pod is lost. A gang of plain pods keeps the slots of lost ones.
     """
     if workload.unit != "pod":
-        return pod_set.slots
+        return pod_set.slots if rank_is_slot(pod_set) or workload.handling == "pods" else pod_set.needed
     return max(pod_set.slots, sum(1 for pod in pods if pod.live))
 
 

@@ -560,3 +560,34 @@ def test_a_running_gang_without_slots_gets_them_back_unless_its_status_tells_why
     leader.settle()
     leader.later(5)
     assert ranks_of(leader.placed("train")) == ({} if phase == "Waiting" else before)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_pod_gets_the_slot_that_it_had_and_not_that_of_a_completed_one(lost: int) -> None:
+    """Without indexes any slot would do; but another gang has got that of the pod that has completed."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    asked = {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}
+    leader.has(job(count=3, held=True, require=None, ranked=False, annotations=asked))
+    leader.settle()
+    gang = leader.workload()
+    hosts = [f"b0-r0-h{number}" for number in range(3)]
+    pods = [pod(gang, None, host=host, pin=host, name=f"p-{host}", phase="Running") for host in hosts]
+    leader.has(*pods)
+    leader.settle()
+    leader.stores.pods.apply("DELETED", pods[0])
+    leader.has(changed(gang, remaining=2, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(6)
+    leader.has(job("other", count=1, held=True, require=None, annotations=asked, created=5000.0))
+    leader.settle()
+    assert ranks_of(leader.placed("other")) == {0: hosts[0]}
+    leader.stores.pods.apply("DELETED", pods[lost])
+    leader.settle()
+    leader.has(pod(gang, None, gated=True, name="again"))
+    leader.settle()
+    leader.later(6)
+    assert leader.hands.of("release") == ["again"]
+    placed = leader.placed("train")
+    assert placed is not None
+    assert placed.assignment is not None
+    assert placed.assignment.hosts == set(hosts[1:])
