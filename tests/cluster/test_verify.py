@@ -9,6 +9,7 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from certs.authority import new_authority
 from local.client import Client
 from local.controlplane import ControlPlane
 from local.service import CONFIGURATIONS, NAMESPACE, ROOT, Service
@@ -223,8 +225,9 @@ def test_waiting_ends_when_all_is_good(admin: Path, service: Service) -> None:
 
 
 def _break_the_ca(client: Client) -> None:
-    """One entry trusts the same certificate twice: another bundle, which the API server still takes."""
+    """One entry trusts one more CA: another bundle, which the API server still takes."""
     live = client.get(CONFIGURATIONS[0])["webhooks"]
     config = next(entry for entry in live if entry["name"] == "workloads.topogate.dev")["clientConfig"]
-    config["caBundle"] = base64.b64encode(2 * base64.b64decode(config["caBundle"])).decode()
+    other = new_authority(now=time.time(), name="other").bundle
+    config["caBundle"] = base64.b64encode(base64.b64decode(config["caBundle"]) + other).decode()
     client.patch(CONFIGURATIONS[0], {"webhooks": live})

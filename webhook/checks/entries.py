@@ -105,7 +105,10 @@ def _same(found: Installation, bundle: bytes) -> bool:
 
 def _valid(found: Installation, trusted: Mapping[str, bytes], as_in: str) -> Finding:
     """Return until when the certificates of the bundles are valid."""
-    every, remedy = set(trusted.values()), _LEADER if found.has_own_ca else _OTHERS
+    every, remedy = list[bytes](), _LEADER if found.has_own_ca else _OTHERS
+    for bundle in set(trusted.values()):
+        if not any(same_certificates(bundle, one, now=found.taken) for one in every):
+            every.append(bundle)
     if len(every) > 1:
         return failure("CA", f"{plural(len(every), 'different CA bundle')} in the entries", remedy)
     try:

@@ -190,9 +190,9 @@ def test_a_refused_pod_of_a_job_that_ignores_disruptions_is_replaced_without_a_f
     # Pods that were never bound are marked as failed, and then replaced, in rounds of 20 s.
     bound = gangs.all_bound("train", 2, 90.0)
     assert [bound[0], bound[1]] == [hosts[0], free]
-    left = [pod["metadata"]["uid"] for pod in gangs.pods("train")]
+    left = {pod["metadata"]["uid"]: pod["status"]["phase"] for pod in gangs.pods("train")}
     assert started in left
-    assert late not in left
+    assert left.get(late, "Failed") == "Failed"
     assert failures(gangs, "train") == 0
 
 

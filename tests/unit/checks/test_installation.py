@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import re
@@ -194,6 +195,20 @@ def test_the_ca_of_the_secret_may_be_written_in_any_way(text: bytes) -> None:
     assert published != text
     assert ca_of(text, published) == ca_of(MINE.bundle, MINE.bundle)
     assert ca_of(text, published).result == "ok"
+
+
+def test_entries_may_have_the_same_certificates_in_different_spellings() -> None:
+    """Another program wrote one of them anew."""
+    written = configurations(bundle=MINE.bundle)
+    key = next(iter(written))
+    body = written[key].body
+    assert body is not None
+    first, *others = body["webhooks"]
+    twice = base64.b64encode(MINE.bundle + MINE.bundle).decode()
+    changed = {**first, "clientConfig": {**first["clientConfig"], "caBundle": twice}}
+    mixed = {**written, key: ReadObject({**body, "webhooks": [changed, *others]})}
+    findings = [one for one in told(replace(GOOD, bundle=MINE.bundle, configurations=mixed)) if one.check == "CA"]
+    assert [one.result for one in findings] == ["ok"]
 
 
 @pytest.mark.parametrize(
