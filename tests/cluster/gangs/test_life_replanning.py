@@ -129,8 +129,8 @@ def test_a_gang_that_the_scheduler_refuses_everywhere_waits_and_quotes_it(
         lambda: _quoted(gangs, "train"), message=lambda: f"an Event quotes the scheduler\n{gangs.describe('train')}"
     )
     gangs.waits("train")
-    eventually(lambda: gangs.pods("train") == [], message="the pods are gone")
-    assert gangs.job("train")["spec"]["suspend"] is True
+    # It is tried again when the hosts are back, a minute later: on a slow machine at any moment.
+    eventually(lambda: gangs.pods("train") == [] and gangs.job("train")["spec"]["suspend"], message="the pods are gone")
     assert failures(gangs, "train") == 0
 
 
