@@ -88,14 +88,11 @@ def shortfall(
         for name in sorted(quota.hard):
             if usage[name] <= 0:
                 continue
-            resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
-            needed, hard = format_units(resource, usage[name]), quota.hard[name]
-            if usage[name] > hard:
-                most = format_units(resource, hard)
-                return f"quota {quota.name} allows {most} of {name} in all, {pods} need {needed}: it never has room"
+            needs = f"{pods} need {_amount(name, usage[name])}"
+            if usage[name] > quota.hard[name]:
+                return _never_text(quota, name, needs)
             if usage[name] > room[name] and full is None:
-                left_text = format_units(resource, max(room[name], 0))
-                full = f"quota {quota.name} leaves {left_text} of {name}, {pods} need {needed}"
+                full = _full_text(quota, name, room[name], needs)
     return full
 
 
@@ -135,13 +132,24 @@ def minimum_shortfall(
                 needed, left = needed + one * taken, left - taken
             if needed <= max(room[name], 0):
                 continue
-            resource = name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/")
-            wants = f"{plural(count, 'pod')} need {format_units(resource, needed)} at least"
-            if needed > (hard := quota.hard[name]):
-                allows = f"quota {quota.name} allows {format_units(resource, hard)} of {name} in all"
-                return f"{allows}, {wants}: it never has room"
-            return f"quota {quota.name} leaves {format_units(resource, max(room[name], 0))} of {name}, {wants}"
+            needs = f"{plural(count, 'pod')} need {_amount(name, needed)} at least"
+            if needed > quota.hard[name]:
+                return _never_text(quota, name, needs)
+            return _full_text(quota, name, room[name], needs)
     return None
+
+
+def _never_text(quota: Quota, name: str, needs: str) -> str:
+    return f"quota {quota.name} allows {_amount(name, quota.hard[name])} of {name} in all, {needs}: it never has room"
+
+
+def _full_text(quota: Quota, name: str, left: int, needs: str) -> str:
+    return f"quota {quota.name} leaves {_amount(name, max(left, 0))} of {name}, {needs}"
+
+
+def _amount(name: str, units: int) -> str:
+    """Return an amount of a resource by its name in a quota."""
+    return format_units(name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/"), units)
 
 
 def _room(quota: Quota, pending: Iterable[tuple[PodSpec, int]], ending: Iterable[PodSpec] = ()) -> dict[str, int]:
