@@ -69,7 +69,7 @@ class Writer:
         members = plain_pods.owners(gang.pods) if is_plain(gang.key) else ()
         body = placements.placement_body(placement, owners=members)
         if placement.uid:
-            owners = placements.owner_references(members)
+            owners = body["metadata"]["ownerReferences"] if members else ()
             result = writes.replace_placement_spec(self._api, placement, body["spec"], owners=owners, fence=self._fence)
         else:
             result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)

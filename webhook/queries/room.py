@@ -17,7 +17,7 @@ import numpy as np
 from engine.api.duration import timestamp
 from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest, kept_hosts
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
 from engine.gang.gang import Gang
 from engine.gang.key import is_gang_key
 from engine.planner.plan import domain_slots
@@ -82,19 +82,21 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
         words |= dict.fromkeys(nomination.hosts, KEPT_FOR_OTHERS)
     barred = dict(barred_hosts(view, gang, gang.request.separation, topology))
     rules = rules_for(view, gang, topology, kept=kept)
-    found = []
+    found, first = [], gang.request.first_counts
     for ask in gang.request.pod_sets:
         closed = barred | dict(rules.barred_for(ask.name)) if rules is not None else barred
         states = {topology.tree.index[host]: why for host, why in words.items() if host in topology.tree.index}
         for why, hosts in closed.items():
             for place in np.flatnonzero(hosts).tolist():
                 states.setdefault(place, why)
-        found.append(_room(snapshot, gang, ask, topology, states))
+        found.append(_room(snapshot, ask, gang.shapes[ask.name], first[ask.name], topology=topology, closed=states))
     return found
 
 
-def _room(snapshot: Snapshot, gang: Gang, ask: PodSetRequest, topology: Topology, closed: dict[int, str]) -> PodRoom:
-    capacity, shape = snapshot.view.capacity, gang.shapes[ask.name]
+def _room(
+    snapshot: Snapshot, ask: PodSetRequest, shape: Shape, first: int, *, topology: Topology, closed: dict[int, str]
+) -> PodRoom:
+    capacity = snapshot.view.capacity
     counted = capacity.count(shape, topology)
     free = counted.free.copy()
     free[list(closed)] = 0
@@ -108,7 +110,7 @@ def _room(snapshot: Snapshot, gang: Gang, ask: PodSetRequest, topology: Topology
     ):
         for place in places.tolist():
             states[place] = why
-    return PodRoom(ask, gang.request.first_counts[ask.name], topology, free, counted.empty, states)
+    return PodRoom(ask, first, topology, free, counted.empty, states)
 
 
 def required_level(gang: Gang, room: PodRoom) -> int | None:
