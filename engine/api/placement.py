@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
@@ -54,6 +55,15 @@ class ConsumedRequest:
 def hosts_in(plans: Iterable[PodSetPlan]) -> frozenset[str]:
     """Return the hosts on which pod sets have slots."""
     return frozenset(slot.host for plan in plans for slot in plan.slots)
+
+
+def slots_by_host(plans: Iterable[PodSetPlan]) -> Counter[str]:
+    """Return the number of slots of pod sets on each host, in the order of the plans."""
+    counts = Counter[str]()
+    for plan in plans:
+        for slot in plan.slots:
+            counts[slot.host] += slot.count
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

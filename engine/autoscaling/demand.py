@@ -96,7 +96,7 @@ def _first_counts(gang: Gang) -> dict[str, int]:
     group = gang.pod_group
     if group is None or group.placed:
         return gang.request.first_counts
-    left, found = max(1, group.minimum - group.assigned), {}
+    left, found = max(1, group.missing), {}
     for ask in gang.request.pod_sets:
         found[ask.name] = max(min(ask.count, 1), min(ask.count, left))
         left = max(0, left - found[ask.name])

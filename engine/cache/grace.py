@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from engine.api import names
-from engine.api.placement import Placement
+from engine.api.placement import Placement, slots_by_host
 from engine.api.pod import Pod, Shape
 from engine.api.workload import ReservationKey, Workload
 from engine.capacity.capacity import Capacity
@@ -72,10 +72,7 @@ class GraceReservations:
     def keep_all(self, placement: Placement, pods: Iterable[Pod]) -> None:
         """Keep all free capacity on the hosts of a Placement without a workload: the needs of its pods are unknown."""
         there = Counter(host_of(pod) for pod in pods)
-        counts: Counter[str] = Counter()
-        for plan in placement.assignment.pod_sets if placement.assignment is not None else ():
-            for slot in plan.slots:
-                counts[slot.host] += slot.count
+        counts = slots_by_host(placement.assignment.pod_sets if placement.assignment is not None else ())
         shapes = {}
         for host, count in counts.items():
             free = tuple(sorted((name, left) for name, left in self._capacity.free(host).items() if left > 0))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from engine import metrics
-from engine.api.placement import Assignment, Placement
+from engine.api.placement import Placement, slots_by_host
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
@@ -119,15 +118,8 @@ class ExtensionScheduler:
 def extended_text(action: Extend, before: Placement, after: Placement) -> str:
     """Return what an extension has done: the pods that joined, or the slots that were lost, and the new hosts."""
     assert before.assignment is not None and after.assignment is not None
-    new = _slots_by_host(after.assignment) - _slots_by_host(action.extension.kept_part(before.assignment))
+    kept = action.extension.kept_part(before.assignment)
+    new = slots_by_host(after.assignment.pod_sets) - slots_by_host(kept.pod_sets)
     if action.extension.more:
         return f"{plural(new.total(), 'pod')} joined on {named(new)}"
     return f"{action.why}: new {'slot' if new.total() == 1 else 'slots'} on {named(new)}"
-
-
-def _slots_by_host(assignment: Assignment) -> Counter[str]:
-    counts = Counter[str]()
-    for plan in assignment.pod_sets:
-        for slot in plan.slots:
-            counts[slot.host] += slot.count
-    return counts

@@ -531,7 +531,7 @@ class GangScheduler:
         waited = format_duration(self._view.policy.queue.patience)
         group, count = gang.pod_group, gang.request.least
         if group is not None and not group.placed:
-            count = max(1, group.minimum - group.assigned)
+            count = max(1, group.missing)
         pods = f"{plural(count, 'pod')} {'fits' if count == 1 else 'fit'}"
         message = f"has waited for {waited}: {nomination.where} kept free until {pods}"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)

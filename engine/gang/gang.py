@@ -61,6 +61,11 @@ class PodGroupState:
         return not self.problem and self.assigned >= self.minimum
 
     @property
+    def missing(self) -> int:
+        """How many pods of its minimum have no slots; less than 0 when more than the minimum have some."""
+        return self.minimum - self.assigned
+
+    @property
     def incomplete_text(self) -> str:
         """The message of a group with too few pods, or without a minimum."""
         return self.problem or f"{self.pods:,} of {plural(self.minimum, 'pod')} of pod group {self.name} exist"
@@ -259,7 +264,7 @@ def enough_ready(gang: Gang, unready: Iterable[Pod]) -> bool:
     if placement is None or placement.assignment is None:
         return False
     if (group := gang.pod_group) is not None:
-        return sum(1 for _ in unready) <= max(0, group.assigned - group.minimum)
+        return sum(1 for _ in unready) <= max(0, -group.missing)
     left = 0
     slots = 0
     asks = {ask.name: ask for ask in placement.pod_sets}

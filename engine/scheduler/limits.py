@@ -5,12 +5,12 @@ Without quota a gang could be created in part: its minimum must be admitted befo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from engine.api.objects import Quota
+from engine.api.placement import slots_by_host
 from engine.api.pod import PodSpec
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
@@ -83,13 +83,13 @@ def within_host_limit(
     known.update(with_domains(staying))
 
     def new_hosts(placed: Placed) -> list[str]:
-        return [host for host in with_domains(_pods_by_host(placed)) if host not in known]
+        return [host for host in with_domains(slots_by_host(placed.pod_sets)) if host not in known]
 
     new = new_hosts(outcome)
     if not new or len(known) + len(new) <= limit:
         return outcome
-    pods, more = _pods_by_host(outcome), max(0, limit - len(known))
-    largest = sorted(new, key=lambda host: -pods[host])
+    slots, more = slots_by_host(outcome.pod_sets), max(0, limit - len(known))
+    largest = sorted(new, key=lambda host: -slots[host])
     for allowed in dict.fromkeys(frozenset(known.union(hosts[:more])) for hosts in (largest, new)):
         if not allowed or topology is None:
             break
@@ -102,15 +102,6 @@ def within_host_limit(
         f"needs {plural(len(new), 'more host' if known else 'host')}{there}; the limit is {limit:,} "
         f"({rule.field('maxReservedHosts')})",
     )
-
-
-def _pods_by_host(placed: Placed) -> Counter[str]:
-    """Return the number of pods on each host of a plan, in its order."""
-    found = Counter[str]()
-    for pods in placed.pod_sets:
-        for slot in pods.slots:
-            found[slot.host] += slot.count
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +188,7 @@ def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: Pod
         return None
     exist = sum(pod.live for gang in gangs for pod in gang.pods)
     templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(gang)]
-    count = min(group.minimum - group.assigned - exist, sum(most for _, _, most in templates))
+    count = min(group.missing - exist, sum(most for _, _, most in templates))
     missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)
     if missing is None:
         return None

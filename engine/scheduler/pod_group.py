@@ -42,7 +42,7 @@ def schedule_pod_group(
     """
     if (refused := group_creation_problem(view, gangs, group)) is not None:
         return refused
-    needed = group.minimum - group.assigned
+    needed = group.missing
     most, problem = -1, list[tuple[Gang, Waits | Never]]()
     for order in _orders(gangs):
         plans, missed = _plan_in_order(view, order, plan=plan, now=now)
@@ -110,7 +110,7 @@ def joint_request(gangs: Sequence[Gang], group: PodGroupState) -> JointRequest |
     they cannot be planned as one gang: with a level for a whole workload, domains that are kept apart, requirements of
     the pods near them, pods that have hosts, too few pods, or many different pod sets.
     """
-    needed, asks, shapes = group.minimum - group.assigned, dict[str, PodSetRequest](), dict[str, Shape]()
+    needed, asks, shapes = group.missing, dict[str, PodSetRequest](), dict[str, Shape]()
     alike = dict[object, str]()
     for number, gang in enumerate(gangs):
         if needed <= 0:
@@ -138,7 +138,7 @@ def joint_request(gangs: Sequence[Gang], group: PodGroupState) -> JointRequest |
 
 def for_minimum(request: PlacementRequest, group: PodGroupState) -> PlacementRequest:
     """Return the request of a workload of a group for as many of its pods as the group's minimum lacks."""
-    needed = min(request.count, max(1, group.minimum - group.assigned))
+    needed = min(request.count, max(1, group.missing))
     if needed == request.count:
         return replace(request, pod_sets=tuple(replace(ask, min_available=ask.count) for ask in request.pod_sets))
     if len(request.pod_sets) == 1:
@@ -192,7 +192,7 @@ def _miss(
 
     `most`: how many pods found room; `missed`: what did not fit then.
     """
-    needed = group.minimum - group.assigned
+    needed = group.missing
     fitting = f"there is room for {most:,} of them"
     if group.assigned:
         has = "has" if group.assigned == 1 else "have"
