@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.api.pod import Pod, Readiness
+from engine.api.pod import Pod, PodConstraints, PodTerm, Readiness
 from engine.api.workload import Workload
+from engine.gang.key import key_of
+from engine.scheduler.pod_group import joint_request
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
@@ -131,3 +133,26 @@ def test_of_a_group_of_many_that_require_levels_the_hosts_of_one_are_kept_at_a_t
     placed = leader.placed("m0")
     assert placed is not None
     assert len(placed.status["keptHosts"]) == 2
+
+
+APART = PodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", (), ("default",)),))
+
+
+@pytest.mark.parametrize("how", ["alike", "keeps apart", "pod affinity", "a level for all templates", "too few pods"])
+def test_a_group_is_planned_as_one_gang_only_where_its_workloads_ask_for_nothing_of_their_own(how: str) -> None:
+    """Else hosts are kept for one of them at a time, by its own plan."""
+    first = groups.member("a", least=9 if how == "too few pods" else 8)
+    (only,) = first.pod_sets
+    if how == "keeps apart":
+        first = replace(first, annotations={**first.annotations, names.EXCLUSIVE: "rack"})
+    if how == "pod affinity":
+        first = replace(first, pod_sets=(replace(only, template=replace(only.template, constraints=APART)),))
+    if how == "a level for all templates":
+        both = tuple(pods_of(name, 2) for name in ("ps", "worker"))
+        first = replace(first, annotations={**first.annotations, names.REQUIRE: "rack"}, pod_sets=both)
+    members = [first, groups.member("b", least=8)]
+    leader = groups.led(*members, hosts=2)
+    gangs = [found for one in members if (found := leader.view.gangs.get(key_of(one))) is not None]
+    group = gangs[0].pod_group
+    assert group is not None
+    assert (joint_request(gangs, group) is not None) is (how == "alike")
