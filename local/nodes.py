@@ -17,6 +17,7 @@ RACK: Final = "cloud.provider.com/topology-rack"
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 NODES: Final = "/api/v1/nodes"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PARALLEL = 16
 READY_SECONDS = 180.0
 MAX_HOSTS = 20_000
@@ -158,7 +159,10 @@ def add(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
-    """Create nodes in parallel; with `wait`, return once all are Ready and schedulable. Returns their names."""
+    """Create nodes in parallel; with `wait`, return once all are Ready and schedulable, and kwok has their Leases.
+
+    Returns their names.
+    """
     wanted = list(bodies)
     with ThreadPoolExecutor(PARALLEL) as pool:
         names = [made["metadata"]["name"] for made in pool.map(lambda body: client.create(NODES, body), wanted)]
@@ -172,14 +176,39 @@ def add(
 
 
 def unready(client: Client, names: Iterable[str]) -> set[str]:
-    """Return those of `names` that are absent, not Ready, or still carry the taint of a new node."""
-    return set(names) - {body["metadata"]["name"] for body in client.items(NODES) if _ready(body)}
+    """Return those of `names` that are absent, not Ready, without a kubelet, or still carry the taint of a new node.
+
+    kwok starts no pod of a node without its Lease, and does not always come back to the pods that it left. A node that
+    returns under its name has the Lease of the one before at first, which the garbage collector takes away.
+    """
+    leases = {lease["metadata"]["name"]: _owner(lease) for lease in client.items(LEASES)}
+
+    def able(body: Mapping[str, Any]) -> bool:
+        meta = body["metadata"]
+        simulated = meta.get("labels", {}).get(SIMULATED) == "fake"
+        return _ready(body) and (not simulated or leases.get(meta["name"]) == meta["uid"])
+
+    return set(names) - {body["metadata"]["name"] for body in client.items(NODES) if able(body)}
+
+
+def _owner(lease: Mapping[str, Any]) -> str | None:
+    """The uid of the node that a Lease belongs to."""
+    return next((owner["uid"] for owner in lease["metadata"].get("ownerReferences", ())), None)
 
 
 def remove(client: Client, names: Iterable[str]) -> None:
-    """Delete nodes in parallel; their pods stay bound to nothing until the garbage collector takes them."""
+    """Delete nodes and their Leases in parallel.
+
+    Their pods stay bound to nothing until the garbage collector takes them. A Lease that it has to take as well would
+    keep a node that returns under its name without a kubelet for ten seconds.
+    """
+
+    def gone(name: str) -> None:
+        client.delete(f"{NODES}/{name}")
+        client.delete(f"{LEASES}/{name}")
+
     with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(lambda name: client.delete(f"{NODES}/{name}"), names))
+        list(pool.map(gone, names))
 
 
 def cordon(client: Client, name: str) -> None:

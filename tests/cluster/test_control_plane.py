@@ -21,6 +21,7 @@ import pytest
 from local import controlplane, kubelets, supervisor
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError
+from local.nodes import LEASES, NODES
 from local.ports import free_ports
 from local.processes import Child
 from local.programs import PROGRAMS, build_key
@@ -132,6 +133,15 @@ def test_a_pod_on_a_dead_host_terminates_when_the_host_is_back(jobs: Jobs, nodes
     always(lambda: client.find(path), seconds=1.0, message="the pod is still there; a live host lets it go in 0.1 s")
     nodes.recover(host)
     eventually(lambda: client.find(path) is None, message="the pod is gone")
+
+
+def test_hosts_that_return_under_their_names_have_kubelets_at_once(client: Client, nodes: Fleet) -> None:
+    """Their Leases are their own, not those of the hosts before, which the garbage collector would take away later."""
+    for _ in range(4):
+        hosts = nodes.grid("1x2x8")
+        owners = {host: client.get(f"{LEASES}/{host}")["metadata"]["ownerReferences"][0]["uid"] for host in hosts}
+        assert owners == {host: client.get(f"{NODES}/{host}")["metadata"]["uid"] for host in hosts}
+        nodes.clear()
 
 
 def test_a_pod_deleted_with_stop_after_keeps_terminating(jobs: Jobs, nodes: Fleet, client: Client) -> None:

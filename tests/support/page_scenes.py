@@ -85,7 +85,7 @@ class Stage:
         )
 
     def add(self, bodies: list[Json]) -> None:
-        """Add hosts that no other scene has, and wait until they have kubelets.
+        """Add hosts that no other scene has, and wait until kwok has seen them and their Leases.
 
         On a busy machine kwok may see the end of a host and its return under the same name after pods were bound there,
         and never start these.

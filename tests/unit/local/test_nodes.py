@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from local.nodes import BLOCK, HOSTNAME, RACK, Grid, HostShape, grid_nodes, node
+from local.client import Client
+from local.commands import SIMULATED
+from local.nodes import BLOCK, HOSTNAME, LEASES, NODES, RACK, Grid, HostShape, grid_nodes, node, unready
 
 
 def test_a_grid_numbers_racks_and_hosts_through() -> None:
@@ -46,3 +50,28 @@ def test_a_grid_has_a_bounded_number_of_hosts(text: str) -> None:
     """Neither none nor more than a machine can simulate."""
     with pytest.raises(ValueError, match="a grid needs 1 to 20000 hosts"):
         Grid.parse(text)
+
+
+class Listed:
+    """An API server that lists these objects."""
+
+    def __init__(self, **objects: list[Any]) -> None:
+        self._objects = {NODES: objects["nodes"], LEASES: objects["leases"]}
+
+    def items(self, path: str) -> list[Any]:
+        """List a collection."""
+        return self._objects[path]
+
+
+def test_a_node_with_the_lease_of_the_one_before_it_is_not_ready() -> None:
+    """Its pods would not start while the garbage collector takes that away; other kubelets' Leases are none of ours."""
+    bodies = [node(name) for name in ("own", "old", "none", "other")]
+    for body in bodies:
+        body["metadata"]["uid"] = f"uid-of-{body['metadata']['name']}"
+    del bodies[-1]["metadata"]["labels"][SIMULATED]
+    leases = [
+        {"metadata": {"name": name, "ownerReferences": [{"uid": uid}]}}
+        for name, uid in (("own", "uid-of-own"), ("old", "uid-of-a-node-before"))
+    ]
+    client = cast(Client, Listed(nodes=bodies, leases=[*leases, {"metadata": {"name": "none"}}]))
+    assert unready(client, ["own", "old", "none", "other", "absent"]) == {"old", "none", "absent"}
