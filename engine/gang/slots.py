@@ -107,7 +107,8 @@ def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, 
 def assign_slots(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> SlotAssignments:
     """Assign slots to held pods: by rank, or any free slot of the pod set in order.
 
-    The slot of a rank belongs to its first live pod; a terminating pod shares its slot with its replacement.
+    The slot of a rank belongs to its first live pod; a terminating pod shares its slot with its replacement. Where any
+    pod may take any slot, one that is bound elsewhere (it is to leave its host, or landed there) has one of them.
     """
     if placement.assignment is None:
         return SlotAssignments()
@@ -176,7 +177,12 @@ def _free_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[tuple[Slot, int]]
 
     The ranks of the slots count through the plan, so that neighbours in rank are neighbours on the network. A live pod
     keeps the rank that it was given; a slot's rank that a pod elsewhere still has is replaced by the lowest free one.
+    Pods that are bound elsewhere have the last of the slots, as those go first when the gang shrinks.
     """
+    pods = list(pods)
+    elsewhere = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name)
+    for slot in plan.slots:
+        elsewhere[slot.host] -= slot.count
     used = Counter(host for pod in pods if (host := host_of(pod)))
     taken = {rank for pod in pods if (rank := index_of(pod.spec.annotations.get(names.RANK))) is not None}
     found: list[tuple[Slot, int | None]] = []
@@ -187,6 +193,7 @@ def _free_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[tuple[Slot, int]]
         found += zip_longest((slot,) * free, own[:free])
         taken.update(own[:free])
         first += slot.count
+    del found[max(0, len(found) - (+elsewhere).total()) :]
     lowest = (rank for rank in count() if rank not in taken)
     return [(slot, next(lowest) if rank is None else rank) for slot, rank in found]
 

@@ -92,10 +92,13 @@ def _rank(pod: Pod, pod_set: PodSet) -> int:
 
 
 def _spare(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], hosts: frozenset[str]) -> int:
-    """Return how many slots outside of the hosts to be left are free, beyond those that pods without a host need."""
+    """Return how many slots outside of the hosts to be left are free, beyond those that pods without a host get.
+
+    A gang may have fewer slots than pods (`min-available`): those beyond the slots get none.
+    """
     used = Counter(host for pod in pods if pod.live and (host := host_of(pod)) is not None)
     free = sum(max(0, slot.count - used[slot.host]) for slot in plan.slots if slot.host not in hosts)
-    return max(0, free - max(0, pod_set.needed - used.total()))
+    return max(0, free - max(0, min(pod_set.needed, plan.count) - used.total()))
 
 
 def _move_request(gang: Gang, leaving: Sequence[Pod], blocked: Callable[[str], bool]) -> ExtensionRequest | None:

@@ -262,6 +262,42 @@ def test_pods_without_ranks_leave_one_by_one_slot() -> None:
     assert {hosts[2], hosts[3]} <= {slot.host for slot in after.assignment.pod_sets[0].slots}
 
 
+@pytest.mark.parametrize("held", [0, 2])
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_pod_of_a_gang_with_fewer_slots_than_pods_leaves_its_host(by_rank: bool, held: int) -> None:
+    """Only its minimum has slots: no pod that waits for one gets the new slot before a pod has left for it."""
+    nodes = gpu_nodes(1, 1, 5)
+    leader = Leader(nodes=nodes[:4])
+    gang = movable(count=6, ranked=by_rank)
+    leader.has(replace(gang, annotations={**gang.annotations, names.MIN_AVAILABLE: "4"}))
+    leader.settle()
+    hosts = slots_of_train(leader)
+    pods = [
+        pod(leader.workload(), rank if by_rank else None, host=host, pin=host, name=f"train-{rank}", uid=f"uid-{rank}")
+        for rank, host in enumerate(hosts)
+    ]
+    waiting = [
+        pod(leader.workload(), rank if by_rank else None, gated=True, name=f"train-{rank}", uid=f"uid-{rank}")
+        for rank in (4, 5)[:held]
+    ]
+    leader.has(*pods, *waiting)
+    leader.later(10.0)
+    ask(leader, replace=hosts[1])
+    leader.has(nodes[4])
+    leader.settle()
+    leader.later(10.0)
+    assert leader.hands.of("move") == ["train"]
+    assert leader.hands.of("evict") == ["train-1"]
+    assert slots_of_train(leader) == sorted({*hosts, nodes[4].name} - {hosts[1]})
+    ends(leader, pods[1])
+    again = pod(leader.workload(), 1 if by_rank else None, gated=True, name="again", uid="uid-again")
+    leader.has(again)
+    leader.settle()
+    steps = [call for call, _ in leader.hands.calls if call in ("move", "evict", "release")]
+    assert steps == ["move", "evict", "release"]
+    assert leader.hands.of("release") == ["train-4" if held and not by_rank else "again"]
+
+
 def test_only_pods_that_cost_nothing_leave_where_others_are_on_the_host_too() -> None:
     """The launcher stays: deleting it is a failure of the workload."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))

@@ -206,6 +206,17 @@ def test_no_more_pods_are_seated_than_there_are_slots() -> None:
     assert (len(seating.assignments), len(seating.refused)) == (2, 1)
 
 
+@pytest.mark.parametrize(("there", "released"), [("", 1), ("elsewhere", 0)])
+def test_a_pod_that_is_bound_elsewhere_has_a_slot_until_it_ends(there: str, released: int) -> None:
+    """A gang whose minimum has slots: a pod too many does not get the one for which a pod is about to leave its host."""
+    gang = job(count=4, ranked=False)
+    old = pod(gang, None, host=there) if there else pod(gang, None, host="elsewhere", deleting=True)
+    pods = [pod(gang, None, host="h0"), old, *(pod(gang, None, gated=True) for _ in range(2))]
+    seating = assign_slots(gang, placement(gang, {"h0": 1, "h1": 1}, ranked=False), pods)
+    assert [one.slot.host for one in seating.assignments] == ["h1"] * released
+    assert len(seating.refused) == 2 - released
+
+
 def test_scaling_down_drops_the_highest_ranks() -> None:
     """A smaller Job keeps the slots of its lowest ranks, as the Job controller removes the highest indexes."""
     gang = job(count=3)
