@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.api import names
 from engine.api.objects import PodGroupObject
-from engine.api.placement import Placement, kept_hosts, placed_at
+from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, kept_hosts, placed_at
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.host_index import HostIndex
@@ -146,10 +146,19 @@ class GangIndex:
         return held is not None
 
     def keep_domains(self, key: GangKey) -> None:
-        """Update the index of the domains that the plans of a gang keep other gangs out of."""
+        """Update the index of the domains that a gang keeps other gangs out of: those with slots or with pods of it.
+
+        Its pods may outlive their slots: these are given back or moved while the pods still end.
+        """
         held = self._held.get(key)
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
-        self.kept_domains.set_plans(key, tuple(one for one in plans if one.separation is not None and _hosts(one)))
+        apart = [one for one in plans if one.separation is not None and _unfinished(one)]
+        if apart:
+            known = {slot.host: slot for one in self.kept_domains.of(key) for slot in _slots(one)}
+            there = self._pods.hosts_of(key).difference(*(_hosts(one) for one in apart))
+            others = tuple(known.get(host, Slot((host,), 1, None)) for host in sorted(there))
+            apart = [_with_slots(one, others) for one in apart]
+        self.kept_domains.set_plans(key, tuple(one for one in apart if _hosts(one)))
 
     def leave_out(self, key: GangKey) -> None:
         """Count the hosts and the domains of a gang for nobody until all such gangs are taken in again."""
@@ -537,6 +546,19 @@ def _hosts(placement: Placement) -> frozenset[str]:
     if placement.assignment is None or not _unfinished(placement):
         return frozenset()
     return placement.assignment.hosts
+
+
+def _slots(placement: Placement) -> Iterator[Slot]:
+    if placement.assignment is not None:
+        yield from (slot for plan in placement.assignment.pod_sets for slot in plan.slots)
+
+
+def _with_slots(placement: Placement, more: tuple[Slot, ...]) -> Placement:
+    """Return a Placement with further slots, which are of none of its pod sets."""
+    if not more:
+        return placement
+    known = placement.assignment or Assignment(0, ())
+    return replace(placement, assignment=replace(known, pod_sets=(*known.pod_sets, PodSetPlan("", more))))
 
 
 def assigned_count(placement: Placement | None) -> int:

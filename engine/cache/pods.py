@@ -110,6 +110,10 @@ class PodIndex:
         """True when a gang has a pod."""
         return key in self._members
 
+    def hosts_of(self, key: GangKey) -> frozenset[str]:
+        """Return the hosts on which a gang counts, by its pods and its reservation."""
+        return self._hosts.of(key)
+
     def orphan(self, key: ReservationKey) -> Pod | None:
         """Return the pod with our marks that has no owner chain to a gang; each has its own key."""
         return self._orphans.get(key)

@@ -144,7 +144,7 @@ class _Keepers:
 
 
 class KeptDomains:
-    """The plans with slots that keep other gangs out of their domains; not thread-safe by itself."""
+    """The plans that keep other gangs out of their domains, with slots or pods there; not thread-safe by itself."""
 
     def __init__(self) -> None:
         self._plans: dict[GangKey, tuple[Placement, ...]] = {}
@@ -154,6 +154,8 @@ class KeptDomains:
 
     def set_plans(self, key: GangKey, plans: tuple[Placement, ...]) -> None:
         """Replace the plans of a gang, of which each has slots and a separation."""
+        if plans == self._plans.get(key, ()):
+            return  # most changes of its pods
         before = self._plans.pop(key, ())
         for plan in before:
             self._exclusive.pop(key, None)

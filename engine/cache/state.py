@@ -375,6 +375,7 @@ class ClusterState:
         leave = self._leave_hosts(workload) if workload is not None else ()
         related = self._pods.members(key)
         self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave)
+        self.gangs.keep_domains(key)
 
     def _leave_hosts(self, workload: Workload) -> frozenset[str]:
         """Return the hosts that the pods of a workload are to leave."""
@@ -459,10 +460,13 @@ class ClusterState:
         """
         hidden: list[Pod] = []
         cleared: list[ReservationKey] = []
+        others: set[GangKey] = set()  # of which only pods are left out
         try:
             for pod in map(self._pods.same, pods):
                 if pod is not None:
                     hidden.append(pod)
+                    if (gang := self._pods.gang_key_of(pod.key)) is not None and gang not in keys:
+                        others.add(gang)
                     self._pods.hide(pod)
                     self.capacity.set_pod(pod.key, None)
                     self.nearby.set_pod(pod, None)
@@ -472,6 +476,8 @@ class ClusterState:
                     self._reservations.keep(key, None, None, pods=(), related=())
                 if is_gang_key(key):
                     self.gangs.leave_out(key)
+            for gang in others:
+                self.gangs.keep_domains(gang)
             self.uncreated = tuple(uncreated)
             yield
         finally:
@@ -486,6 +492,8 @@ class ClusterState:
                     self.gangs.drop(key)
                     cleared.append(key)
             self.gangs.take_in()
+            for gang in others:
+                self.gangs.keep_domains(gang)
             for key in cleared:
                 self._reserve(key)
 

@@ -54,6 +54,10 @@ class GangHosts:
         """Forget the numbers of topologies other than these."""
         self._used = {about: known for about, known in self._used.items() if about[0] in names}
 
+    def of(self, gang: str) -> frozenset[str]:
+        """Return the hosts of a gang."""
+        return frozenset(self._hosts.get(gang, ()))
+
     def others(self, own: Collection[str], topology: Topology, level: int) -> Bools:
         """Return for each domain of a level of a topology whether a gang other than these is there."""
         tree, known = topology.tree, self._known(topology, level)

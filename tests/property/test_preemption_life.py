@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engine.api import names
 from engine.api.placement import Assignment
 from engine.gang.gang import Gang, suspended_by_user
 from engine.lifecycle.actions import Status
@@ -36,6 +37,7 @@ class PreemptionLife(RuleBasedStateMachine):
         self.moved_at: dict[str, tuple[float, Assignment | None]] = {}  # by the Placement's uid
         self.priorities: dict[str, int] = {}
         self.ended: Counter[tuple[str, int]] = Counter()  # assignments, by the Placement's uid and revision
+        self.alone: set[str] = set()  # gangs with racks of their own
         self.stuck = False  # slots could not be given back at times
         self.preemptors: dict[str, int] = {}  # of victims -> how many calls there were before
         hands = self.cluster.leader.hands
@@ -89,11 +91,22 @@ class PreemptionLife(RuleBasedStateMachine):
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    @initialize(policy=st.sampled_from(POLICIES), pieces=st.booleans(), priority=st.sampled_from([0, 5]))
-    def begin(self, policy: str, pieces: bool, priority: int) -> None:
-        """Under any policy; `pieces`: with one gang of one pod on each rack, and one that waits for a whole rack."""
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        there=st.sampled_from(["", "pieces", "exclusive"]),
+        priority=st.sampled_from([0, 5]),
+    )
+    def begin(self, policy: str, there: str, priority: int) -> None:
+        """Under any policy; `pieces`: with one gang of one pod on each rack, and one that waits for a whole rack.
+
+        `exclusive`: with an exclusive gang on each rack, whose pods end slowly.
+        """
         self.the_policy_changes(policy)
-        if not pieces:
+        if there == "exclusive":
+            for rack in range(2):
+                self._submit(f"alone-{rack}", 2, priority=priority, suspendable=True, require="rack", alone=True)
+            self.cluster.lingering = True
+        if there != "pieces":
             return
         for rack in range(2):
             for name in (f"fill-{rack}", f"piece-{rack}"):
@@ -113,12 +126,20 @@ class PreemptionLife(RuleBasedStateMachine):
         priority=st.sampled_from([0, 5, 10]),
         suspendable=st.booleans(),
         require=st.sampled_from(["rack", None]),
+        alone=st.sampled_from([False, False, True]),
     )
-    def submit(self, count: int, priority: int, suspendable: bool, require: str | None) -> None:
+    def submit(self, count: int, priority: int, suspendable: bool, require: str | None, alone: bool) -> None:
         name = f"g{self.number}"
         self.number += 1
+        self._submit(name, count, priority=priority, suspendable=suspendable, require=require, alone=alone)
+
+    def _submit(
+        self, name: str, count: int, *, priority: int, suspendable: bool, require: str | None, alone: bool
+    ) -> None:
         self.priorities[name] = priority
-        self.cluster.submit(name, count, priority=priority, suspendable=suspendable, require=require)
+        own = {names.EXCLUSIVE: "rack"} if alone else {}
+        self.alone |= {name} if alone else set()
+        self.cluster.submit(name, count, priority=priority, suspendable=suspendable, require=require, annotations=own)
         self.cluster.go_on()
 
     @precondition(lambda self: self.cluster.names)
@@ -146,6 +167,15 @@ class PreemptionLife(RuleBasedStateMachine):
     def pods_linger(self) -> None:
         self.cluster.lingering = not self.cluster.lingering
         self.cluster.go_on()
+
+    @precondition(lambda self: self.cluster.lingering)
+    @rule(pick=st.integers(0, 9))
+    def one_pod_ends(self, pick: int) -> None:
+        """Of those that linger."""
+        ending = [one for name in self.cluster.names for one in self.cluster.pods(name) if one.deleting]
+        if ending:
+            self.cluster.leader.stores.pods.apply("DELETED", ending[pick % len(ending)])
+            self.cluster.go_on()
 
     @rule()
     def evictions_are_refused(self) -> None:
@@ -193,6 +223,19 @@ class PreemptionLife(RuleBasedStateMachine):
         held = {gang.uid for gang in map(self.cluster.workload, self.cluster.names) if gang.suspended}
         view = self.cluster.leader.view
         assert overbooked_hosts(view, GPU, besides=held if self.stuck else ()) == {}
+
+    @invariant()
+    def no_other_gang_is_in_the_rack_of_an_exclusive_one(self) -> None:
+        """Neither with slots nor with bound pods, also while those of a preempted gang still end."""
+        racks = {name: self._racks(name) for name in self.cluster.names}
+        for name in self.alone & racks.keys():
+            for other in racks.keys() - {name}:
+                assert racks[name].isdisjoint(racks[other]), (name, other)
+
+    def _racks(self, name: str) -> set[str]:
+        placed, pods = self.cluster.leader.placed(name), self.cluster.pods(name)
+        slots = placed.assignment.hosts if placed is not None and placed.assignment is not None else frozenset()
+        return {host.rpartition("-")[0] for host in slots | {one.spec.node_name for one in pods if one.spec.node_name}}
 
     def teardown(self) -> None:
         """When nothing fails any more, every gang runs whole or not at all, and nobody waits for less urgent ones."""

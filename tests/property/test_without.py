@@ -16,6 +16,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.capacity.nearby_pods import PodQuery
+from engine.gang.gang import pinned_host, released
 from engine.gang.key import key_of
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 
@@ -63,7 +64,8 @@ def gangs(draw: st.DrawFn) -> list[Objects]:
             own = replace(made.spec, own_labels=template.own_labels, constraints=template.constraints)
             pods += [] if state == "absent" else [replace(made, spec=own)]
         separation = draw(st.sampled_from([None, Separation(exclusive="rack")]))
-        plan = placement(workload, dict(Counter(hosts)), separation=separation) if draw(st.booleans()) else None
+        slots = draw(st.sampled_from([dict(Counter(hosts)), None]))  # None: it has given them back
+        plan = placement(workload, slots, separation=separation) if draw(st.booleans()) else None
         found.append(Objects(workload, plan, tuple(pods)))
     return found
 
@@ -93,8 +95,13 @@ def seen(view: ClusterState) -> dict[str, Any]:
         "near": view.nearby.by_row(WEB, ROWS, size=len(HOSTS), stamp=ROWS).tolist(),
         "away": sorted(dict(hosts).items() for _, _, hosts in view.nearby.keeping_away("default", {"app": "web"})),
         "gangs": view.capacity.gang_hosts.others((), topology, rack).tolist(),
-        "exclusive": sorted(key for key, _ in view.gangs.kept_domains.exclusive()),
+        "exclusive": sorted((key, *_hosts(plan)) for key, plan in view.gangs.kept_domains.exclusive()),
     }
+
+
+def _hosts(plan: Placement) -> list[str]:
+    assert plan.assignment is not None
+    return sorted(plan.assignment.hosts)
 
 
 @given(every=gangs(), out=st.sets(st.integers(0, 3)), asked_before=st.booleans())
@@ -122,3 +129,22 @@ def test_a_question_that_fails_leaves_everything_as_it_was() -> None:
     except RuntimeError:
         pass
     assert seen(view) == before
+
+
+@given(every=gangs())
+def test_an_exclusive_gang_is_where_it_has_slots_or_pods(every: list[Objects]) -> None:
+    """Without its pods, only where it has slots, or where a pod is on its way."""
+    view = state_of(every)
+    separate = [one for one in every if one.placement is not None and one.placement.separation is not None]
+    for pods in (True, False):
+        wanted = []
+        for one in separate:
+            bound = {made.spec.node_name for made in one.pods if made.spec.node_name and not made.finished}
+            coming = {host for made in one.pods if released(made) and (host := pinned_host(made.spec.shape))}
+            slots = (
+                set() if one.placement is None or one.placement.assignment is None else one.placement.assignment.hosts
+            )
+            if hosts := coming | slots | (bound if pods else set()):
+                wanted.append((key_of(one.workload), *sorted(hosts)))
+        with view.lock, view.without((), () if pods else [made for one in every for made in one.pods]):
+            assert seen(view)["exclusive"] == sorted(wanted)

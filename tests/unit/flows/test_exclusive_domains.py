@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from engine.api import names
 from engine.api.workload import Workload
-from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import Leader
+from tests.support.preempting import PreemptingCluster
 
 
 def exclusive(name: str = "alone", *, count: int = 1) -> Workload:
@@ -73,3 +76,72 @@ def test_with_no_other_rack_it_waits_until_the_pod_on_that_host_is_gone() -> Non
     leader.settle()
     leader.later(60.0)
     assert {rack(host) for host in hosts(leader, "alone")} == {rack(used)}
+
+
+ALONE = {names.EXCLUSIVE: "rack"}
+
+
+def of_two_pods(*, racks: int = 1) -> PreemptingCluster:
+    """An exclusive gang of two whole hosts runs in the first rack."""
+    cluster = PreemptingCluster(racks=racks)
+    cluster.submit("alone", 2, annotations=ALONE)
+    cluster.go_on()
+    assert cluster.runs("alone")
+    return cluster
+
+
+def end_first(cluster: PreemptingCluster) -> None:
+    """The first of the pods of the exclusive gang that terminate is gone."""
+    first = next(one for one in cluster.pods("alone") if one.deleting)
+    cluster.leader.stores.pods.apply("DELETED", first)
+    cluster.go_on()
+
+
+@pytest.mark.parametrize("suspendable", [True, False])
+def test_the_rack_of_a_preempted_gang_is_given_to_others_when_its_last_pod_has_ended(suspendable: bool) -> None:
+    """Its slots are gone at once; until then it would not be alone."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.submit("alone", 2, annotations=ALONE, suspendable=suspendable)
+    cluster.go_on()
+    cluster.lingering = True
+    cluster.submit("urgent", 1, priority=10)
+    cluster.wait(30)
+    assert not hosts(cluster.leader, "alone")
+    assert {one.deleting for one in cluster.pods("alone") if one.spec.node_name} == {True}
+    end_first(cluster)
+    assert not hosts(cluster.leader, "urgent")
+    assert cluster.leader.status("urgent")[0] == "Waiting"
+    cluster.lingering = False
+    cluster.wait(30)
+    assert cluster.runs("urgent")
+
+
+@pytest.mark.parametrize("led_anew", [False, True])
+def test_the_rack_of_a_gang_that_its_user_suspends_is_kept_until_its_last_pod_has_ended(led_anew: bool) -> None:
+    """The same gang is no obstacle to itself, and a new leader knows it from the Placement and the pods."""
+    cluster = of_two_pods()
+    cluster.lingering = True
+    cluster.leader.hands._change(cluster.workload("alone"), suspended=True, held=False)
+    cluster.go_on()
+    assert not hosts(cluster.leader, "alone")
+    end_first(cluster)
+    if led_anew:
+        cluster.another_leader()
+    cluster.submit("next", 1)
+    cluster.wait(30)
+    assert cluster.reason("next") == "ExclusiveDomains"
+    cluster.lingering = False
+    cluster.wait(30)
+    assert cluster.runs("next")
+
+
+def test_terminating_pods_do_not_keep_their_own_gang_out_of_its_rack() -> None:
+    """Resumed while one of its pods terminates, it gets the hosts that are free there."""
+    cluster = of_two_pods()
+    cluster.lingering = True
+    cluster.leader.hands._change(cluster.workload("alone"), suspended=True, held=False)
+    cluster.go_on()
+    end_first(cluster)
+    cluster.leader.hands._change(changed(cluster.workload("alone"), slots=1, total=1, remaining=1), held=True)
+    cluster.wait(30)
+    assert hosts(cluster.leader, "alone")
