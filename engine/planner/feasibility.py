@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine.planner.batches import PodBatch, SharedDomain, SpreadGroup
 from engine.planner.cover import NEVER, fewest
-from engine.planner.gang import HostCapacity
-from engine.planner.slices import whole_slots
+from engine.planner.gang import GangPlanRequest, HostCapacity, PodSetPlanRequest
+from engine.planner.slices import grains, whole_slots
 from engine.planner.tree import Bools, Ints64, Tree
 
 
@@ -71,3 +72,79 @@ def group_bound(
 def _open_to(batches: Iterable[PodBatch], resource: int) -> Bools:
     """Return the hosts that are eligible for a batch that requests the resource."""
     return np.any([batch.eligible for batch in batches if batch.requests[resource]], axis=0)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class MostPods:
+    """Upper bounds of the pods that fit, kept ones included: of each pod set, and of all together."""
+
+    of_sets: tuple[int, ...]
+    in_all: int
+
+
+def most_pods(capacity: HostCapacity, gang: GangPlanRequest, minimums: Sequence[int]) -> MostPods:
+    """Return how many pods of a gang fit at most when each pod set has its minimum, in one domain of the gang's level.
+
+    By the slots of each pod set alone, by the pods that each host takes of any of them, and by sums of resources.
+    """
+    tree, level = capacity.tree, -1 if gang.require is None else gang.require
+    least = np.array(minimums, dtype=np.int64)
+    kept = np.array([len(pods.kept) for pods in gang.pod_sets], dtype=np.int64)
+    requests = np.array([pods.requests for pods in gang.pod_sets], dtype=np.int64)
+    slots = np.stack([_slots(capacity, pods) for pods in gang.pod_sets])
+    alone = np.stack(
+        [
+            np.minimum(pods.count, len(pods.kept) + _in_domains(tree, pods, mine, level))
+            for pods, mine in zip(gang.pod_sets, slots, strict=True)
+        ]
+    )
+    room = alone - least[:, None]
+    most = np.where((room >= 0).all(axis=0), alone.sum(axis=0), 0)
+    on_host = slots.sum(axis=0)
+    for resource in np.flatnonzero(requests.any(axis=0)):
+        amounts, free = requests[:, resource], np.maximum(capacity.free[:, resource], 0)
+        smallest = np.where(slots > 0, amounts[:, None], _MOST).min(axis=0)
+        on_host = np.where(smallest > 0, np.minimum(on_host, free // np.maximum(smallest, 1)), on_host)
+        usable = np.where((slots[amounts > 0] > 0).any(axis=0), free, 0)
+        left = _sums(tree, level, usable) - int(amounts @ (least - kept))
+        by_sum = np.where(left >= 0, least.sum(), 0)
+        for pod_set in np.argsort(amounts, kind="stable"):
+            more = np.maximum(room[pod_set], 0)
+            if amounts[pod_set]:
+                more = np.clip(left // amounts[pod_set], 0, more)
+            by_sum = np.where(left >= 0, by_sum + more, 0)
+            left = left - more * amounts[pod_set]
+        most = np.minimum(most, by_sum)
+    most = np.minimum(most, kept.sum() + _sums(tree, level, on_host))
+    return MostPods(tuple(alone.max(axis=1, initial=0).tolist()), int(most.max(initial=0)))
+
+
+_MOST = (1 << 31) - 1
+
+
+def _slots(capacity: HostCapacity, pods: PodSetPlanRequest) -> Ints64:
+    """Return how many more pods of one pod set fit on each host if it has no others."""
+    slots: Ints64 = np.full(len(capacity.tree.hosts), pods.count, dtype=np.int64)
+    if pods.per_host is not None:
+        here = np.bincount(np.array(list(pods.kept.values()), dtype=np.int64), minlength=len(slots))
+        slots = np.clip(pods.per_host - here, 0, slots)
+    for resource in np.flatnonzero(pods.requests):
+        slots = np.minimum(slots, np.maximum(capacity.free[:, resource], 0) // pods.requests[resource])
+    return slots if pods.eligible is None else np.where(pods.eligible, slots, 0)
+
+
+def _in_domains(tree: Tree, pods: PodSetPlanRequest, slots: Ints64, level: int) -> Ints64:
+    """Return how many more pods of one pod set fit into each domain of `level` (-1: the whole topology)."""
+    own = max(level, -1 if pods.require is None else pods.require)
+    grain = grains(() if pods.kept else pods.slices, len(tree.levels))
+    found = whole_slots(tree, slots, grain, len(tree.levels) - 1)[max(own, 0)]
+    if own == level:
+        return found if level >= 0 else found.sum(keepdims=True)
+    most: Ints64 = np.zeros(1 if level < 0 else tree.size(level), dtype=np.int64)
+    np.maximum.at(most, tree.ancestors(own, level), found)
+    return most
+
+
+def _sums(tree: Tree, level: int, per_host: Ints64) -> Ints64:
+    """Return the sum in each domain of `level` (-1: the whole topology)."""
+    return per_host.sum(keepdims=True) if level < 0 else tree.sums(level, per_host)

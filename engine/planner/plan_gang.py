@@ -18,7 +18,7 @@ from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import ExactGangSearch
-from engine.planner.feasibility import fitting_domains, group_bound, shortage
+from engine.planner.feasibility import fitting_domains, group_bound, most_pods, shortage
 from engine.planner.gang import (
     GangPlan,
     GangPlanRequest,
@@ -279,11 +279,18 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
     if not tree.hosts:
         return NoFit(-1, 0, -1, 0, 0, None, 0 if len(wanted) == 1 else None)
     whole = assemble(capacity, gang, wanted)
-    if isinstance(whole, GangPlan) or all(low == count for low, count in zip(_min_counts(gang), wanted, strict=True)):
+    minimums = _min_counts(gang)
+    if isinstance(whole, GangPlan) or all(low == count for low, count in zip(minimums, wanted, strict=True)):
         return whole
+    needed, most = gang.min_count or 0, wanted
+    if sum(minimums) < needed:
+        bound = most_pods(capacity, gang, minimums)
+        if bound.in_all < needed:  # however many divisions there are
+            return whole if isinstance(whole, NoFit) else NoFit(-1, 1, -1, 0, 0, None, None)
+        most = bound.of_sets
     certain, refused = isinstance(whole, NoFit), whole
     alone = len(gang.pod_sets) == 1
-    for tried, counts in enumerate(_minimums(gang)):
+    for tried, counts in enumerate(_minimums(gang, most)):
         if tried == _MINIMUMS:
             return Undecided(gang.steps)
         answer = assemble(capacity, gang, counts)
@@ -329,8 +336,11 @@ def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
     return pods.count if number is None else -(-number // _size(pods)) * _size(pods)
 
 
-def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
-    """Yield the smallest numbers of pods per pod set that are enough to start, the most even shares first."""
+def _minimums(gang: GangPlanRequest, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the smallest numbers of pods per pod set that are enough to start, the most even shares first.
+
+    After these no pod set has more than `most` pods.
+    """
     minimums = _min_counts(gang)
     needed = gang.min_count or 0
     if sum(minimums) >= needed:
@@ -347,7 +357,7 @@ def _minimums(gang: GangPlanRequest) -> Iterator[tuple[int, ...]]:
         even[i] = min(pods.count, _whole(pods, even[i] + missing))
     first = tuple(even)
     yield first
-    ranges = [range(n, pods.count + 1, _size(pods)) for n, pods in zip(minimums, gang.pod_sets, strict=True)]
+    ranges = [range(n, limit + 1, _size(pods)) for n, limit, pods in zip(minimums, most, gang.pod_sets, strict=True)]
     yield from (numbers for numbers in divisions(ranges, needed) if numbers != first)
 
 

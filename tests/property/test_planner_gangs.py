@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest, Undecided
+from engine.planner.feasibility import most_pods
+from engine.planner.gang import GangPlan, GangPlanRequest, HostCapacity, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
@@ -156,6 +157,28 @@ def test_a_minimum_is_met_where_a_division_fits(case: tuple[Tree, Free, GangPlan
     else:
         assert isinstance(answer, NoFit)
         assert all(brute_force_gang(tree, free, _of(gang, counts)) is None for counts in enough)
+
+
+@given(gangs(hosts=5, sets=3, most=2, slices=True, kept=True), st.data())
+@settings(max_examples=200, deadline=None)
+def test_no_plan_has_more_pods_than_the_bound(case: tuple[Tree, Free, GangPlanRequest], data: st.DataObject) -> None:
+    """What fits is never more than the upper bound, of each pod set and of all together."""
+    tree, free, gang = case
+    amounts = np.array(free, dtype=np.int64)
+    try:
+        answer = plan_gang(tree, amounts, gang)
+    except ValueError as error:
+        assume(not str(error).startswith("kept:"))
+        raise
+    event(type(answer).__name__)
+    if not isinstance(answer, GangPlan):
+        return
+    least = [data.draw(st.integers(len(pods.kept), pods.count), label="minimum") for pods in gang.pod_sets]
+    bound = most_pods(HostCapacity(tree, amounts), gang, least)
+    counts = [pods.count for pods in gang.pod_sets]
+    assert all(most >= count for most, count in zip(bound.of_sets, counts, strict=True))
+    assert bound.in_all >= sum(counts)
+    event(f"slack {min(bound.in_all - sum(counts), 3)}")
 
 
 def _of(gang: GangPlanRequest, counts: tuple[int, ...]) -> GangPlanRequest:

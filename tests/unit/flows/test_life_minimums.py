@@ -11,7 +11,7 @@ from engine.api.pod import Pod, PodConstraints, PodTerm, Readiness
 from engine.api.workload import Workload
 from engine.gang.key import key_of
 from engine.scheduler.pod_group import joint_request
-from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.cluster_records import gpu_nodes, job, pod, shape
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 from tests.support.pod_sets import member, pods_of, several
@@ -156,3 +156,25 @@ def test_a_group_is_planned_as_one_gang_only_where_its_workloads_ask_for_nothing
     group = gangs[0].pod_group
     assert group is not None
     assert (joint_request(gangs, group) is not None) is (how == "alike")
+
+
+@pytest.mark.parametrize(
+    ("least", "taken", "reason", "says"),
+    [
+        (129, 0, "GangTooLarge", "so many together do not fit even on empty hosts"),
+        (128, 4, "InsufficientFreeGPUs", "so many do not fit together now"),
+    ],
+)
+def test_a_minimum_that_no_division_meets_says_what_lacks(least: int, taken: int, reason: str, says: str) -> None:
+    """Of 400 pods 128 fit on two pools of hosts; there are more divisions of the minimum than are tried."""
+    nodes = [replace(node, labels={**node.labels, "pool": node.name[:5]}) for node in gpu_nodes(1, 2, 8)]
+    leader = Leader(nodes=nodes)
+    leader.has(*busy([f"b0-r0-h{number}" for number in range(8 - taken, 8)]))
+    wanted = [replace(shape(gpu=1), node_selector=(("pool", f"b0-r{rack}"),)) for rack in range(2)]
+    pod_sets = [pods_of(name, 200, shape=one) for name, one in zip("ab", wanted, strict=True)]
+    leader.has(several(*pod_sets, says={names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: str(least)}, held=True))
+    leader.settle()
+    placed = leader.placed("set")
+    assert placed is not None
+    assert placed.status["reason"] == reason
+    assert placed.status["message"] == f"needs room for {least} of 400 pods (200 of a and 200 of b); {says}"

@@ -11,6 +11,7 @@ import pytest
 from engine.planner import gang as listing
 from engine.planner import plan_gang as planner
 from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest, divisions
+from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from tests.support.small_trees import grow
 
@@ -78,3 +79,44 @@ def test_a_division_far_from_even_takes_few_plans(monkeypatch: pytest.MonkeyPatc
     assert isinstance(answer, GangPlan)
     assert [sum(pods for _, pods in one.hosts) for one in answer.pod_sets] == [96, 72]
     assert plans <= 3 + 2 * 8
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_minimum_that_no_division_meets_is_refused(shared: bool) -> None:
+    """168 pods fit; of 400 pods 169 can be divided in more ways than are tried, and all of them are too many."""
+    tree, slots = grow([[[8] * 12, [8] * 9]])
+    first = np.arange(21) < 12
+    pod_sets = (
+        PodSetPlanRequest(200, (1, 0), eligible=None if shared else first),
+        PodSetPlanRequest(200, (1, 1), eligible=None if shared else ~first),
+    )
+    free = np.column_stack((slots, slots)).astype(np.int64)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=169)), NoFit)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=168)), GangPlan)
+
+
+def test_parts_of_hosts_that_no_pod_can_use_do_not_count() -> None:
+    """Each host of 8 takes two pods of 3, whichever pod sets they are of: 80 in all, though 320 / 3 are 106."""
+    tree, slots = grow([[[8] * 40]])
+    free = np.column_stack((slots, slots)).astype(np.int64)
+    pod_sets = (PodSetPlanRequest(100, (3, 0)), PodSetPlanRequest(100, (3, 1)))
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=81)), NoFit)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=80)), GangPlan)
+
+
+def test_large_pods_that_must_start_leave_less_for_the_others() -> None:
+    """Ten pods of 8 of a pod set have to start: that leaves 88 of 168 for pods of 1."""
+    tree, slots = grow([[[8] * 12, [8] * 9]])
+    pod_sets = (PodSetPlanRequest(100, (8,), min_count=10), PodSetPlanRequest(200, (1,)))
+    free = slots[:, None].astype(np.int64)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=99)), NoFit)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, min_count=98)), GangPlan)
+
+
+def test_a_required_level_bounds_a_minimum() -> None:
+    """The largest rack takes 96 pods of both pod sets together."""
+    tree, slots = grow([[[8] * 12, [8] * 9]])
+    free = np.column_stack((slots, slots)).astype(np.int64)
+    pod_sets = (PodSetPlanRequest(200, (1, 0)), PodSetPlanRequest(200, (1, 1)))
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, require=1, min_count=97)), NoFit)
+    assert isinstance(plan_gang(tree, free, GangPlanRequest(pod_sets, require=1, min_count=96)), GangPlan)
