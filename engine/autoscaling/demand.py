@@ -13,6 +13,7 @@ from engine.api.objects import MAX_REQUEST_POD_SETS
 from engine.api.reasons import Why, reason_of
 from engine.api.workload import PodSet
 from engine.gang.gang import Gang, by_pod_set
+from engine.gang.slots import request_to_place
 
 _HASH_DIGITS: Final = 8
 
@@ -93,11 +94,11 @@ def _first_counts(gang: Gang) -> dict[str, int]:
 
     In a pod group without its minimum: all of them, up to that minimum. How many of it the others give is not known.
     """
-    group = gang.pod_group
+    group, request = gang.pod_group, request_to_place(gang)
     if group is None or group.placed:
-        return gang.request.first_counts
+        return request.first_counts
     left, found = max(1, group.missing), {}
-    for ask in gang.request.pod_sets:
+    for ask in request.pod_sets:
         found[ask.name] = max(min(ask.count, 1), min(ask.count, left))
         left = max(0, left - found[ask.name])
     return found

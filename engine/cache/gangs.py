@@ -31,6 +31,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
+from engine.gang.slots import completed_without_slot
 from engine.policy.model import Policy
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
 
@@ -484,7 +485,7 @@ class GangIndex:
                     continue
                 minima.add(asked.pod_group.minimum)
                 found.append((other.created, other.name, member))
-            slots = assigned_count(placement)
+            slots = _placed_count(other, placement)
             pods += other.slots
             assigned += max(other.slots, slots) if other.finished else slots
             started = started or other.finished or any(pod.spec.node_name for pod in self.pods_of(member))
@@ -565,6 +566,12 @@ def assigned_count(placement: Placement | None) -> int:
     """Return how many slots a Placement has."""
     assignment = placement.assignment if placement is not None else None
     return assignment.count if assignment is not None else 0
+
+
+def _placed_count(workload: Workload, placement: Placement | None) -> int:
+    """Return how many pods of a workload have slots, or have completed."""
+    completed = completed_without_slot(workload, placement.assignment if placement is not None else None)
+    return min(workload.slots, assigned_count(placement) + completed) if completed else assigned_count(placement)
 
 
 def _of_earlier_run(ended: Placement | None, workload: Workload) -> bool:

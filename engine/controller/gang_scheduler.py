@@ -25,6 +25,7 @@ from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang, PodGroupState, can_suspend
 from engine.gang.relaxation import relaxed_text, relaxes_at, starts_anew, timeout_text, times_out_at
 from engine.gang.repair import KeptSlot
+from engine.gang.slots import request_to_place
 from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import QueuedWait
 from engine.scheduler.fairness import Shares, weighted_usage
@@ -237,7 +238,7 @@ class GangScheduler:
         view = self._view
         with view.lock:
             gang, topology = view.gangs.get(waiting.key), view.topologies.get(waiting.topology)
-            if gang is None or topology is None or not gang.request.count:
+            if gang is None or topology is None or not request_to_place(gang).count:
                 return None
             group, joint, alone = gang.pod_group, None, gang
             if group is not None and not group.placed:
@@ -272,7 +273,7 @@ class GangScheduler:
 
             return nominate_hosts(
                 waiting,
-                alone.request if joint is None else joint.request,
+                request_to_place(alone) if joint is None else joint.request,
                 gang.shapes if joint is None else joint.shapes,
                 name=f"{gang.workload.namespace}/{gang.workload.name}",
                 kept=kept,
@@ -287,7 +288,8 @@ class GangScheduler:
         members = gang.pod_group.members if gang.pod_group is not None else ()
         queued = [key for key in members if key != gang.key and self._term.queue.entry(key) is not None]
         found = [gang, *(other for key in queued if (other := self._view.gangs.get(key)) is not None)]
-        return [one for one in found if one.request.count and one.request.topology == gang.request.topology]
+        found = [one for one in found if one.request.topology == gang.request.topology]
+        return [one for one in found if request_to_place(one).count]
 
     def _plan_one(self, key: GangKey, now: float, *, alone: bool = False) -> None:
         """Plan a queued gang: it leaves the queue if it is placed, else its status gets the reason.
@@ -316,7 +318,7 @@ class GangScheduler:
             hosts = frozenset[str]().union(*(nomination.hosts for nomination in ahead))
             classes = tuple(map(view.pod_shapes.missing_class, gang.workload.pod_sets))
             apart = separation_key(view, gang)
-            problem = plan_key(gang.request, gang.shapes, excluded, hosts, classes, apart)
+            problem = plan_key(request_to_place(gang), gang.shapes, excluded, hosts, classes, apart)
             kept = kept_assignment(gang)
             joins = bool(kept)  # kept pods make it a problem of its own
             if not joins and not alone and not self._term.nominator.of(key) and self._answered(key, gang, problem, now):
@@ -369,7 +371,8 @@ class GangScheduler:
         entries = {key: entry for key in group.members if (entry := queue.entry(key)) is not None}
         ready = [key for key, entry in entries.items() if entry.not_before <= now]
         gangs = [gang for key in ready if (gang := view.gangs.get(key)) is not None and gang.request.asked is not None]
-        if group.problem or sum(gang.request.count for gang in gangs) + group.assigned < group.minimum:
+        coming = sum(request_to_place(gang).count for gang in gangs)
+        if group.problem or coming < group.missing:
             few = f"not all of {plural(group.minimum, 'pod')} of pod group {group.name} can be planned yet"
             outcome: PlacedGroup | Waits | Never = Waits("WaitingForMembers", group.problem or few)
         else:
@@ -529,7 +532,7 @@ class GangScheduler:
             since = relaxed_text(gang.request, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}", shortage=outcome.shortage)
         waited = format_duration(self._view.policy.queue.patience)
-        group, count = gang.pod_group, gang.request.least
+        group, count = gang.pod_group, request_to_place(gang).least
         if group is not None and not group.placed:
             count = max(1, group.missing)
         pods = f"{plural(count, 'pod')} {'fits' if count == 1 else 'fit'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from engine import metrics
@@ -14,7 +14,7 @@ from engine.cache.state import ClusterState
 from engine.controller.executor import ActionExecutor
 from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
-from engine.gang.slots import slots_of
+from engine.gang.slots import part_to_place, slots_of
 from engine.gang.summary import domains_by_level
 from engine.lifecycle.host_health import HostHealth, named
 from engine.lifecycle.moves import kept_record
@@ -71,8 +71,7 @@ class ReplanScheduler:
 
     def _better(self, gang: Gang, now: float) -> tuple[Placed, str] | str:
         """Return a better plan and what is better, or why there is none. The caller holds the state's lock."""
-        view, placement = self._view, gang.placement
-        assert placement is not None and placement.assignment is not None
+        view = self._view
         if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
             return held.message
         if why := not_creatable(view, gang):
@@ -96,7 +95,7 @@ class ReplanScheduler:
         if not isinstance(outcome, Placed):
             return outcome.message
         gain = self._gain(gang, outcome, topology)
-        return (outcome, gain) if gain else f"no place is better now: {_domains_text(placement, topology)}"
+        return (outcome, gain) if gain else f"no place is better now: {_domains_text(gang, topology)}"
 
     def _gain(self, gang: Gang, placed: Placed, topology: Topology) -> str:
         """Return what is better in a new plan, in words; "" if nothing is, or something worse comes first.
@@ -105,11 +104,12 @@ class ReplanScheduler:
         there are fewer domains, from the coarsest level down.
         """
         assert gang.placement is not None and gang.placement.assignment is not None
-        now, new = gang.placement.assignment, replace(gang.placement.assignment, pod_sets=placed.pod_sets)
+        now = part_to_place(gang, gang.placement.assignment)
+        new = replace(now, pod_sets=placed.pod_sets)
         if new.count != now.count:
             more = new.count - now.count
             return f"{plural(more, 'more pod')} fit there" if more > 0 else ""
-        bad = self._bad_hosts(gang)
+        bad = self._bad_hosts(gang, now.hosts)
         pods = sum(slot.count for slot in slots_of(now) if slot.host in bad)
         if pods:
             verb = "has its slot" if pods == 1 else "have slots"
@@ -123,11 +123,9 @@ class ReplanScheduler:
                 return fewer if after[level] < before[level] else ""
         return ""
 
-    def _bad_hosts(self, gang: Gang) -> set[str]:
-        """Return the hosts with slots of a gang on which its pods could not be placed any more."""
-        assert gang.placement is not None and gang.placement.assignment is not None
+    def _bad_hosts(self, gang: Gang, hosts: Iterable[str]) -> set[str]:
+        """Return those of a gang's hosts on which its pods could not be placed any more."""
         health = HostHealth(gang, self._view.capacity, self._view.topologies, now=self._wall())
-        hosts = {slot.host for slot in slots_of(gang.placement.assignment)}
         return {
             host
             for host in hosts
@@ -135,8 +133,8 @@ class ReplanScheduler:
         }
 
 
-def _domains_text(placement: Placement, topology: Topology) -> str:
+def _domains_text(gang: Gang, topology: Topology) -> str:
     """Return how many domains of each level a gang uses."""
-    assert placement.assignment is not None
-    used = domains_by_level(placement.assignment, topology)
+    assert gang.placement is not None and gang.placement.assignment is not None
+    used = domains_by_level(part_to_place(gang, gang.placement.assignment), topology)
     return "it uses " + ", ".join(plural(count, level) for level, count in used.items())

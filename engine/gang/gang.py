@@ -34,10 +34,10 @@ _MAX_MESSAGE: Final = 200  # characters of a kubelet's message that are quoted: 
 class PodGroupState:
     """A pod group of several workloads, or with fewer pods than its minimum; plain pods of the group are one of them.
 
-    `pods`: how many it has; `assigned`: how many of them have slots, or had them until their workload ended; `started`:
-    one of them has a node, or a workload has ended. `members` are the gangs of all its workloads, oldest first.
-    `of_object`: a PodGroup object says the minimum, and how long the group waits (`timeout`, seconds); `problem`: why
-    it does not, or why the gang does not count in the group.
+    `pods`: how many it has; `assigned`: how many of them have slots, have completed, or had slots until their workload
+    ended; `started`: one of them has a node, or a workload has ended. `members` are the gangs of all its workloads,
+    oldest first. `of_object`: a PodGroup object says the minimum, and how long the group waits (`timeout`, seconds);
+    `problem`: why it does not, or why the gang does not count in the group.
     """
 
     name: str

@@ -19,7 +19,7 @@ from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
 from engine.gang.gang import by_pod_set, host_of, rank_is_slot, rank_of
-from engine.gang.slots import done_ranks, slot_by_rank, wanted_slots
+from engine.gang.slots import done_ranks, lacks_slots, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
 Missed = Callable[[str, int], bool]
@@ -142,15 +142,17 @@ def growth_request(
     `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod.
     """
     parts = _placed(workload, placement, pods)
-    if all(plan.count >= wanted_slots(workload, pod_set, members) for pod_set, plan, members in parts):
+    if not any(lacks_slots(workload, plan, pod_set, members) for pod_set, plan, members in parts):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}
     more = 0
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
-        kept[pod_set.name] = _split(pod_set, plan, members, _holders(pod_set, plan, members), blocked=gone)[0]
-        more += max(0, counts[pod_set.name] - len(kept[pod_set.name]))
+        stays = _split(pod_set, plan, members, _holders(pod_set, plan, members), blocked=gone)[0]
+        kept[pod_set.name] = stays
+        done = done_ranks(pod_set, ()).difference(stays) if rank_is_slot(pod_set) else ()
+        more += max(0, counts[pod_set.name] - len(stays) - len(done))
     if not more:
         return None
     wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)

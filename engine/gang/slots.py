@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count, zip_longest
 
 from engine.api import names
-from engine.api.placement import Assignment, Placement, PodSetPlan, Slot
+from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Pod
-from engine.api.rank import index_of
+from engine.api.rank import index_of, join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
-from engine.gang.gang import by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.request import PlacementRequest
 from engine.topology.topology import Topology
 
 
@@ -81,11 +82,92 @@ def _has_rank(slot: Slot, rank: int) -> bool:
 
 def done_ranks(pod_set: PodSet, pods: Iterable[Pod]) -> set[int]:
     """Return the ranks that need no slot any more, where each rank is a slot."""
-    done = {rank for first, last in pod_set.finished_ranks for rank in range(first, min(last, pod_set.slots) + 1)}
+    done = _finished_ranks(pod_set)
     for pod in pods:
         if pod.phase == "Succeeded" and (rank := rank_of(pod, pod_set)) is not None:
             done.add(rank)
     return done
+
+
+def _finished_ranks(pod_set: PodSet) -> set[int]:
+    """Return the ranks that have completed, by the workload's status, which never takes one back."""
+    return {rank for first, last in pod_set.finished_ranks for rank in range(first, min(last, pod_set.slots) + 1)}
+
+
+def ranks_to_place(
+    workload: Workload, asks: Iterable[PodSetRequest], kept: Mapping[str, Collection[int]] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return the ranks that need a slot, of each pod set with ranks that need none: those that have completed.
+
+    Ranks in `kept` have a slot that stays, whether they need it or not. Of a slice all ranks are placed, or none.
+    """
+    found = {}
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    for ask in asks:
+        pod_set = pod_sets.get(ask.name)
+        if pod_set is None or not pod_set.finished_ranks or not rank_is_slot(pod_set):
+            continue
+        done = _finished_ranks(pod_set).difference((kept or {}).get(ask.name, ()))
+        size = ask.slices[0][1] if ask.slices else 1
+        slices = (range(first, min(first + size, ask.count)) for first in range(0, ask.count, size))
+        ranks = tuple(rank for one in slices if not done.issuperset(one) for rank in one)
+        if len(ranks) < ask.count:
+            found[ask.name] = ranks
+    return found
+
+
+def request_to_place(gang: Gang) -> PlacementRequest:
+    """Return the request of a gang without slots for the pods that still have to run: some may have completed."""
+    workload, request = gang.workload, gang.request
+    counts = {name: len(ranks) for name, ranks in ranks_to_place(workload, request.pod_sets).items()}
+    if workload.unit != "pod" and any(pod_set.needed < pod_set.slots for pod_set in workload.pod_sets):
+        sizes = {ask.name: ask.slices[0][1] for ask in request.pod_sets if ask.slices}
+        for pod_set, pods in by_pod_set(workload, gang.pods):
+            if not rank_is_slot(pod_set):
+                # The status may count a completed pod that is still in the cache, where it keeps its host.
+                with_hosts = sum(1 for pod in pods if pod.live and host_of(pod) is not None)
+                size = sizes.get(pod_set.name, 1)
+                counts[pod_set.name] = -(-max(wanted_slots(workload, pod_set, ()), with_hosts) // size) * size
+    return with_counts(request, counts)
+
+
+def with_counts(request: PlacementRequest, counts: Mapping[str, int]) -> PlacementRequest:
+    """Return a request for fewer pods, by pod set; all of them have to start where they are fewer than the minimum."""
+    if all(counts.get(ask.name, ask.count) >= ask.count for ask in request.pod_sets):
+        return request
+    asks = []
+    for ask in request.pod_sets:
+        count = min(ask.count, counts.get(ask.name, ask.count))
+        asks.append(replace(ask, count=count, min_available=min(ask.min_available, count)))
+    gang = request.gang
+    least = gang.min_available if gang is not None else None
+    if gang is not None and least is not None and least >= sum(ask.count for ask in asks):
+        asks = [replace(ask, min_available=ask.count) for ask in asks]
+        gang = replace(gang, min_available=None) if gang.require is not None or gang.prefer is not None else None
+    return replace(request, pod_sets=tuple(asks), gang=gang)
+
+
+def part_to_place(gang: Gang, assignment: Assignment) -> Assignment:
+    """Return the part of an assignment that the gang would get if it was planned anew: for ranks that need a slot."""
+    ranks = ranks_to_place(gang.workload, gang.request.pod_sets)
+    plans = []
+    for plan in assignment.pod_sets:
+        if plan.name in ranks:
+            wanted = set(ranks[plan.name])
+            left = [[one for one in ranks_in(slot) if one in wanted] for slot in plan.slots]
+            slots = (
+                replace(slot, count=len(own), ranks=join_ranks([(rank, rank) for rank in own]), devices=None)
+                for slot, own in zip(plan.slots, left, strict=True)
+                if own
+            )
+            plan = replace(plan, slots=tuple(slots))  # noqa: PLW2901
+        plans.append(plan)
+    return replace(assignment, pod_sets=tuple(plans))
+
+
+def ranks_in(slot: Slot) -> list[int]:
+    """Return the ranks of a slot, in order; none without ranks."""
+    return [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
 
 
 def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
@@ -215,6 +297,27 @@ def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     )
     smaller = replace(assignment, pod_sets=plans)
     return smaller if smaller != assignment else None
+
+
+def lacks_slots(workload: Workload, plan: PodSetPlan, pod_set: PodSet, pods: Iterable[Pod]) -> bool:
+    """Return True if pods of a pod set need slots that its plan has not: it was scaled up, or not all fitted."""
+    if plan.count >= wanted_slots(workload, pod_set, pods):
+        return False
+    if not pod_set.finished_ranks or not rank_is_slot(pod_set):
+        return True
+    return not _finished_ranks(pod_set).union(slot_by_rank(plan)).issuperset(range(pod_set.slots))
+
+
+def completed_without_slot(workload: Workload, assignment: Assignment | None) -> int:
+    """Return how many pods of a workload have completed and have no slot in its assignment any more, or yet."""
+    found = 0
+    for pod_set in workload.pod_sets:
+        if not rank_is_slot(pod_set):
+            found += pod_set.slots - pod_set.needed
+        elif pod_set.finished_ranks:
+            plan = assignment.plan_of(pod_set.name) if assignment is not None else PodSetPlan(pod_set.name, ())
+            found += len(_finished_ranks(pod_set) - slot_by_rank(plan).keys())
+    return found
 
 
 def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:

@@ -14,6 +14,7 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, host_of, over
 from engine.gang.key import is_gang_key
+from engine.gang.slots import request_to_place
 from engine.planner.tree import Ints64
 from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
@@ -95,7 +96,7 @@ def not_creatable(view: ClusterState, gang: Gang) -> str:
 def room_in_total(view: ClusterState, gang: Gang, topology: Topology) -> bool:
     """Return False if all free resources of a topology together are too few for a gang: moves free none."""
     needed: Counter[str] = Counter()
-    for ask in gang.request.pod_sets:
+    for ask in request_to_place(gang).pod_sets:
         for resource, amount in gang.shapes[ask.name].requests:
             needed[resource] += amount * _wanted(ask)
     return all(int(view.capacity.free_of(name, topology).sum()) >= amount for name, amount in needed.items() if amount)
@@ -121,7 +122,7 @@ def need_of(
     size = tree.size(level) if level >= 0 else 1
     lack, gain = np.zeros(size, dtype=np.int64), np.zeros(len(tree.hosts), dtype=np.int64)
     possible = np.ones(size, dtype=np.bool_)
-    for ask in filter(_wanted, gang.request.pod_sets):
+    for ask in filter(_wanted, request_to_place(gang).pod_sets):
         counted = view.capacity.count(gang.shapes[ask.name], topology)
         free, empty = counted.free * here, counted.empty * here
         lack += np.maximum(0, _wanted(ask) - _sums(topology, level, free))
@@ -143,12 +144,13 @@ def need_of(
 
 def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
     """Return the level of which one domain takes the whole gang; -1 if none does."""
-    asks = [ask for ask in gang.request.pod_sets if ask.count]
+    request = request_to_place(gang)
+    asks = [ask for ask in request.pod_sets if ask.count]
     whole = gang.request.gang.require if gang.request.gang is not None else None
     together = len(asks) == 1 or (asks[0].colocate is not None and len({ask.colocate for ask in asks}) == 1)
     if whole is None and not (together and any(ask.require for ask in asks)):
         return -1
-    return level_to_compare(gang.request, gang.shapes, view.capacity, topology)
+    return level_to_compare(request, gang.shapes, view.capacity, topology)
 
 
 def preferred_level(gang: Gang, topology: Topology) -> int | None:

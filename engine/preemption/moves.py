@@ -14,6 +14,7 @@ from engine.api.placement import Assignment
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
+from engine.gang.slots import part_to_place, request_to_place
 from engine.gang.summary import domains_by_level
 from engine.preemption.movable import (
     MovableGang,
@@ -144,7 +145,7 @@ class _Moves:
         """Return the moves with which the gang fits."""
         with self._view.lock:
             topology = self._topology(self._gang)
-            if topology is None or not self._gang.request.count:
+            if topology is None or not request_to_place(self._gang).count:
                 return None
             if not room_in_total(self._view, self._gang, topology):
                 return None
@@ -157,7 +158,7 @@ class _Moves:
         with self._view.lock:
             topology = self._topology(self._gang)
             level = preferred_level(self._gang, topology) if topology is not None else None
-            if topology is None or level is None or self._now is None or not self._gang.request.count:
+            if topology is None or level is None or self._now is None or not request_to_place(self._gang).count:
                 return None
             alone = self._attempt(())
             if isinstance(alone, Defragmentation):
@@ -234,6 +235,7 @@ class _Moves:
             return None
         if now is None:
             return outcome
+        now = part_to_place(gang, now)
         level, domains = preferred_level(gang, topology), domains_by_level(now, topology)
         few = outcome.count < now.count
         if few or (level is not None and not as_close(outcome.domains_used, domains, down_to=level)):

@@ -13,6 +13,7 @@ from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, host_of
 from engine.gang.key import is_gang_key
+from engine.gang.slots import request_to_place
 from engine.policy.making_room import Protect
 from engine.preemption.budgets import within_budgets
 from engine.preemption.scopes import has_host_limit, needed_by, scopes_of
@@ -56,7 +57,7 @@ def preemption_for(
     """
     with view.lock:
         topology = view.topologies.get(gang.request.topology or "")
-        if topology is None or topology.waits or not gang.request.count or in_group(gang):
+        if topology is None or topology.waits or not request_to_place(gang).count or in_group(gang):
             return None
         if not view.pod_shapes.may_preempt(gang.workload):
             return None

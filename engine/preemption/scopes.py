@@ -16,6 +16,7 @@ from engine.cache.state import ClusterState
 from engine.capacity.quota import usage_under
 from engine.gang.gang import Gang, host_of
 from engine.gang.key import is_gang_key
+from engine.gang.slots import request_to_place
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.policy.namespaces import rule_of
 from engine.preemption.room import Domains, Holdings, Need, Room, Shortfalls
@@ -44,7 +45,7 @@ class Needed:
 
 def needed_by(view: ClusterState, gang: Gang, topology: Topology) -> Needed:
     """Return what a gang needs at least. The caller holds the state's lock."""
-    request, tree = gang.request, topology.tree
+    request, tree = request_to_place(gang), topology.tree
     asks = [ask for ask in request.pod_sets if ask.count]
     kept = {name: len(slots) for name, slots in kept_assignment(gang).items()}
     level = -1 if kept else _level(view, gang, asks, topology)
@@ -132,7 +133,7 @@ def _domains(tree: Tree, level: int) -> Domains:
 
 def _level(view: ClusterState, gang: Gang, asks: Sequence[PodSetRequest], topology: Topology) -> int:
     """Return the level of the domains of which one has to take the whole gang, and may have to be its own; -1: none."""
-    request = gang.request
+    request = request_to_place(gang)
     named = request.gang.require if request.gang is not None else None
     if named is None and len(asks) == 1:
         named = asks[0].require

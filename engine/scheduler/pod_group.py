@@ -18,6 +18,7 @@ from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState, host_of
 from engine.gang.request import PlacementRequest
+from engine.gang.slots import request_to_place
 from engine.scheduler.fairness import Turn, turn_of
 from engine.scheduler.limits import group_creation_problem, on_hold, too_many_waiting
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
@@ -122,8 +123,9 @@ def joint_request(gangs: Sequence[Gang], group: PodGroupState) -> JointRequest |
             return None
         if any(host_of(pod) is not None for pod in gang.pods if pod.live):
             return None
-        needed -= gang.request.count
-        for ask in gang.request.pod_sets:
+        asked = request_to_place(gang)
+        needed -= asked.count
+        for ask in asked.pod_sets:
             shape, name = gang.shapes[ask.name], f"{number}/{ask.name}"
             if ask.require is None and not ask.slices and ask.colocate is None:
                 name = alike.setdefault((shape, ask.prefer), name)
@@ -201,9 +203,10 @@ def _miss(
     if group.minimum == 1:
         message = f"1 pod of pod group {group.name} is enough to start; there is no room for it"
     never = [(gang, outcome) for gang, outcome in missed if isinstance(outcome, Never)]
-    if sum(gang.request.count for gang in gangs) - sum(gang.request.count for gang, _ in never) < needed:
-        lost, why = never[0]
-        return Never(why.reason, f"{message} ({lost.workload.name}: {why.message})")
+    lost = {gang.key for gang, _ in never}
+    if sum(request_to_place(gang).count for gang in gangs if gang.key not in lost) < needed:
+        gang, why = never[0]
+        return Never(why.reason, f"{message} ({gang.workload.name}: {why.message})")
     for gang, outcome in missed:
         if isinstance(outcome, Waits):
             return Waits(outcome.reason, f"{message} ({gang.workload.name}: {outcome.message})")

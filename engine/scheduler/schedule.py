@@ -5,14 +5,15 @@ Nothing is written or assumed here. The leader, the forecast at submit time and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 
-from engine.api.placement import Assignment, Placement, Separation, WorkloadRef
+from engine.api.placement import Assignment, Placement, Separation, Slot, WorkloadRef
 from engine.api.pod import Shape
+from engine.api.rank import join_ranks
 from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.cache.state import ClusterState
@@ -24,6 +25,7 @@ from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
+from engine.gang.slots import ranks_in, ranks_to_place, request_to_place, with_counts
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
@@ -57,13 +59,15 @@ def schedule_gang(
     if not creatable and (problem := creation_problem(view, gang)) is not None:
         return problem
     kept = kept_assignment(gang) if kept is None else kept
+    request = request_to_place(gang)
     outcome = _planned(
         view,
         gang,
-        gang.request,
+        request,
+        ranks=ranks_to_place(gang.workload, gang.request.pod_sets),
         separation=gang.request.separation,
         kept=kept,
-        pods=gang.request.least,
+        pods=request.least,
         settled_before=settled_before,
         excluded=excluded,
         nominated=nominated,
@@ -163,10 +167,13 @@ def schedule_extension(
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
+    ranks = ranks_to_place(gang.workload, extension.pod_sets, kept)
+    request = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology)
     outcome = _planned(
         view,
         gang,
-        replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology),
+        with_counts(request, {name: len(own) for name, own in ranks.items()}),
+        ranks=ranks,
         separation=gang.placement.separation,
         kept=kept,
         pods=extension.missing,
@@ -188,6 +195,7 @@ def _planned(
     gang: Gang,
     request: PlacementRequest,
     *,
+    ranks: Mapping[str, Sequence[int]],
     separation: Separation | None,
     kept: Mapping[str, Mapping[int, KeptSlot]],
     pods: int,
@@ -200,10 +208,12 @@ def _planned(
 ) -> Outcome:
     """Return the outcome of a request under all rules and, if `limited`, within its namespace's hosts.
 
-    `pods`: how many pods a message says that there is no room for; `staying` as in `within_host_limit`.
+    `ranks`: pod set -> the ranks of its pods in order, where these are not the first ones. `pods`: how many pods a
+    message says that there is no room for; `staying` as in `within_host_limit`.
     """
     topology = view.topologies.get(request.topology or "")
-    barred, hosts = barred_hosts(view, gang, separation, topology, emptied=emptied), _hosts(kept)
+    barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
+    hosts = _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
     rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
     near = {}
     if topology is not None and not topology.waits:
@@ -241,9 +251,31 @@ def _planned(
         plan(free), partial(plan, free), gang, barred, separation=separation, topology=topology, pods=pods
     )
     outcome = constrained(outcome, partial(plan, free, rules=None), rules, topology=topology, pods=pods)
-    if not limited:
-        return outcome
-    return within_host_limit(view, gang, outcome, topology=topology, plan=plan, staying=staying)
+    if limited:
+        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan, staying=staying)
+    return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
+
+
+def _in_order(slots: Mapping[int, KeptSlot], ranks: Sequence[int] | None) -> Mapping[int, KeptSlot]:
+    """Return slots by the place of their rank among `ranks`; without those of other ranks."""
+    if ranks is None:
+        return slots
+    return {place: slots[rank] for place, rank in enumerate(ranks) if rank in slots}
+
+
+def _with_ranks(placed: Placed, ranks: Mapping[str, Sequence[int]]) -> Placed:
+    """Return a plan of the first ranks as one of `ranks`, in the same order."""
+
+    def ranked(slot: Slot, own: Sequence[int]) -> Slot:
+        return replace(slot, ranks=join_ranks([(own[place], own[place]) for place in ranks_in(slot)]))
+
+    plans = [
+        replace(plan, slots=tuple(ranked(slot, ranks[plan.name]) for slot in plan.slots))
+        if plan.name in ranks
+        else plan
+        for plan in placed.pod_sets
+    ]
+    return replace(placed, pod_sets=tuple(plans))
 
 
 def _within_object_size(outcome: Outcome) -> Outcome:

@@ -10,6 +10,7 @@ from engine.api.placement import PodSetPlan
 from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.gang.gang import Gang, over
+from engine.gang.slots import part_to_place
 from engine.gang.summary import domains_by_level
 from engine.preemption.movable import (
     MovableGang,
@@ -178,7 +179,7 @@ class _Search:
         level = preferred_level(gang, topology)
         if level is None:
             return "it has slots, and prefers no level"
-        domains = list(domains_by_level(assignment, topology).values())
+        domains = list(domains_by_level(part_to_place(gang, assignment), topology).values())
         if domains[level] <= 1:
             return f"it is in one {topology.levels[level].name} already"
         if not restarts_alone(gang):

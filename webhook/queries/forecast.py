@@ -18,6 +18,7 @@ from engine.api.pod import Pod
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
+from engine.gang.slots import request_to_place
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import plan_key
@@ -99,7 +100,8 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
         while left and plans > 0:
             misses: dict[tuple[object, ...], int] = {}
             for gang in list(left):
-                problem = plan_key(gang.request, gang.shapes, gang.workload.namespace, gang.request.separation)
+                asked = request_to_place(gang)
+                problem = plan_key(asked, gang.shapes, gang.workload.namespace, asked.separation)
                 first = gang.key not in found
                 if plans <= 0 or (not first and problem.count >= misses.get(problem.about, problem.count + 1)):
                     continue

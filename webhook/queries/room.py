@@ -20,6 +20,7 @@ from engine.api.placement import PodSetRequest, kept_hosts
 from engine.api.pod import Pod, Shape
 from engine.gang.gang import Gang
 from engine.gang.key import is_gang_key
+from engine.gang.slots import request_to_place
 from engine.planner.plan import domain_slots
 from engine.planner.tree import Ints64
 from engine.resources.shape import JUST_JOINED, KEPT_FOR_OTHERS
@@ -82,8 +83,9 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
         words |= dict.fromkeys(nomination.hosts, KEPT_FOR_OTHERS)
     barred = dict(barred_hosts(view, gang, gang.request.separation, topology))
     rules = rules_for(view, gang, topology, kept=kept)
-    found, first = [], gang.request.first_counts
-    for ask in gang.request.pod_sets:
+    request = request_to_place(gang)
+    found, first = [], request.first_counts
+    for ask in request.pod_sets:
         closed = barred | dict(rules.barred_for(ask.name)) if rules is not None else barred
         states = {topology.tree.index[host]: why for host, why in words.items() if host in topology.tree.index}
         for why, hosts in closed.items():

@@ -236,6 +236,17 @@ def test_those_ahead_that_fit_take_their_room_first() -> None:
     assert [way.to for way in found.ways_out if way.change == "pods"] == ["2"]
 
 
+@pytest.mark.parametrize("hosts", [3, 4])
+def test_a_gang_that_is_half_done_needs_room_for_the_rest(hosts: int) -> None:
+    """Four of eight indexes have completed: levels, outcome and plan are about the other four."""
+    half = waits("half", 8, {"require": "rack"})
+    half["status"] = {"completedIndexes": "0-2,5", "succeeded": 4}
+    found = one([*grid(1, 1, hosts), half], "job/half")
+    assert {level.needed for level in found.levels} == {4}
+    assert "4 pods" in found.message
+    assert not [way for way in found.ways_out if way.change == "pods"]
+
+
 def test_a_priority_that_would_go_first() -> None:
     cluster = [
         *grid(1, 1, 2),
