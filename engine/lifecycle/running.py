@@ -18,6 +18,7 @@ from engine.gang.gang import (
     STEADY_AFTER,
     Gang,
     at_fault,
+    by_pod_set,
     can_suspend,
     enough_ready,
     host_of,
@@ -26,7 +27,7 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
-from engine.gang.slots import SlotAssignments, assign_slots, scaled_down
+from engine.gang.slots import SlotAssignments, assign_slots, completed_without_slot, scaled_down, wanted_slots
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
@@ -172,7 +173,7 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
         policy,
         now=now,
         started=started,
-        status=status or _with_coming(_progress(gang, live, unready, hosts, slow=slow), coming),
+        status=status or _with_refused(_with_coming(_progress(gang, live, unready, hosts, slow=slow), coming), gang),
         wake=wake,
     )
 
@@ -251,6 +252,21 @@ def _with_coming(status: Status, coming: int) -> Status:
         return status
     exist = "it exists" if coming == 1 else "they exist"
     return replace(status, message=f"{status.message}; {plural(coming, 'more pod')} to come: planned when {exist}")
+
+
+def _with_refused(status: Status, gang: Gang) -> Status:
+    """Return the status with why pods cannot join: scaling does not pass admission, and may make a request invalid."""
+    if not gang.request.errors or status.reason or gang.placement is None or gang.placement.assignment is None:
+        return status
+    assignment, more = gang.placement.assignment, 0
+    for pod_set, pods in by_pod_set(gang.workload, gang.pods):
+        more += max(0, wanted_slots(gang.workload, pod_set, pods) - assignment.plan_of(pod_set.name).count)
+    more -= completed_without_slot(gang.workload, assignment)
+    if more <= 0:
+        return status
+    error = gang.request.errors[0]
+    why = f"{plural(more, 'more pod')} cannot join: {error.field}: {error.message}"
+    return replace(status, reason=error.reason, message=f"{status.message}; {why}")
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:

@@ -119,11 +119,15 @@ class BatchedGang:
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """An unfinished batch; `within` is the (level, domain) of the kept pods of its slices."""
+    """An unfinished batch; `within` is the (level, domain) of the kept pods of its slices.
+
+    `parts`: the smaller last slices that it is in, as (pod set, level); each is in one domain.
+    """
 
     ranks: list[tuple[int, int]]
     slices: tuple[Slices, ...]
     within: tuple[int, int] | None
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 def split_gang(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[int]) -> BatchedGang:
@@ -137,11 +141,15 @@ def split_gang(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[i
     drafts = [list(_drafts(tree, i, pods, counts[i])) for i, pods in enumerate(gang.pod_sets)]
     batches: list[PodBatch] = []
     owners: list[int] = []
+    parts: dict[tuple[int, int], set[int]] = {}
     for i, pods in enumerate(gang.pod_sets):
         for draft in drafts[i]:
+            for part in draft.parts:
+                parts.setdefault(part, set()).add(len(batches))
             batches.append(_batch(tree, pods, draft, requests[i], group_of[i]))
             owners.append(i)
-    all_shared = shared_domains(tree, gang, owners)
+    of_parts = (SharedDomain(level, frozenset(members), None) for (_, level), members in parts.items())
+    all_shared = tuple(dict.fromkeys((*shared_domains(tree, gang, owners), *of_parts)))
     batches, all_shared = _merged(batches, all_shared)
     all_shared = tuple(shared for shared in all_shared if not any(implies(other, shared) for other in all_shared))
     levels = len(tree.levels)
@@ -185,7 +193,7 @@ def _drafts(tree: Tree, index: int, pods: PodSetPlanRequest, count: int) -> Iter
     wanted = _wanted(pods, count)
     missing = [rank for rank in wanted if rank not in pods.kept]
     slice_domains = [_slice_domains(tree, one, pods.kept) for one in pods.slices]
-    found: dict[tuple[tuple[int, int] | None, int], _Draft] = {}
+    found: dict[tuple[tuple[int, int] | None, int, tuple[tuple[int, int], ...]], _Draft] = {}
     for rank in missing:
         within: tuple[int, int] | None = None
         depth = 0
@@ -194,9 +202,19 @@ def _drafts(tree: Tree, index: int, pods: PodSetPlanRequest, count: int) -> Iter
                 break
             within = (one.level, domain_of[rank // one.size])
             depth += 1
-        draft = found.setdefault((within, depth), _Draft([], pods.slices[depth:], within))
+        parts: list[tuple[int, int]] = []
+        while depth < len(pods.slices) and _end(rank, pods.slices[depth].size) > pods.count:
+            parts.append((index, pods.slices[depth].level))
+            depth += 1
+        key = (within, depth, tuple(parts))
+        draft = found.setdefault(key, _Draft([], pods.slices[depth:], within, tuple(parts)))
         draft.ranks.append((index, rank))
     yield from found.values()
+
+
+def _end(rank: int, size: int) -> int:
+    """Return the end of the slice of a rank, if that was whole."""
+    return (rank // size + 1) * size
 
 
 def _slice_domains(tree: Tree, slices: Slices, kept: Mapping[int, int]) -> dict[int, int]:
@@ -212,7 +230,7 @@ def _slice_domains(tree: Tree, slices: Slices, kept: Mapping[int, int]) -> dict[
 def _wanted(pods: PodSetPlanRequest, count: int) -> list[int]:
     """Return the ranks of `count` pods: kept ones and their slices first, then from rank 0 up, by whole slices."""
     size = pods.slices[0].size if pods.slices else 1
-    groups = [range(first, first + size) for first in range(0, pods.count, size)]
+    groups = [range(first, min(first + size, pods.count)) for first in range(0, pods.count, size)]
     begun = {rank // size for rank in pods.kept}
     groups.sort(key=lambda group: group.start // size not in begun)
     ranks: list[int] = []

@@ -136,7 +136,7 @@ def _slots(capacity: HostCapacity, pods: PodSetPlanRequest) -> Ints64:
 def _in_domains(tree: Tree, pods: PodSetPlanRequest, slots: Ints64, level: int) -> Ints64:
     """Return how many more pods of one pod set fit into each domain of `level` (-1: the whole topology)."""
     own = max(level, -1 if pods.require is None else pods.require)
-    grain = grains(() if pods.kept else pods.slices, len(tree.levels))
+    grain = grains(() if pods.kept or pods.remnant else pods.slices, len(tree.levels))
     found = whole_slots(tree, slots, grain, len(tree.levels) - 1)[max(own, 0)]
     if own == level:
         return found if level >= 0 else found.sum(keepdims=True)

@@ -40,6 +40,7 @@ class PodSetPlanRequest:
     colocate   pod sets of the same value share one domain of the required level; all of them name it or none
     min_count  how many pods must start together (None: all, or as the gang's `min_count`)
     per_host   maximum number of pods on one host (1: exclusive)
+    remnant    the sizes of slices need not divide the count: the last slices are smaller
     kept       rank -> host of the pods that stay where they are; `free` does not include them
     """
 
@@ -52,6 +53,7 @@ class PodSetPlanRequest:
     colocate: str | None = None
     min_count: int | None = None
     per_host: int | None = None
+    remnant: bool = False
     kept: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -141,7 +143,7 @@ def _check_pod_set(pods: PodSetPlanRequest, hosts: int, levels: int, resources: 
     if pods.eligible is not None and (pods.eligible.shape != (hosts,) or pods.eligible.dtype != np.bool_):
         raise ValueError(f"eligible: shape {pods.eligible.shape} of {pods.eligible.dtype} for {hosts} hosts")
     _check_levels(pods.require, pods.prefer, levels)
-    check_slices(pods.slices, levels, pods.count)
+    check_slices(pods.slices, levels, None if pods.remnant else pods.count)
     if pods.min_count is not None and not 0 <= pods.min_count <= pods.count:
         raise ValueError(f"min_count: {pods.min_count} is not between 0 and {pods.count}")
     if pods.per_host is not None and pods.per_host < 1:

@@ -333,7 +333,7 @@ def _size(pods: PodSetPlanRequest) -> int:
 
 
 def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
-    return pods.count if number is None else -(-number // _size(pods)) * _size(pods)
+    return pods.count if number is None else min(pods.count, -(-number // _size(pods)) * _size(pods))
 
 
 def _minimums(gang: GangPlanRequest, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -376,7 +376,7 @@ def _grown(capacity: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...
                 # Pods that join one pod set after the other may open more domains than all at once would.
                 best = answer if alone else replace(answer, proven=False)
             else:
-                high = middle - _size(pods)
+                high = (middle - 1) // _size(pods) * _size(pods)
         counts = (*counts[:i], low, *counts[i + 1 :])
     return best
 

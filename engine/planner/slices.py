@@ -21,13 +21,16 @@ class Slices:
     size: int
 
 
-def check_slices(slices: Sequence[Slices], levels: int, count: int) -> None:
-    """Raise ValueError unless levels go from coarse to fine, and each size divides the one before and the count."""
+def check_slices(slices: Sequence[Slices], levels: int, count: int | None) -> None:
+    """Raise ValueError unless levels go from coarse to fine, and each size divides the one before and the count.
+
+    None: any count.
+    """
     level, whole, what = -1, count, "count"
     for one in slices:
         if not level < one.level < levels:
             raise ValueError(f"slices: level {one.level} is unknown or not finer than the level before it")
-        if one.size < 1 or whole % one.size:
+        if one.size < 1 or (whole or 0) % one.size:
             raise ValueError(f"slices: size {one.size} does not divide the {what} {whole}")
         level, whole, what = one.level, one.size, "size"
 

@@ -180,7 +180,13 @@ def _plan_shapes(
     profile = request.profile or policy.profile_of(request.topology)
     if not asks:
         found: Outcome = _placed_without_pods(request.pod_sets[0])
-    elif len(asks) == 1 and request.gang is None and not kept_hosts and asks[0].min_available >= asks[0].count:
+    elif (
+        len(asks) == 1
+        and request.gang is None
+        and not kept_hosts
+        and asks[0].min_available >= asks[0].count
+        and not any(asks[0].count % size for _, size in asks[0].slices)
+    ):
         shape = shapes[asks[0].name]
         found = _plan_equal_pods(
             asks[0],

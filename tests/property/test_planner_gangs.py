@@ -37,7 +37,7 @@ def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, ke
     count = draw(st.integers(1, most))
     if slices and draw(st.booleans()):
         size = draw(st.sampled_from([2, 2, 3]))
-        count = size * draw(st.integers(1, 2))
+        count = draw(st.sampled_from([size, size, 2 * size, size + 1]))
         sliced = (Slices(draw(st.integers(0, 2)), size),)
     staying: dict[int, int] = {}
     if kept:
@@ -50,6 +50,7 @@ def pod_sets(draw: st.DrawFn, tree: Tree, *, most: int, slices: bool = False, ke
         require=require,
         prefer=draw(st.none() | st.integers(0, 2)),
         slices=sliced,
+        remnant=any(count % one.size for one in sliced),
         colocate=draw(st.sampled_from([None, None, "a"])),
         per_host=draw(st.sampled_from([None, None, None, 1])),
         kept=staying,

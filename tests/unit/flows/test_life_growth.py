@@ -403,3 +403,82 @@ def test_a_gang_that_cannot_be_suspended_and_has_no_pods_gives_its_slots_back_un
     leader.has(pod(gang, 0, gated=True))
     leader.settle()
     assert len(slots(leader)) == 2
+
+
+def sliced(count: int) -> Workload:
+    """A held gang in slices of four, each in one rack."""
+    gang = job(count=count, held=True, require=None)
+    says = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
+    return replace(gang, annotations={**gang.annotations, **says})
+
+
+def lose(leader: Leader, pods: dict[int, Pod], *lost: int) -> None:
+    """The hosts of ranks are cordoned, their pods deleted and made again."""
+    for rank in lost:
+        node = leader.stores.nodes.get(ranks(leader)[rank])
+        assert node is not None
+        leader.has(replace(node, unschedulable=True, resource_version=leader.hands.version()))
+    for rank in lost:
+        one = pods[rank]
+        leader.stores.pods.apply("DELETED", one)
+        leader.has(replace(pod(leader.workload(), rank, gated=True), name=f"again-{rank}", uid=f"again-{rank}"))
+    leader.settle()
+
+
+@pytest.mark.parametrize(("count", "lost"), [(6, (1,)), (6, (4,)), (6, (4, 5)), (5, (4,)), (3, (0,))])
+def test_a_gang_that_was_scaled_to_a_part_of_a_slice_is_repaired(count: int, lost: tuple[int, ...]) -> None:
+    """`kubectl scale` does not pass admission. The last slice is smaller then, and still in one rack."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 9))
+    leader.has(sliced(8))
+    leader.settle()
+    pods, before = run(leader), ranks(leader)
+    leader.has(scaled(leader, count))
+    leader.settle()
+    for rank in range(count, 8):
+        leader.stores.pods.apply("DELETED", pods[rank])
+    leader.settle()
+    lose(leader, pods, *lost)
+    after = ranks(leader)
+    assert leader.hands.of("repair") == ["train"]
+    assert leader.hands.of("release") == [f"again-{rank}" for rank in lost]
+    assert set(after) == set(range(count))
+    assert all((after[rank] != before[rank]) == (rank in lost) for rank in after)
+    for first in range(0, count, 4):
+        assert len({after[rank].rpartition("-")[0] for rank in range(first, min(first + 4, count))}) == 1
+
+
+def test_without_any_pod_a_gang_of_a_part_of_a_slice_waits_for_its_user() -> None:
+    """Nothing stays to be repaired: it is a new gang, which would be refused at submit."""
+    leader = Leader(nodes=gpu_nodes(1, 3, 8))
+    leader.has(sliced(8))
+    leader.settle()
+    pods = run(leader)
+    leader.has(scaled(leader, 6))
+    leader.settle()
+    for rank in (6, 7):
+        leader.stores.pods.apply("DELETED", pods[rank])
+    lose(leader, pods, *range(6))
+    leader.later(30)
+    assert leader.status() == ("Waiting", "SegmentNotDivisor")
+    leader.has(scaled(leader, 8))
+    leader.later(30)
+    assert leader.hands.of("place") == ["train", "train"]
+
+
+def test_pods_that_make_no_whole_slice_cannot_join() -> None:
+    """At submit the number would be refused; here the gang runs on, and its Placement says what to do."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 12))
+    leader.has(sliced(8))
+    leader.settle()
+    run(leader)
+    leader.has(scaled(leader, 10))
+    leader.has(*(pod(leader.workload(), rank, gated=True) for rank in (8, 9)))
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert leader.status() == ("Running", "SegmentNotDivisor")
+    why = f"metadata.annotations[{names.SLICE_SIZE}]: 4 must divide the 10 pods of the gang (spec.parallelism)"
+    assert placed.status["message"] == f"8 pods ready; 2 more pods cannot join: {why}; use 1, 2, 5 or 10"
+    leader.has(scaled(leader, 12))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]

@@ -206,6 +206,17 @@ def test_a_minimum_is_rounded_up_to_whole_slices() -> None:
     assert answer.pod_sets[0].ranks == (0, 0, 1, 1, -1, -1, -1, -1)
 
 
+def test_a_remnant_of_nested_slices_stays_together() -> None:
+    """Seven ranks in slices of four by block and of two by rack: the last three in one block, two of them in a rack."""
+    layers = (Slices(0, 4), Slices(RACK, 2))
+    place = room([[[2], [2], [1]], [[2], [1]]])
+    answer = planned(place, pods(7, slices=layers, remnant=True))
+    tree, ranks = place[0], answer.pod_sets[0].ranks
+    blocks, racks = ([tree.domain_of(level, host) for host in ranks] for level in (0, RACK))
+    assert len(set(blocks[:4])) == len(set(blocks[4:])) == 1
+    assert racks[0] == racks[1] and racks[2] == racks[3] and racks[4] == racks[5]
+
+
 def test_a_search_that_runs_out_is_undecided() -> None:
     """Without steps a gang of unlike pods is neither refused nor placed."""
     answer = plan_gang(*two([[[4, 4]]], [1, 1]), GangPlanRequest((pods(4, 1, 0), pods(2, 1, 1)), steps=0))
