@@ -58,7 +58,7 @@ def schedule_pod_group(
 
 
 def group_answer_in_view(
-    view: ClusterState, gangs: Sequence[Gang], group: PodGroupState, *, now: float
+    view: ClusterState, gangs: Sequence[Gang], group: PodGroupState, *, now: float, settled_before: float | None = None
 ) -> PlacedGroup | Waits | Never:
     """Return the leader's outcome for the gangs of a group without slots, at least one; the plans are assumed.
 
@@ -76,7 +76,11 @@ def group_answer_in_view(
     def plan(gang: Gang) -> Outcome:
         if held is not None:
             return held
-        outcome, ahead = in_turn(lambda out: schedule_gang(view, gang, nominated=out), before.nominations)
+
+        def beside(nominated: frozenset[str]) -> Outcome:
+            return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)
+
+        outcome, ahead = in_turn(beside, before.nominations)
         return kept_for(ahead, gang, outcome) if ahead else outcome
 
     return schedule_pod_group(view, gangs, group, plan=plan, now=now)

@@ -12,12 +12,12 @@ from engine.api.text import join_comma, plural, sanitize
 from engine.gang.gang import Gang
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.pod_group import PlacedGroup, schedule_pod_group
+from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
 from webhook.explanations.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
 from webhook.explanations.preemptions import preemption_of
 from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
-from webhook.queries.forecast import placed_first, plan_now
+from webhook.queries.forecast import placed_first
 from webhook.queries.gangs import WaitingGang, gang_name, standstill
 from webhook.queries.names import workload_label
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
@@ -125,9 +125,10 @@ def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | Non
     view = snapshot.view
     gangs = [one for key in group.members if (one := view.gangs.get(key)) is not None]
     unplaced = [one for one in gangs if one.placement is None or one.placement.assignment is None]
-    if any(one.request.asked is None for one in unplaced):
+    if not unplaced or any(one.request.asked is None for one in unplaced):
         return None
-    found = schedule_pod_group(view, unplaced, group, plan=lambda one: plan_now(snapshot, one), now=0.0)
+    settled_before = view.settled_before(snapshot.taken)
+    found = group_answer_in_view(view, unplaced, group, now=0.0, settled_before=settled_before)
     if not isinstance(found, PlacedGroup):
         return found
     for key in found.plans:

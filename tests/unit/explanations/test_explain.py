@@ -370,6 +370,19 @@ def test_members_of_a_pod_group_are_explained_together() -> None:
     assert one([*grid(1, 1, 4), first, second], "job/second").verdict == "fits"
 
 
+@pytest.mark.parametrize(("minute", "verdict"), [(11, "fits"), (9, "waits")])
+def test_a_member_of_a_pod_group_has_the_place_of_its_group(minute: int, verdict: str) -> None:
+    """A gang that came between the two members goes behind both in strict order, one that came before them first."""
+    asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
+    other = [waits("big", 6, {"require": "rack"}, minute=minute), waiting_placement("big")]
+    members = [waits("first", 2, asks), waits("second", 2, asks, minute=12)]
+    cluster = [*grid(1, 1, 4), policy_map("queue: {order: strict}\n"), *other, *members]
+    for name in ("first", "second"):
+        found = one(cluster, f"job/{name}")
+        assert found.verdict == verdict, found.message
+        assert found.reason == ("" if verdict == "fits" else "QueuedBehind")
+
+
 def test_one_pod_of_a_group_does_not_start_together() -> None:
     """A group that one pod is enough for, without room for any."""
     asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
