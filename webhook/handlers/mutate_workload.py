@@ -28,10 +28,12 @@ from webhook.rules.gating import (
     drop_annotations,
     drop_copied_group,
     drop_labels,
+    drop_marks,
     forged,
     mark,
     marked,
     restore,
+    restore_variables,
     show_devices,
     templates,
     without_marks,
@@ -45,6 +47,9 @@ LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gat
 # The controller of a child copies these from the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
 _OWN_LABELS = (names.REQUESTS_PLACEMENT,)  # of a workload itself
+# Of the pods of a suspended object the API server, or the kind's own webhook, lets only scheduling fields change (of a
+# Job its containers' resources too), and refuses other changes also if a webhook makes them.
+_FIXED_CONTAINERS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +234,11 @@ def _update(
 
 
 def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before, asked: _Asked) -> bool:
-    """Mark an updated template, or remove our marks, if that causes no rollout and does not fail a Job; True if marked.
+    """Mark an updated template, or remove our marks, if that causes no rollout and does not fail a Job.
 
-    A template that differs from the old one by our marks alone is restored: the pods of a live workload are already
-    made from it. A template that its user changes otherwise is rolled out anyway.
+    Returns True if it is marked and its containers may change. A template that differs from the old one by our marks
+    alone is restored: the pods of a live workload are already made from it. A template that its user changes otherwise
+    is rolled out anyway.
     """
     old = before.pod_set(pod_set.name)
     if old is None:
@@ -246,11 +252,15 @@ def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before,
         restore(edits, root, old_template)
     elif not template_open(before.workload) and before.workload.api_version.startswith("batch/"):
         return False  # a live Job's template is immutable: its change is refused anyway
-    elif asked.marks:
-        _keep_marks(edits, root, pod_set, old, keep=asked.relation != "root")
-        return True
-    elif asked.relation != "unknown":
-        drop_all(edits, root)
+    else:
+        fixed = before.workload.key[:2] in _FIXED_CONTAINERS
+        if fixed:
+            restore_variables(edits, root, old_template)  # pods get, or lose, theirs when they are created
+        if asked.marks:
+            _keep_marks(edits, root, pod_set, old, keep=asked.relation != "root")
+            return not fixed
+        if asked.relation != "unknown":
+            (drop_marks if fixed else drop_all)(edits, root)
     return False
 
 

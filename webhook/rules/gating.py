@@ -165,11 +165,16 @@ def drop_copied_group(edits: Edits, root: Path = ()) -> None:
 
 
 def drop_all(edits: Edits, root: Path = ()) -> None:
+    """Remove our gate, labels, annotations and variables from the pod or template at `root`."""
+    drop_marks(edits, root)
+    _drop_variables(edits, root, _VARIABLES.keys())
+
+
+def drop_marks(edits: Edits, root: Path = ()) -> None:
     """Remove our gate, labels and annotations from the pod or template at `root`."""
     drop_annotations(edits, root)
     drop_labels(edits, root)
     remove_gate(edits, root)
-    _drop_variables(edits, root, _VARIABLES.keys())
 
 
 def forged(workload: Workload, *, held: bool, managed: bool) -> tuple[str, ...]:
@@ -204,18 +209,20 @@ def restore(edits: Edits, root: Path, before: Any) -> None:
         add_gate(edits, root)
     else:
         remove_gate(edits, root)
-    _restore_variables(edits, root, was)
+    restore_variables(edits, root, before)
 
 
-def _restore_variables(edits: Edits, root: Path, was: Edits) -> None:
+def restore_variables(edits: Edits, root: Path, before: Any) -> None:
+    """Reset our variables in the containers of the template at `root` to those of the old template `before`."""
+    was = Edits({"was": before})
     for path, container in _containers(edits, root):
         env = was.get("was", *path[len(root) :], "env")
-        before = {one["name"]: one for one in filter(_is_our_variable, env if isinstance(env, list) else ())}
+        stood = {one["name"]: one for one in filter(_is_our_variable, env if isinstance(env, list) else ())}
         now = container.get("env")
         have = {one["name"] for one in filter(_is_our_variable, now if isinstance(now, list) else ())}
-        if have - before.keys():
-            _drop_from(edits, path, have - before.keys())
-        for variable, value in before.items():
+        if have - stood.keys():
+            _drop_from(edits, path, have - stood.keys())
+        for variable, value in stood.items():
             if variable not in have:
                 edits.append((*path, "env"), value)
 

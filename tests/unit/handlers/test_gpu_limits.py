@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from engine.policy.model import parse_policy
 from engine.resources.names import CORE, GPU, MEMORY, NVIDIA, RATIO, SHARED, Reported
-from tests.support.admission import FakeView, Json, apply, edited, live, rack_job, review
+from tests.support.admission import FakeView, Json, apply, edited, gang_view, live, rack_job, raw_pod, review
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
@@ -111,13 +111,18 @@ def test_a_second_pass_and_a_second_apply_change_nothing() -> None:
 
 
 def test_limits_follow_a_changed_request() -> None:
-    """A held template that asks for whole GPUs now loses them; the user's variables stay."""
+    """Of a suspended Job only the resources of containers may change, so its pods lose the limits at their creation."""
     held = live(create(gang({GPU: "50"}, env=[{"name": "A", "value": "b"}]), view()))
     again = copy.deepcopy(held)
     whole = {CORE: "100", RATIO: "100"}
     again["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": whole, "requests": whole}
     again["spec"]["template"]["metadata"]["annotations"].pop(names.ORIGINAL_REQUESTS, None)
-    assert envs(apply(again, mutate(review(again, old=held), view(), 0.0))) == [["A"]]
+    stored = apply(again, mutate(review(again, old=held), view(), 0.0))
+    assert envs(stored) == [["A", MEM, SM]]
+    seen = gang_view(stored, policy=view().policy, reported=DIMENSIONS)
+    pod = raw_pod(stored, index=1, containers=stored["spec"]["template"]["spec"]["containers"])
+    pod = apply(pod, mutate(review(pod, name=""), seen, 0.0))
+    assert [variable["name"] for variable in pod["spec"]["containers"][0]["env"]] == ["A"]
 
 
 def test_a_change_of_the_policy_takes_them_from_new_objects() -> None:

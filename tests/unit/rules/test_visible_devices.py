@@ -99,6 +99,45 @@ def test_a_copy_of_a_stored_object_without_a_request_loses_it() -> None:
     assert not envs(create(stored, view("none")))[0]
 
 
+def job_set(job: Json) -> Json:
+    """A JobSet with the annotations and the pods of a Job."""
+    part = {"name": "w", "replicas": 1, "template": {"spec": {"template": job["spec"]["template"], "parallelism": 4}}}
+    spec = {"suspend": job["spec"]["suspend"], "replicatedJobs": [part]}
+    metadata = {key: value for key, value in job["metadata"].items() if key != "creationTimestamp"}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+def containers(workload: Json) -> Any:
+    spec = workload["spec"]
+    return (spec.get("replicatedJobs") or [{"template": workload}])[0]["template"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+
+
+ASKED = {names.REQUIRE: "rack"}
+
+
+@pytest.mark.parametrize("of", [dict, job_set], ids=["Job", "JobSet"])
+@pytest.mark.parametrize(
+    ("first", "then", "was", "now"),
+    [
+        ({}, ASKED, "uuid", "uuid"),
+        (ASKED, {}, "uuid", "uuid"),
+        (ASKED, {names.REQUIRE: "block"}, "none", "uuid"),
+        (ASKED, {names.REQUIRE: "block"}, "uuid", "none"),
+    ],
+    ids=["request added", "request removed", "policy wants it", "policy wants it no more"],
+)
+def test_containers_of_a_suspended_job_stay_as_they_are(of: Any, first: Json, then: Json, was: str, now: str) -> None:
+    """The API server refuses every update that would change them; its pods are handled at their creation."""
+    file = edited(gang({"resources": HALF, "env": [{"name": "A", "value": "b"}]}), suspend=True)
+    file["metadata"]["annotations"] = first
+    stored = live({"status": {}, **create(of(file), view(was))})
+    change = copy.deepcopy(stored)
+    change["metadata"]["annotations"] = then
+    assert containers(update(stored, change, view(now))[0]) == containers(stored)
+
+
 def test_a_pod_of_an_older_template_gets_it_at_its_creation() -> None:
     job = live(raw_job({names.REQUIRE: "rack"}))
     seen = gang_view(job, ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3"), policy=parse_policy("gpu: {env: uuid}"))
