@@ -112,7 +112,7 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
         return patched(edits.operations, (*added.warnings, *warnings), document=edits.document)
     before = _before(review, workload, view)
     if translates:
-        _translate_again(edits, before, workload, managed=asked.managed, view=view, policy=policy, budget=review.budget)
+        _translate_again(edits, before, workload, asked, view, policy=policy, budget=review.budget)
     # With resources as translated: of a file that is applied again the same as before.
     fixed = fixed_fields(before.document, edits.document, workload, resources=view.resources_fixed)
     _hand_over_suspension(edits, before.workload, workload)
@@ -282,9 +282,11 @@ def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep:
 
 
 def _translate_again(
-    edits: Edits, before: _Before, new: Workload, *, managed: bool, view: Reader, policy: Policy, budget: Budget
+    edits: Edits, before: _Before, new: Workload, asked: _Asked, view: Reader, *, policy: Policy, budget: Budget
 ) -> None:
-    may_change = template_open(before.workload) or before.workload.suspend_path is None
+    managed, may_change = asked.managed, template_open(before.workload) or before.workload.suspend_path is None
+    # The first request of a workload without pods; of an object whose resources are fixed it would be refused for it.
+    joins = asked.marks and template_open(before.workload) and not _fixes_resources(before.workload, view)
     for root, pod_set in templates(new).items():
         budget.check()
         old = before.pod_set(pod_set.name)
@@ -297,10 +299,17 @@ def _translate_again(
                 root,
                 old.path,
                 may_change=may_change,
+                joins=joins and names.MANAGED not in old.template.labels,
                 managed=managed,
                 view=view,
                 policy=policy,
             )
+
+
+def _fixes_resources(workload: Workload, view: Reader) -> bool:
+    """Return True if the resources of containers are fixed, even while the workload is suspended."""
+    fixed = workload.key[:2] in _FIXED_CONTAINERS
+    return workload.templates_fixed or (fixed and (workload.kind != "Job" or view.resources_fixed))
 
 
 def _assigned(workload: Workload, view: Reader) -> bool:

@@ -64,14 +64,16 @@ def translate_again(
     old_root: Path,
     *,
     may_change: bool,
+    joins: bool,
     managed: bool,
     view: Reader,
     policy: Policy,
 ) -> None:
     """Translate the GPU requests of an updated template at `root`, formerly at `old_root` of the `old` object.
 
-    An unchanged request gets the same translation, also on a live workload with an immutable template. A changed one is
-    translated if the template may change (`may_change`); else the API server refuses it.
+    An unchanged request gets the same translation, also on a live workload with an immutable template; with `joins`,
+    where the template becomes that of a gang, it gets its first one. A changed one is translated if the template may
+    change (`may_change`); else the API server refuses it.
     """
     new, before = _at(edits.document, root), _at(old, old_root)
     vendors = policy.gpu.vendors
@@ -81,7 +83,7 @@ def translate_again(
     if not (meant.same or may_change):
         return
     _write(edits, root, new, meant.pod)
-    if not meant.same:
+    if not meant.same or joins:
         translate_in(edits, root, managed=managed, view=view, policy=policy)
         return
     for key in names.NOTE_ANNOTATIONS:

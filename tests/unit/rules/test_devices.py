@@ -178,6 +178,27 @@ def test_what_nodes_report_later_changes_no_template_that_stands() -> None:
     assert asked(updated(old, new, later)) == [{"limits": (four := {CORE: "400", RATIO: "400"}), "requests": four}]
 
 
+def test_a_suspended_job_that_begins_to_ask_is_translated_like_a_new_one() -> None:
+    """Its names would fit nowhere; a second call and a second apply of the file change nothing."""
+    view = FakeView(reported=DIMENSIONS)
+    file = raw_job(suspend=True)
+    stored = live(created(file, view))
+    file["metadata"]["annotations"] = {names.REQUIRE: "rack"}
+    found = updated(stored, live(file), view)
+    assert asked(found) == [{"limits": {CORE: "800", RATIO: "800"}, "requests": {CORE: "800", RATIO: "800"}}]
+    assert notes(found) == notes(created(file, view))
+    assert mutate(review(found, old=stored), view, 0.0).patch == ()
+    assert asked(updated(found, live(file), view)) == asked(found)
+
+
+def test_a_suspended_job_that_begins_to_ask_keeps_resources_that_are_fixed() -> None:
+    """Before Kubernetes 1.36 the API server would refuse the update, whatever it is about."""
+    view = FakeView(reported=DIMENSIONS, resources_fixed=True)
+    stored = live(created(raw_job(suspend=True), view))
+    asking = live(raw_job({names.REQUIRE: "rack"}, suspend=True))
+    assert asked(updated(stored, asking, view)) == asked(stored)
+
+
 def test_a_changed_amount_is_translated_while_the_job_is_suspended() -> None:
     """The user raises his share in the file: ours of before goes, the new one is written in dimensions."""
     view = FakeView(reported=DIMENSIONS)
