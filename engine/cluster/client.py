@@ -19,6 +19,7 @@ import msgspec
 import urllib3
 
 from engine.cluster.impersonation import Headers, ImpersonationProblem, headers_of_kubeconfig, repeated
+from engine.cluster.kubeconfig import current_context
 from engine.decoding.wire import UNREADABLE
 
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
@@ -336,8 +337,9 @@ def get_or_none(api: KubeClient, path: str, *, timeout: tuple[float, float] = TI
 def connect(*, kubeconfig: str | None = None, context: str | None = None, user_agent: str) -> KubeClient:
     """Connect with a kubeconfig file, else with `$KUBECONFIG`, the pod's service account, or `~/.kube/config`.
 
-    `context` names a context of the kubeconfig; None: its current one. Acts as the user that the kubeconfig
-    impersonates, if it does. Sends nothing yet. Raises ApiUnavailable when none of them can be read.
+    `context` names a context of the kubeconfig; None: the current one, as kubectl finds it in several files. Acts as
+    the user that the kubeconfig impersonates, if it does. Sends nothing yet. Raises ApiUnavailable when none of them
+    can be read.
     """
     # Half a second of imports that no pure part of the engine should pay.
     from kubernetes import config
@@ -349,8 +351,10 @@ def connect(*, kubeconfig: str | None = None, context: str | None = None, user_a
         if kubeconfig is None and context is None and in_cluster():
             config.load_incluster_config(client_configuration=settings)
         else:
-            config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
-            impersonation = headers_of_kubeconfig(kubeconfig, context)
+            files = kubeconfig or os.environ.get("KUBECONFIG")
+            context = context or current_context(files)
+            config.load_kube_config(config_file=files, context=context, client_configuration=settings)
+            impersonation = headers_of_kubeconfig(files, context)
     except ImpersonationProblem as problem:
         raise ApiUnavailable(f"the user in {kubeconfig or 'the kubeconfig'}: {problem}") from None
     except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from engine.api.text import did_you_mean, quote, sanitize
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, connect, in_cluster
+from engine.cluster.kubeconfig import current_context
 
 USER_AGENT: Final = "topogate-cli"
 DEFAULT_NAMESPACE: Final = "default"
@@ -67,18 +68,20 @@ def _own_namespace() -> str:
 def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
     """Return the namespace of a context. Raises ConnectionProblem if there is no such kubeconfig or context."""
     # Half a second of imports that no command pays which asks no cluster.
-    from kubernetes.config import list_kube_config_contexts
+    from kubernetes.config import kube_config
 
     where = kubeconfig or "~/.kube/config"
     try:
-        contexts, active = list_kube_config_contexts(config_file=kubeconfig)
+        merged = kube_config.KubeConfigMerger(kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+        if merged is None:
+            raise FileNotFoundError
+        contexts = [one.value for one in merged.value["contexts"]]
+        context = context or current_context(kubeconfig) or merged["current-context"]
     except Exception as error:  # the loader raises whatever YAML and the file system raise
         raise ConnectionProblem(
             f"no API server configured: {sanitize(where, 200)} cannot be used ({type(error).__name__}); "
             "set KUBECONFIG or --kubeconfig"
         ) from None
-    if context is None:
-        return _namespace_in(active)
     found = {str(one.get("name")): one for one in contexts if isinstance(one, Mapping)}
     if context not in found:
         raise ConnectionProblem(

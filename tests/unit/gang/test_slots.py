@@ -208,7 +208,7 @@ def test_no_more_pods_are_seated_than_there_are_slots() -> None:
 
 @pytest.mark.parametrize(("there", "released"), [("", 1), ("elsewhere", 0)])
 def test_a_pod_that_is_bound_elsewhere_has_a_slot_until_it_ends(there: str, released: int) -> None:
-    """A gang whose minimum has slots: a pod too many does not get the one for which a pod is about to leave its host."""
+    """A gang whose minimum has slots: a pod too many does not get the one for which a pod is about to leave."""
     gang = job(count=4, ranked=False)
     old = pod(gang, None, host=there) if there else pod(gang, None, host="elsewhere", deleting=True)
     pods = [pod(gang, None, host="h0"), old, *(pod(gang, None, gated=True) for _ in range(2))]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from engine.cluster.client import KubeClient, connect
 from tests.support.fake_api import Answer, FakeApi, Request
@@ -248,6 +249,36 @@ def test_declared_ends_are_read(server: FakeApi, api: KubeClient) -> None:
 def test_the_connection_takes_namespace_and_context_from_the_kubeconfig(kubeconfig: Path) -> None:
     assert connect_as_caller(kubeconfig=str(kubeconfig)).namespace == "alice"
     assert connect_as_caller(kubeconfig=str(kubeconfig), context="other").namespace == "default"
+
+
+@pytest.mark.parametrize(
+    ("currents", "used"),
+    [
+        (("one", "two"), "one"),
+        ((None, "two"), "two"),
+        (("", "two"), "two"),
+        (("two", ""), "two"),
+        (("one", None), "one"),
+    ],
+)
+def test_of_several_kubeconfigs_the_first_that_names_a_context_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, currents: tuple[str | None, str | None], used: str
+) -> None:
+    """As for kubectl: which cluster is asked, as whom, and the namespace."""
+    files = []
+    for name, current in zip(("one", "two"), currents, strict=True):
+        config = {
+            "clusters": [{"name": name, "cluster": {"server": f"https://{name}.example"}}],
+            "users": [{"name": name, "user": {"as": name}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
+        }
+        files.append(tmp_path / name)
+        files[-1].write_text(yaml.safe_dump(config if current is None else config | {"current-context": current}))
+    monkeypatch.setenv("KUBECONFIG", f"{files[0]}:{tmp_path / 'missing'}:{files[1]}")
+    caller = connect_as_caller()
+    assert caller.namespace == f"of-{used}"
+    assert caller.api._host == f"https://{used}.example"
+    assert dict(caller.api._impersonation) == {"Impersonate-User": used}
 
 
 @pytest.mark.parametrize(
