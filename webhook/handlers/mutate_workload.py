@@ -267,9 +267,9 @@ def _mark_or_restore(edits: Edits, root: Path, pod_set: PodSet, before: _Before,
 def template_open(old: Workload) -> bool:
     """Return True if a template may change; for a live Job the API server refuses a change by a webhook too.
 
-    Such a refusal would also block removing a finalizer.
+    Such a refusal would also block removing a finalizer. The webhook of some kinds refuses every change.
     """
-    return old.suspended and not old.started
+    return old.suspended and not old.started and not old.templates_fixed
 
 
 def _keep_marks(edits: Edits, root: Path, pod_set: PodSet, old: PodSet, *, keep: bool) -> None:

@@ -31,7 +31,7 @@ from webhook.rules.defaults import by_default
 from webhook.rules.devices import annotation_errors, device_findings, hami_warnings, limit_warnings, unit_warnings
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
-from webhook.rules.immutable import lost_request, mark_errors, request_errors
+from webhook.rules.immutable import lost_request, mark_errors, request_errors, unheld_errors
 from webhook.rules.membership import parent_relation, whole
 from webhook.rules.unread_fields import unread_fields
 from webhook.rules.warnings import workload_warnings
@@ -76,6 +76,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         kept = [*request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)]
         errors += kept
         if own:
+            errors += unheld_errors(seen, before=before, after=request, policy=policy)
             warnings += _late(old, workload, before, request)
             warnings += _not_there(request.leave_hosts - before.leave_hosts, placements)
         if own and not kept:

@@ -127,6 +127,22 @@ def request_errors(
                 yield _forbidden(one.field, message)
 
 
+def unheld_errors(
+    new: Workload, *, before: PlacementRequest, after: PlacementRequest, policy: Policy
+) -> Iterator[FieldError]:
+    """Yield errors for a request that comes too late: without our gate in templates that never change."""
+    gated = all(names.GATE in one.template.gates for one in new.pod_sets)
+    if before.ignored is None or not after.asking or not new.templates_fixed or gated:
+        return
+    for one in request_annotations(new, policy=policy):
+        if one.about in LEVELS:
+            yield _forbidden(
+                one.field,
+                f"comes too late: the templates of this {new.kind} cannot change, so its pods could not be held; "
+                "delete it and create it again",
+            )
+
+
 def lost_request(
     old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, placements: Iterable[Placement]
 ) -> Iterator[str]:

@@ -771,3 +771,34 @@ def test_a_waiting_job_may_change_its_pod_group(least: str | None, allowed: bool
     else:
         new["metadata"]["annotations"][names.MIN_AVAILABLE] = least
     assert admitted(old, new, FakeView()).allowed is allowed
+
+
+def app_wrapper(annotations: Json, *, suspend: bool) -> Json:
+    """An AppWrapper with one Job; its own webhook refuses every change of its components."""
+    job = {key: part for key, part in raw_job().items() if key != "status"}
+    spec = {"suspend": suspend, "components": [{"template": job}]}
+    metadata = {"name": "train-7", "namespace": "ml", "uid": "u-1", "annotations": annotations}
+    return {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": metadata, "spec": spec}
+
+
+def test_a_request_that_comes_too_late_for_an_appwrapper_is_refused() -> None:
+    """Its templates stay as they are, and without the gate in them nothing would hold its pods."""
+    stored, asking = app_wrapper({}, suspend=True), app_wrapper({names.REQUIRE: "rack"}, suspend=True)
+    found = apply(asking, mutate(review(asking, old=stored), FakeView(), 0.0))
+    assert found["spec"] == stored["spec"]
+    answer = validate(review(found, old=stored), FakeView(), 0.0)
+    (cause,) = answer.causes
+    assert (cause.field, answer.errors[0].reason) == (f"metadata.annotations[{names.REQUIRE}]", "ImmutableField")
+    assert cause.message.endswith("delete it and create it again")
+
+
+def test_an_appwrapper_whose_request_goes_runs_with_its_components_as_they_are() -> None:
+    """The marks in them are taken off what its controller makes of them."""
+    created = app_wrapper({names.REQUIRE: "rack"}, suspend=False)
+    stored = apply(created, mutate(review(created), FakeView(), 0.0))
+    asking_no_more = copy.deepcopy(stored)
+    del asking_no_more["metadata"]["annotations"][names.REQUIRE]
+    found = apply(asking_no_more, mutate(review(asking_no_more, old=stored), FakeView(), 0.0))
+    assert found["spec"] == {**stored["spec"], "suspend": False}
+    assert validate(review(found, old=stored), FakeView(), 0.0).allowed
+    assert validate(review(stored, old=stored), FakeView(), 0.0).allowed
