@@ -13,6 +13,7 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import FailedStarts, failed_starts
 from engine.api.pod import Pod, Readiness
+from engine.api.rank import join_ranks
 from engine.api.workload import Workload
 from engine.gang.gang import pinned_host
 from engine.policy.model import default_policy
@@ -97,9 +98,12 @@ class GangLife(RuleBasedStateMachine):
                     self.leader.stores.pods.apply("DELETED", one)
                 continue
             there = {int(one.spec.labels[names.COMPLETION_INDEX]) for one in self._live(name)}
-            for rank in set(range(gang.slots)) - there:
+            for rank in set(range(gang.slots)) - there - self._completed(gang):
                 self.serial += 1
                 self.leader.has(self._pod(gang, rank, name=f"{name}-{rank}-{self.serial}"))
+
+    def _completed(self, gang: Workload) -> set[int]:
+        return {rank for first, last in gang.pod_sets[0].finished_ranks for rank in range(first, last + 1)}
 
     def _pod(self, gang: Workload, rank: int, *, name: str) -> Pod:
         """A new pod of a gang as its webhook leaves it."""
@@ -159,6 +163,24 @@ class GangLife(RuleBasedStateMachine):
         else:
             self.leader.has(replace(one, phase="Failed", resource_version=self.leader.hands.version()))
         self._go_on()
+
+    @rule(name=st.sampled_from(NAMES), pick=st.integers(0, 9))
+    def complete_a_pod(self, name: str, pick: int) -> None:
+        """Its index never runs again. Never the last one: the gang would end."""
+        gang = self.leader.workload(name)
+        pods = sorted((one for one in self._live(name) if one.spec.node_name), key=lambda one: one.name)
+        if not pods or gang.pod_sets[0].needed < 2:
+            return
+        one = pods[pick % len(pods)]
+        done = self._completed(gang) | {int(one.spec.labels[names.COMPLETION_INDEX])}
+        self.leader.stores.pods.apply("DELETED", one)
+        self.leader.has(self._with_completed(gang, done))
+        self._go_on()
+
+    def _with_completed(self, gang: Workload, done: set[int], **more: int) -> Workload:
+        fresh = {"remaining": more.get("slots", gang.slots) - len(done)}
+        ranks = join_ranks([(rank, rank) for rank in sorted(done)])
+        return changed(gang, resource_version=self.leader.hands.version(), finished_ranks=ranks, **fresh, **more)
 
     @rule(hosts=st.sets(st.sampled_from(HOSTS), min_size=1, max_size=3), drained=st.booleans())
     def cordon(self, hosts: set[str], drained: bool) -> None:
@@ -224,10 +246,11 @@ class GangLife(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 7))
     def scale(self, name: str, count: int) -> None:
         gang = self.leader.workload(name)
+        done = {rank for rank in self._completed(gang) if rank < count}
+        if len(done) == count:
+            return
         self.edited.add(name)
-        version = self.leader.hands.version()
-        fresh = {"slots": count, "total": count, "remaining": count}
-        self.leader.has(changed(gang, generation=gang.generation + 1, resource_version=version, **fresh))
+        self.leader.has(self._with_completed(gang, done, generation=gang.generation + 1, slots=count, total=count))
         for one in self._live(name):
             if int(one.spec.labels[names.COMPLETION_INDEX]) >= count:
                 self.leader.stores.pods.apply("DELETED", one)
