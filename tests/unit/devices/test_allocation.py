@@ -15,17 +15,17 @@ from engine.api.pod import Pod, Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding.placements import placement, placement_body
-from engine.devices.allocation import allocation, devices_of, gpu_limits, visible_devices
+from engine.devices.allocation import allocation, devices_by_rank, devices_of, gpu_limits, visible_devices
 from engine.gang.gang import Gang, rank_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.slots import assign_slots, scaled_down, slots_of
-from engine.lifecycle.actions import ReassignDevices, Release, Unplace
+from engine.lifecycle.actions import Extend, ReassignDevices, Release, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.reconcile import reconcile
 from engine.resources.names import CORE, MEMORY, RATIO
 from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import new_placement, schedule_gang
+from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
 from tests.support.cluster_records import changed, pinned, pod
 from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 
@@ -141,6 +141,36 @@ def test_held_pods_take_the_devices_of_their_ranks() -> None:
     assert {one.rank: [use.minor for use in one.devices] for one in seats} == {
         rank: minors for rank, minors in enumerate(devices_in(placed))
     }
+
+
+def test_the_ranks_that_have_not_completed_get_devices_for_themselves_alone() -> None:
+    """Four GPUs are enough for the rest of six pods; each rank gets the one written for it."""
+    site = Site(ONE, count=6, finished_ranks=((0, 0), (2, 2)), remaining=4)
+    placed = site.plan()
+    assert placed.assignment is not None
+    assert [slot.ranks for slot in slots_of(placed.assignment)] == [((1, 1), (3, 5))]
+    assert devices_in(placed) == [[0], [1], [2], [3]]
+    site.run()
+    seats = assign_slots(site.workload, placed, [site.held(rank) for rank in (5, 3, 4, 1)]).assignments
+    assert {one.rank: [use.minor for use in one.devices] for one in seats} == {1: [0], 3: [1], 4: [2], 5: [3]}
+
+
+def test_a_rank_that_runs_keeps_its_devices_where_others_have_completed() -> None:
+    """Rank 2 of four runs on GPU 0; the gang grows by two ranks, which get others."""
+    site = Site(ONE, count=4, finished_ranks=((0, 1),), remaining=2)
+    site.plan()
+    site.run()
+    site.show(site.bound(2, use(0)), site.bound(3, use(1)))
+    fresh = {"slots": 6, "total": 6, "remaining": 4}
+    site.workload = changed(site.workload, resource_version=str(site.version + 1), **fresh)
+    site.stores.workloads.apply("MODIFIED", site.workload)
+    site.view.refresh()
+    grow = site.decide()
+    assert isinstance(grow, Extend), grow
+    outcome = schedule_extension(site.view, site.gang, grow.extension)
+    assert isinstance(outcome, Placed), outcome
+    after = {rank: uses for plan in outcome.pod_sets for rank, uses in devices_by_rank(plan).items()}
+    assert {rank: [use.minor for use in uses or ()] for rank, uses in after.items()} == {2: [0], 3: [1], 4: [2], 5: [3]}
 
 
 def test_unranked_pods_take_what_no_live_pod_of_the_gang_has() -> None:
