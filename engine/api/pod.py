@@ -162,7 +162,7 @@ class PodSpec:
     priority_class: str
     priority: int | None
     runtime_class: str
-    has_scheduling_group: bool  # spec.schedulingGroup: core gang scheduling
+    has_scheduling_group: bool  # spec.schedulingGroup (in 1.35: workloadRef): core gang scheduling
     deadline: bool  # spec.activeDeadlineSeconds is set (quota scope Terminating)
     unmodelled: tuple[str, ...]
     preferences: tuple[str, ...] = ()

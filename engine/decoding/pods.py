@@ -159,7 +159,7 @@ def pod_spec(
         priority_class=intern(spec.priority_class_name or ""),
         priority=spec.priority,
         runtime_class=intern(spec.runtime_class_name or ""),
-        has_scheduling_group=spec.scheduling_group is not None,
+        has_scheduling_group=spec.scheduling_group is not None or spec.workload_ref is not None,
         deadline=spec.active_deadline_seconds is not None,
         unmodelled=(*left_out, "resource claims") if spec.resource_claims else left_out,
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),

@@ -310,6 +310,7 @@ class PodSpec(Struct):
     active_deadline_seconds: int | None = None
     host_network: bool | None = None
     scheduling_group: Present | None = None
+    workload_ref: Present | None = None
     resource_claims: list[Present] | None = None
     topology_spread_constraints: list[Spread] | None = None
     volumes: list[Volume] | None = None

@@ -35,7 +35,7 @@ tsss.exists(tss, tss.exists(ts, ts.exists(t,
     [?m.?labels].exists(l, type(l) == map && {_QUEUE} in l) ||
     [?m.?annotations].exists(a, type(a) == map && ({_WORKLOAD} in a || {_EXCLUSIVE}.exists(k, k in a))))) ||
   [?t.?spec].exists(p, type(p) == map && (
-    [?p.?schedulingGroup].exists(g, g != null) ||
+    [?p.?schedulingGroup, ?p.?workloadRef].exists(g, g != null) ||
     [?p.?nodeName].exists(n, type(n) == string && n != '') ||
     [?p.?schedulingGates].exists(gs, type(gs) == list &&
       gs.exists(g, type(g) == map && has(g.name) && type(g.name) == string && {_KUEUE_GATE})))))))"""
@@ -64,7 +64,7 @@ def pod_exempt(schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
 {_QUEUE} in object.metadata.?labels.orValue({{}}) ||
 [{_WORKLOAD}, {_EXCLUSIVE[1:-1]}].exists(k, k in object.metadata.?annotations.orValue({{}})) ||
 object.spec.?schedulingGates.orValue([]).exists(g, {_KUEUE_GATE}) ||
-has(object.spec.schedulingGroup) ||
+has(object.spec.schedulingGroup) || has(object.spec.workloadRef) ||
 {pod_of_other_schedulers(schedulers)}"""
 
 

@@ -705,6 +705,7 @@ def test_more_completions_than_parallelism_are_as_many_slots_as_run_at_a_time() 
         ({"pod_spec": {"schedulerName": "volcano"}}, "OtherScheduler"),
         ({"pod_spec": {"nodeName": "n1"}}, "NodeNameSet"),
         ({"pod_spec": {"schedulingGroup": {"podGroupName": "g"}}}, "CoreGang"),
+        ({"pod_spec": {"workloadRef": {"name": "w", "podGroup": "g"}}}, "CoreGang"),  # the same in Kubernetes 1.35
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "ManagedByKueue"),
         ({"template": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}, "ExclusiveTopology"),
     ],
