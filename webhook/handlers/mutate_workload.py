@@ -300,6 +300,7 @@ def _translate_again(
                 old.path,
                 may_change=may_change,
                 joins=joins and names.MANAGED not in old.template.labels,
+                marked=names.MANAGED in old.template.labels,
                 managed=managed,
                 view=view,
                 policy=policy,

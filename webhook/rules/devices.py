@@ -65,6 +65,7 @@ def translate_again(
     *,
     may_change: bool,
     joins: bool,
+    marked: bool,
     managed: bool,
     view: Reader,
     policy: Policy,
@@ -73,14 +74,16 @@ def translate_again(
 
     An unchanged request gets the same translation, also on a live workload with an immutable template; with `joins`,
     where the template becomes that of a gang, it gets its first one. A changed one is translated if the template may
-    change (`may_change`); else the API server refuses it.
+    change (`may_change`); else the API server refuses it. `marked`: the old template was one of a gang, also if the
+    new one is not.
     """
     new, before = _at(edits.document, root), _at(old, old_root)
     vendors = policy.gpu.vendors
-    if not in_scope(new, managed=managed, scope=policy.gpu.scope):
+    scoped = in_scope(new, managed=managed, scope=policy.gpu.scope)
+    if not (scoped or marked):
         return
     meant = reapplied(before, new, vendors=vendors)
-    if not (meant.same or may_change):
+    if not (meant.same or (may_change and scoped)):
         return
     _write(edits, root, new, meant.pod)
     if not meant.same or joins:

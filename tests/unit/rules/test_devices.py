@@ -199,6 +199,23 @@ def test_a_suspended_job_that_begins_to_ask_keeps_resources_that_are_fixed() -> 
     assert asked(updated(stored, asking, view)) == asked(stored)
 
 
+@pytest.mark.parametrize("reported", [PLAIN, DIMENSIONS], ids=["completed", "renamed"])
+def test_a_file_without_the_request_rolls_nothing_out(reported: Reported) -> None:
+    """`kubectl replace` with the user's own file, where the request came from a default of the namespace."""
+    default = [{"namespaces": ["ml"], "annotations": {names.PREFER: "auto"}}]
+    rules = parse_policy(json.dumps({"namespaces": {"defaults": default}}))
+    view = FakeView(policy=rules, reported=reported)
+    template = {"metadata": {}, "spec": spec({"limits": {NVIDIA: "4"}})}
+    metadata = {"name": "s", "namespace": "ml", "uid": "u-1"}
+    file = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": {"template": template}}
+    stored = created(file, view)
+    assert names.PREFER in stored["metadata"]["annotations"]
+    assert updated(stored, file, view)["spec"] == stored["spec"]
+    other = copy.deepcopy(file)
+    other["spec"]["template"]["spec"] = spec({"limits": {NVIDIA: "2"}})
+    assert asked(updated(stored, other, view)) == [{"limits": {NVIDIA: "2"}}]
+
+
 def test_a_changed_amount_is_translated_while_the_job_is_suspended() -> None:
     """The user raises his share in the file: ours of before goes, the new one is written in dimensions."""
     view = FakeView(reported=DIMENSIONS)
