@@ -120,6 +120,10 @@ def repair_request(
     if not lost:
         return None
     sizes = {plan.name: _size(plan) for _, plan, _ in parts}
+    for (pod_set, plan, _), holders in zip(parts, held, strict=True):
+        # All of it has completed: its slots are nobody's, and must not ask for room where their nodes are gone.
+        if not pod_set.needed and not holders and _some_blocked(plan, holders, blocked):
+            kept[plan.name], sizes[plan.name] = {}, 0
     counts = {name: max(size, max(kept[name], default=-1) + 1) for name, size in sizes.items()}
     if not with_hosts:
         kept = {name: {} for name in kept}

@@ -8,6 +8,7 @@ from typing import Any
 from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import OwnerRef, Pod
+from engine.gang.slots import slot_by_rank
 from tests.support.cluster_records import gpu_nodes
 from tests.support.families import link
 from tests.support.kinds import workload_of
@@ -163,6 +164,23 @@ def test_a_completed_pod_is_not_repaired_when_its_node_is_removed() -> None:
         scene.leader.later(60.0)
     assert scene.assignment() == before
     assert scene.leader.status("set") == ("Running", "")
+
+
+def test_the_repair_of_a_part_asks_no_room_for_a_completed_one_without_a_node() -> None:
+    """One host of the rack is free, for the one pod that is lost."""
+    scene = Scene(workers=3)
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.complete(*prep, prep=1)
+    for pod in (*prep, workers[4]):
+        scene.leader.stores.nodes.apply("DELETED", scene.leader.stores.nodes.get(pod.spec.node_name))
+    scene.leader.stores.pods.apply("DELETED", workers[4])
+    for _ in range(4):
+        scene.leader.later(60.0)
+    after = {name: slot_by_rank(scene.assignment().plan_of(name)) for name in ("prep", "workers")}
+    assert after["prep"] == {}
+    used = {one.spec.node_name for one in (*prep, *workers)}
+    assert {rank for rank, slot in after["workers"].items() if slot.host not in used} == {4}
+    assert scene.reserved() == {"workers": 1}
 
 
 def test_a_part_that_runs_again_has_its_slots_again() -> None:
