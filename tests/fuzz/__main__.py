@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import sys
 import time
 from collections import Counter
@@ -58,6 +59,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.replay is not None:
         return replay(options.replay)
+    # Without this the end of this process would leave the others running.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     seed = options.seed if options.seed is not None else secrets.randbelow(10**9)
     print(f"seed {seed}, {options.count:,} inputs, {options.processes} processes", flush=True)
     progress = Progress(options.count, options.folder)

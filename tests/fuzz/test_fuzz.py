@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +26,9 @@ from tests.fuzz.service import LoggedFaults, quiet_logs
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.specimens import specimens
 from tests.fuzz.targets import TARGETS
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.leader import Leader
+from tests.support.pages import ROOT
 from webhook.admission.review import Response, Review, forbidden
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -49,6 +55,23 @@ def test_nothing_is_found_in_a_short_run(faults: LoggedFaults) -> None:
     Hunter(17, faults, drawn_each=FEW).hunt(COUNT, tell=reports.append)
     assert [(one.detail, one.body) for report in reports for one in report.findings] == []
     assert {name for report in reports for name in report.inputs} == set(TARGETS)
+
+
+def test_a_run_that_is_ended_leaves_no_process_running() -> None:
+    """Those side by side end with the one that started them."""
+    command = [sys.executable, "-m", "tests.fuzz", "--count=100000000", "--processes=2", "--seed=1"]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        there = eventually(lambda: len(found := children(run.pid)) >= 2 and found, message="two processes work")
+    finally:
+        run.terminate()
+    assert run.wait(PATIENCE) == 128 + signal.SIGTERM
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in there), message="they have ended")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that one has started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_the_specimens_meet_each_other() -> None:
