@@ -86,7 +86,7 @@ def show_devices(edits: Edits, root: Path = (), *, policy: Policy) -> None:
     for path, container in _containers(edits, root):
         env = container.get("env")
         listed = [one for one in env if isinstance(one, Mapping)] if isinstance(env, list) else []
-        named = {one.get("name") for one in listed}
+        named = {name for one in listed if isinstance(name := one.get("name"), str)}
         fitting = limited.get(path[-2:], frozenset())
         if stale := [one["name"] for one in listed if _is_our_variable(one) and one["name"] in _LIMITS - fitting]:
             _drop_from(edits, path, stale)

@@ -90,6 +90,15 @@ def test_a_second_pass_and_a_second_apply_change_nothing() -> None:
     assert update(running, again, view())[0] == running
 
 
+@pytest.mark.parametrize("name", [[], {}, None, 1, [names.VISIBLE_DEVICES_VARIABLE]], ids=repr)
+def test_a_variable_whose_name_is_no_text_stays_as_it_is(name: Any) -> None:
+    """The API server refuses it with a message of its own; kinds without a schema of pods may keep it."""
+    odd = {"name": name, "value": "b"}
+    stored = create(gang({"resources": HALF, "env": [odd, "none", odd]}), view())
+    assert envs(stored) == [[odd, "none", odd, OURS]]
+    assert envs(create(stored, view("none"))) == [[odd, "none", odd]]
+
+
 def test_a_copy_of_a_stored_object_without_a_request_loses_it() -> None:
     """The annotation would be missing, and the container would see no GPU."""
     stored = create(gang({"resources": HALF}), view())
