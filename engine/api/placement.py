@@ -122,6 +122,11 @@ class PodSetRequest:
     vf_selector: str | None = None
     rdma_scope: str | None = None
 
+    @property
+    def has_remnant(self) -> bool:
+        """True when the slices do not divide the pods, as the gang was scaled: the last slices are smaller."""
+        return any(self.count % size for _, size in self.slices)
+
 
 @dataclass(frozen=True, slots=True)
 class GangRequest:

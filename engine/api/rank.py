@@ -146,6 +146,11 @@ def slice_index(rank: int, sizes: Iterable[int]) -> str:
     return "/".join(str(rank // size) for size in sizes)
 
 
+def expand_ranks(ranges: Iterable[tuple[int, int]] | None) -> list[int]:
+    """Return each rank of the ranges, in their order; none for None."""
+    return [rank for first, last in ranges or () for rank in range(first, last + 1)]
+
+
 def count_ranks(ranges: Iterable[tuple[int, int]]) -> int:
     """Return how many ranks the ranges hold."""
     return sum(last - first + 1 for first, last in ranges)

@@ -31,7 +31,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.slots import completed_without_slot
+from engine.gang.slots import completed_without_slot, slots_of
 from engine.policy.model import Policy
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
 
@@ -155,7 +155,8 @@ class GangIndex:
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
         apart = [one for one in plans if one.separation is not None and _unfinished(one)]
         if apart:
-            known = {slot.host: slot for one in self.kept_domains.of(key) for slot in _slots(one)}
+            before = (one.assignment for one in self.kept_domains.of(key) if one.assignment is not None)
+            known = {slot.host: slot for one in before for slot in slots_of(one)}
             there = self._pods.hosts_of(key).difference(*(_hosts(one) for one in apart))
             others = tuple(known.get(host, Slot((host,), 1, None)) for host in sorted(there))
             apart = [_with_slots(one, others) for one in apart]
@@ -547,11 +548,6 @@ def _hosts(placement: Placement) -> frozenset[str]:
     if placement.assignment is None or not _unfinished(placement):
         return frozenset()
     return placement.assignment.hosts
-
-
-def _slots(placement: Placement) -> Iterator[Slot]:
-    if placement.assignment is not None:
-        yield from (slot for plan in placement.assignment.pod_sets for slot in plan.slots)
 
 
 def _with_slots(placement: Placement, more: tuple[Slot, ...]) -> Placement:

@@ -18,6 +18,7 @@ from engine.api import names
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices, VirtualFunction
 from engine.api.placement import PodSetPlan, Slot
 from engine.api.pod import Pod
+from engine.api.rank import expand_ranks
 from engine.api.resources import QuantityError, format_bytes
 from engine.api.text import quote, sanitize
 from engine.resources.kinds import NO_KINDS, DeviceKinds
@@ -316,7 +317,7 @@ def devices_by_rank(plan: PodSetPlan) -> dict[int, Uses]:
     found: dict[int, Uses] = {}
     for slot in plan.slots:
         if slot.devices is not None:
-            ranks = [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
+            ranks = expand_ranks(slot.ranks)
             found.update(pair for pair in zip(ranks, slot.devices, strict=False) if pair[1])
     return found
 

@@ -19,7 +19,7 @@ from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
 from engine.gang.gang import by_pod_set, host_of, rank_is_slot, rank_of
-from engine.gang.slots import done_ranks, lacks_slots, slot_by_rank, wanted_slots
+from engine.gang.slots import done_ranks, lacking_slots, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
 Missed = Callable[[str, int], bool]
@@ -111,20 +111,20 @@ def repair_request(
     if not any(_some_blocked(plan, holders, blocked) for (_, plan, _), holders in zip(parts, held, strict=True)):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
+    counts: dict[str, int] = {}
     lost: dict[str, tuple[int, ...]] = {}
     with_hosts = any(held)
     for (pod_set, plan, members), holders in zip(parts, held, strict=True):
-        kept[pod_set.name], gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
+        if not pod_set.needed and not holders and _some_blocked(plan, holders, blocked):
+            # All of it has completed: its slots are nobody's, and must not ask for room where their nodes are gone.
+            kept[pod_set.name], counts[pod_set.name] = {}, 0
+            continue
+        stays, gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
+        kept[pod_set.name], counts[pod_set.name] = stays, max(_size(plan), max(stays, default=-1) + 1)
         if gone:
             lost[pod_set.name] = gone
     if not lost:
         return None
-    sizes = {plan.name: _size(plan) for _, plan, _ in parts}
-    for (pod_set, plan, _), holders in zip(parts, held, strict=True):
-        # All of it has completed: its slots are nobody's, and must not ask for room where their nodes are gone.
-        if not pod_set.needed and not holders and _some_blocked(plan, holders, blocked):
-            kept[plan.name], sizes[plan.name] = {}, 0
-    counts = {name: max(size, max(kept[name], default=-1) + 1) for name, size in sizes.items()}
     if not with_hosts:
         kept = {name: {} for name in kept}
     asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
@@ -146,7 +146,7 @@ def growth_request(
     `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod.
     """
     parts = _placed(workload, placement, pods)
-    if not any(lacks_slots(workload, plan, pod_set, members) for pod_set, plan, members in parts):
+    if not any(lacking_slots(workload, plan, pod_set, members) for pod_set, plan, members in parts):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}

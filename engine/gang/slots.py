@@ -16,7 +16,7 @@ from itertools import chain, count, zip_longest
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Pod
-from engine.api.rank import index_of, join_ranks
+from engine.api.rank import expand_ranks, index_of, join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
 from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
@@ -61,7 +61,7 @@ def slots_of(assignment: Assignment) -> tuple[Slot, ...]:
 
 def slot_by_rank(plan: PodSetPlan) -> dict[int, Slot]:
     """Rank -> slot; empty when the slots carry no ranks."""
-    return {rank: slot for slot in plan.slots for first, last in slot.ranks or () for rank in range(first, last + 1)}
+    return {rank: slot for slot in plan.slots for rank in expand_ranks(slot.ranks)}
 
 
 def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
@@ -154,7 +154,7 @@ def part_to_place(gang: Gang, assignment: Assignment) -> Assignment:
     for plan in assignment.pod_sets:
         if plan.name in ranks:
             wanted = set(ranks[plan.name])
-            left = [[one for one in ranks_in(slot) if one in wanted] for slot in plan.slots]
+            left = [[one for one in expand_ranks(slot.ranks) if one in wanted] for slot in plan.slots]
             slots = (
                 replace(slot, count=len(own), ranks=join_ranks([(rank, rank) for rank in own]), devices=None)
                 for slot, own in zip(plan.slots, left, strict=True)
@@ -163,11 +163,6 @@ def part_to_place(gang: Gang, assignment: Assignment) -> Assignment:
             plan = replace(plan, slots=tuple(slots))  # noqa: PLW2901
         plans.append(plan)
     return replace(assignment, pod_sets=tuple(plans))
-
-
-def ranks_in(slot: Slot) -> list[int]:
-    """Return the ranks of a slot, in order; none without ranks."""
-    return [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
 
 
 def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
@@ -299,13 +294,12 @@ def scaled_down(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     return smaller if smaller != assignment else None
 
 
-def lacks_slots(workload: Workload, plan: PodSetPlan, pod_set: PodSet, pods: Iterable[Pod]) -> bool:
-    """Return True if pods of a pod set need slots that its plan has not: it was scaled up, or not all fitted."""
-    if plan.count >= wanted_slots(workload, pod_set, pods):
-        return False
-    if not pod_set.finished_ranks or not rank_is_slot(pod_set):
-        return True
-    return not _finished_ranks(pod_set).union(slot_by_rank(plan)).issuperset(range(pod_set.slots))
+def lacking_slots(workload: Workload, plan: PodSetPlan, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+    """Return how many slots a pod set needs that its plan has not: it was scaled up, or not all fitted."""
+    lacking = max(0, wanted_slots(workload, pod_set, pods) - plan.count)
+    if not lacking or not pod_set.finished_ranks or not rank_is_slot(pod_set):
+        return lacking
+    return len(set(range(pod_set.slots)).difference(_finished_ranks(pod_set), slot_by_rank(plan)))
 
 
 def completed_without_slot(workload: Workload, assignment: Assignment | None) -> int:

@@ -82,10 +82,7 @@ class PodBatch:
 
     def slots(self, free: Ints64, most: int | None = None) -> Ints64:
         """Return how many of these pods fit on each host, at most `count` (or `most`)."""
-        slots: Ints64 = np.where(self.eligible, self.count if most is None else most, 0)
-        for resource in np.flatnonzero(self.requests):
-            slots = np.minimum(slots, np.maximum(free[:, resource], 0) // self.requests[resource])
-        return slots
+        return slots_on_hosts(free, self.requests, self.eligible, self.count if most is None else most)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +133,7 @@ def split_gang(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[i
     Raises ValueError (`kept`) when the kept pods are not in one domain of a required level.
     """
     tree = capacity.tree
-    free, requests = _with_limits(capacity, gang)
+    free, requests = with_limits(capacity, gang)
     group_of = _group_numbers(gang)
     drafts = [list(_drafts(tree, i, pods, counts[i])) for i, pods in enumerate(gang.pod_sets)]
     batches: list[PodBatch] = []
@@ -241,7 +238,7 @@ def _wanted(pods: PodSetPlanRequest, count: int) -> list[int]:
     return sorted(ranks)
 
 
-def _with_limits(capacity: HostCapacity, gang: GangPlanRequest) -> tuple[Ints64, list[Ints64]]:
+def with_limits(capacity: HostCapacity, gang: GangPlanRequest) -> tuple[Ints64, list[Ints64]]:
     """Return free amounts and requests, with each limit per host as one more resource."""
     columns = [capacity.free]
     requests = [np.array(pods.requests, dtype=np.int64) for pods in gang.pod_sets]
@@ -253,9 +250,21 @@ def _with_limits(capacity: HostCapacity, gang: GangPlanRequest) -> tuple[Ints64,
     return np.hstack(columns), requests
 
 
+def eligible_hosts(tree: Tree, pods: PodSetPlanRequest) -> Bools:
+    """Return for every host whether pods of a pod set may go there."""
+    return np.ones(len(tree.hosts), dtype=np.bool_) if pods.eligible is None else pods.eligible
+
+
+def slots_on_hosts(free: Ints64, requests: Ints64, eligible: Bools, most: int) -> Ints64:
+    """Return how many equal pods fit on each host if it gets no others, at most `most`."""
+    slots: Ints64 = np.where(eligible, most, 0)
+    for resource in np.flatnonzero(requests):
+        slots = np.minimum(slots, np.maximum(free[:, resource], 0) // requests[resource])
+    return slots
+
+
 def _batch(tree: Tree, pods: PodSetPlanRequest, draft: _Draft, requests: Ints64, group: int) -> PodBatch:
-    hosts = len(tree.hosts)
-    eligible = np.ones(hosts, dtype=np.bool_) if pods.eligible is None else pods.eligible
+    eligible = eligible_hosts(tree, pods)
     if draft.within is not None:
         eligible = eligible & _inside(tree, *draft.within)
     sizes = {one.level: one.size for one in draft.slices}

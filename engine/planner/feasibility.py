@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.batches import PodBatch, SharedDomain, SpreadGroup
+from engine.planner.batches import PodBatch, SharedDomain, SpreadGroup, eligible_hosts, slots_on_hosts, with_limits
 from engine.planner.cover import NEVER, fewest
 from engine.planner.gang import GangPlanRequest, HostCapacity, PodSetPlanRequest
 from engine.planner.slices import grains, whole_slots
@@ -91,7 +91,13 @@ def most_pods(capacity: HostCapacity, gang: GangPlanRequest, minimums: Sequence[
     least = np.array(minimums, dtype=np.int64)
     kept = np.array([len(pods.kept) for pods in gang.pod_sets], dtype=np.int64)
     requests = np.array([pods.requests for pods in gang.pod_sets], dtype=np.int64)
-    slots = np.stack([_slots(capacity, pods) for pods in gang.pod_sets])
+    free, limited = with_limits(capacity, gang)
+    slots = np.stack(
+        [
+            slots_on_hosts(free, one, eligible_hosts(tree, pods), pods.count)
+            for pods, one in zip(gang.pod_sets, limited, strict=True)
+        ]
+    )
     alone = np.stack(
         [
             np.minimum(pods.count, len(pods.kept) + _in_domains(tree, pods, mine, level))
@@ -102,11 +108,11 @@ def most_pods(capacity: HostCapacity, gang: GangPlanRequest, minimums: Sequence[
     most = np.where((room >= 0).all(axis=0), alone.sum(axis=0), 0)
     on_host = slots.sum(axis=0)
     for resource in np.flatnonzero(requests.any(axis=0)):
-        amounts, free = requests[:, resource], np.maximum(capacity.free[:, resource], 0)
+        amounts, usable = requests[:, resource], np.maximum(capacity.free[:, resource], 0)
         smallest = np.where(slots > 0, amounts[:, None], _MOST).min(axis=0)
-        on_host = np.where(smallest > 0, np.minimum(on_host, free // np.maximum(smallest, 1)), on_host)
-        usable = np.where((slots[amounts > 0] > 0).any(axis=0), free, 0)
-        left = _sums(tree, level, usable) - int(amounts @ (least - kept))
+        on_host = np.where(smallest > 0, np.minimum(on_host, usable // np.maximum(smallest, 1)), on_host)
+        usable = np.where((slots[amounts > 0] > 0).any(axis=0), usable, 0)
+        left = tree.sums(level, usable) - int(amounts @ (least - kept))
         by_sum = np.where(left >= 0, least.sum(), 0)
         for pod_set in np.argsort(amounts, kind="stable"):
             more = np.maximum(room[pod_set], 0)
@@ -115,22 +121,11 @@ def most_pods(capacity: HostCapacity, gang: GangPlanRequest, minimums: Sequence[
             by_sum = np.where(left >= 0, by_sum + more, 0)
             left = left - more * amounts[pod_set]
         most = np.minimum(most, by_sum)
-    most = np.minimum(most, kept.sum() + _sums(tree, level, on_host))
+    most = np.minimum(most, kept.sum() + tree.sums(level, on_host))
     return MostPods(tuple(alone.max(axis=1, initial=0).tolist()), int(most.max(initial=0)))
 
 
 _MOST = (1 << 31) - 1
-
-
-def _slots(capacity: HostCapacity, pods: PodSetPlanRequest) -> Ints64:
-    """Return how many more pods of one pod set fit on each host if it has no others."""
-    slots: Ints64 = np.full(len(capacity.tree.hosts), pods.count, dtype=np.int64)
-    if pods.per_host is not None:
-        here = np.bincount(np.array(list(pods.kept.values()), dtype=np.int64), minlength=len(slots))
-        slots = np.clip(pods.per_host - here, 0, slots)
-    for resource in np.flatnonzero(pods.requests):
-        slots = np.minimum(slots, np.maximum(capacity.free[:, resource], 0) // pods.requests[resource])
-    return slots if pods.eligible is None else np.where(pods.eligible, slots, 0)
 
 
 def _in_domains(tree: Tree, pods: PodSetPlanRequest, slots: Ints64, level: int) -> Ints64:
@@ -143,8 +138,3 @@ def _in_domains(tree: Tree, pods: PodSetPlanRequest, slots: Ints64, level: int) 
     most: Ints64 = np.zeros(1 if level < 0 else tree.size(level), dtype=np.int64)
     np.maximum.at(most, tree.ancestors(own, level), found)
     return most
-
-
-def _sums(tree: Tree, level: int, per_host: Ints64) -> Ints64:
-    """Return the sum in each domain of `level` (-1: the whole topology)."""
-    return per_host.sum(keepdims=True) if level < 0 else tree.sums(level, per_host)

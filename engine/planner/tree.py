@@ -57,7 +57,13 @@ class Tree:
         return int(self.domains[level][host])
 
     def sums(self, level: int, per_host: Ints64) -> Ints64:
-        """Return the sum of a per-host amount in each domain of the level; at the host level the array itself."""
+        """Return the sum of a per-host amount in each domain of the level (-1: in the whole topology).
+
+        At the host level it is the array itself.
+        """
+        if level < 0:
+            whole: Ints64 = per_host.sum(keepdims=True)
+            return whole
         if level == len(self.levels) - 1 or not self.hosts:
             return per_host
         summed: Ints64 = np.add.reduceat(per_host, self.starts[level])

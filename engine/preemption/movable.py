@@ -15,7 +15,6 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, host_of, over
 from engine.gang.key import is_gang_key
 from engine.gang.slots import request_to_place
-from engine.planner.tree import Ints64
 from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
 from engine.preemption.victims import Victim, is_protected, managed
@@ -125,8 +124,8 @@ def need_of(
     for ask in filter(_wanted, request_to_place(gang).pod_sets):
         counted = view.capacity.count(gang.shapes[ask.name], topology)
         free, empty = counted.free * here, counted.empty * here
-        lack += np.maximum(0, _wanted(ask) - _sums(topology, level, free))
-        possible &= _sums(topology, level, empty) >= _wanted(ask)
+        lack += np.maximum(0, _wanted(ask) - tree.sums(level, free))
+        possible &= tree.sums(level, empty) >= _wanted(ask)
         gain += np.maximum(0, empty - free)
     if _rules(view, gang):
         lack[:] = 0
@@ -165,12 +164,6 @@ def as_close(domains: Mapping[str, int], now: Mapping[str, int], *, down_to: int
     """Return True if a plan uses no more domains than another, compared from the coarsest level down to this one."""
     levels = list(now)[: down_to + 1]
     return tuple(domains.get(level, 0) for level in levels) <= tuple(now[level] for level in levels)
-
-
-def _sums(topology: Topology, level: int, slots: Ints64) -> Ints64:
-    if level >= 0:
-        return topology.tree.sums(level, slots)
-    return np.array([slots.sum()], dtype=np.int64)
 
 
 def _wanted(ask: PodSetRequest) -> int:

@@ -9,13 +9,13 @@ import numpy as np
 
 from engine.api.names import AUTO
 from engine.api.objects import Quota
-from engine.api.placement import PodSetRequest
 from engine.api.resources import Requests, is_claim
 from engine.cache.reservations import ranges_of
 from engine.cache.state import ClusterState
 from engine.capacity.quota import usage_under
 from engine.gang.gang import Gang, host_of
 from engine.gang.key import is_gang_key
+from engine.gang.request import PlacementRequest
 from engine.gang.slots import request_to_place
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.policy.namespaces import rule_of
@@ -48,7 +48,7 @@ def needed_by(view: ClusterState, gang: Gang, topology: Topology) -> Needed:
     request, tree = request_to_place(gang), topology.tree
     asks = [ask for ask in request.pod_sets if ask.count]
     kept = {name: len(slots) for name, slots in kept_assignment(gang).items()}
-    level = -1 if kept else _level(view, gang, asks, topology)
+    level = -1 if kept else _level(view, gang, request, topology)
     shapes = [gang.shapes[ask.name] for ask in asks]
     columns = tuple(sorted({name for shape in shapes for name, amount in shape.requests if _counts(name, amount)}))
     of_gang = request.gang.min_available if request.gang is not None else None
@@ -131,9 +131,9 @@ def _domains(tree: Tree, level: int) -> Domains:
     return Domains(tree.domains[level].astype(np.int64), tree.size(level))
 
 
-def _level(view: ClusterState, gang: Gang, asks: Sequence[PodSetRequest], topology: Topology) -> int:
+def _level(view: ClusterState, gang: Gang, request: PlacementRequest, topology: Topology) -> int:
     """Return the level of the domains of which one has to take the whole gang, and may have to be its own; -1: none."""
-    request = request_to_place(gang)
+    asks = [ask for ask in request.pod_sets if ask.count]
     named = request.gang.require if request.gang is not None else None
     if named is None and len(asks) == 1:
         named = asks[0].require

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, PodSetPlan, Slot
 from engine.api.pod import Pod, Shape
+from engine.api.rank import expand_ranks
 from engine.api.workload import GangKey, PodSet
 from engine.capacity.capacity import Capacity
 from engine.devices.allocation import Uses, devices_of
@@ -151,7 +152,9 @@ def _with_devices(
     slot: Slot, request: DeviceRequest, capacity: Capacity, kept: Mapping[int, KeptSlot], beside: list[Uses]
 ) -> Slot:
     staying = {rank: one for rank, one in kept.items() if one.host == slot.host}
-    ranks = _ranks(slot) if slot.ranks is not None else [*sorted(staying), *([None] * slot.count)][: slot.count]
+    ranks: list[int | None] = [*expand_ranks(slot.ranks)]
+    if slot.ranks is None:
+        ranks = [*sorted(staying), *([None] * slot.count)][: slot.count]
     known = {rank: _without_ids(one.devices) for rank, one in staying.items() if rank in ranks}
     fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
     beside.extend(fresh or ())
@@ -170,7 +173,7 @@ def _with_fresh_devices(
     old = slot.devices or ()
     if slot.ranks is not None and rank_is_slot(pod_set):
         there = {rank_of(pod, pod_set) for pod in live}
-        open_ = [place for place, rank in enumerate(_ranks(slot)) if rank not in there]
+        open_ = [place for place, rank in enumerate(expand_ranks(slot.ranks)) if rank not in there]
     else:
         held = [_without_ids(uses) for pod in live if (uses := devices_of(pod)) is not None]
         open_ = [place for place, uses in enumerate(old) if not _remove_match(held, uses)]
@@ -183,10 +186,6 @@ def _with_fresh_devices(
     for place, uses in zip(open_, fresh, strict=True):
         devices[place] = _without_ids(uses)
     return replace(slot, devices=tuple(devices))
-
-
-def _ranks(slot: Slot) -> list[int | None]:
-    return [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
 
 
 def _remove_match(held: list[Uses], uses: Uses) -> bool:

@@ -185,7 +185,7 @@ def _plan_shapes(
         and request.gang is None
         and not kept_hosts
         and asks[0].min_available >= asks[0].count
-        and not any(asks[0].count % size for _, size in asks[0].slices)
+        and not asks[0].has_remnant
     ):
         shape = shapes[asks[0].name]
         found = _plan_equal_pods(

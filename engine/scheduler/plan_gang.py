@@ -369,7 +369,7 @@ def _pod_set(inputs: PlanInput, ask: PodSetRequest, require: int | None) -> PodS
     kept = inputs.kept.get(ask.name, {})
     return PodSetPlanRequest(
         count=ask.count,
-        remnant=any(ask.count % size for _, size in ask.slices),  # a gang that was scaled
+        remnant=ask.has_remnant,
         requests=(),
         require=require,
         prefer=topology.level_of(ask.prefer),

@@ -13,7 +13,7 @@ import msgspec
 
 from engine.api.placement import Assignment, Placement, Separation, Slot, WorkloadRef
 from engine.api.pod import Shape
-from engine.api.rank import join_ranks
+from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.cache.state import ClusterState
@@ -25,7 +25,7 @@ from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
-from engine.gang.slots import ranks_in, ranks_to_place, request_to_place, with_counts
+from engine.gang.slots import ranks_to_place, request_to_place, with_counts
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
@@ -267,7 +267,7 @@ def _with_ranks(placed: Placed, ranks: Mapping[str, Sequence[int]]) -> Placed:
     """Return a plan of the first ranks as one of `ranks`, in the same order."""
 
     def ranked(slot: Slot, own: Sequence[int]) -> Slot:
-        return replace(slot, ranks=join_ranks([(own[place], own[place]) for place in ranks_in(slot)]))
+        return replace(slot, ranks=join_ranks([(own[place], own[place]) for place in expand_ranks(slot.ranks)]))
 
     plans = [
         replace(plan, slots=tuple(ranked(slot, ranks[plan.name]) for slot in plan.slots))

@@ -13,7 +13,7 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import FailedStarts, failed_starts
 from engine.api.pod import Pod, Readiness
-from engine.api.rank import join_ranks
+from engine.api.rank import expand_ranks, join_ranks
 from engine.api.workload import Workload
 from engine.gang.gang import pinned_host
 from engine.policy.model import default_policy
@@ -103,7 +103,7 @@ class GangLife(RuleBasedStateMachine):
                 self.leader.has(self._pod(gang, rank, name=f"{name}-{rank}-{self.serial}"))
 
     def _completed(self, gang: Workload) -> set[int]:
-        return {rank for first, last in gang.pod_sets[0].finished_ranks for rank in range(first, last + 1)}
+        return set(expand_ranks(gang.pod_sets[0].finished_ranks))
 
     def _pod(self, gang: Workload, rank: int, *, name: str) -> Pod:
         """A new pod of a gang as its webhook leaves it."""

@@ -12,7 +12,7 @@ from engine.api.device import DeviceUse
 from engine.api.field import render
 from engine.api.placement import Slot
 from engine.api.pod import Pod
-from engine.api.rank import format_ranks
+from engine.api.rank import expand_ranks, format_ranks
 from engine.api.reasons import known_code
 from engine.api.text import plural, sanitize
 from engine.api.workload import PodSet
@@ -108,7 +108,7 @@ class _Place:
 def _places(slots: Sequence[Slot]) -> list[_Place]:
     found = []
     for slot in slots:
-        ranks = [rank for first, last in slot.ranks or () for rank in range(first, last + 1)]
+        ranks = expand_ranks(slot.ranks)
         devices = slot.devices or ()
         for number in range(slot.count):
             uses = devices[number] if number < len(devices) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from engine.api.device import Device, DeviceUse, NodeDevices
 from engine.api.field import FieldError, render
 from engine.api.names import AUTO, MAIN
 from engine.api.placement import Assignment, PodSetRequest, Slot
-from engine.api.rank import format_ranks, slice_index
+from engine.api.rank import expand_ranks, format_ranks, slice_index
 from engine.api.reasons import REASONS, Code
 from engine.api.resources import format_bytes
 from engine.api.text import plural
@@ -112,15 +112,11 @@ def _host_slots(slot: Slot, sizes: Sequence[int], reported: NodeDevices | None) 
         node=slot.host,
         count=slot.count,
         ranks=None if slot.ranks is None else format_ranks(slot.ranks),
-        slices=tuple(slice_index(rank, sizes) for rank in _each(slot.ranks)) if in_slices else None,
+        slices=tuple(slice_index(rank, sizes) for rank in expand_ranks(slot.ranks)) if in_slices else None,
         devices=None
         if slot.devices is None
         else tuple(tuple(_device(use, known.get((use.kind, use.minor))) for use in uses) for uses in slot.devices),
     )
-
-
-def _each(ranges: Iterable[tuple[int, int]] | None) -> Iterator[int]:
-    return (rank for first, last in ranges or () for rank in range(first, last + 1))
 
 
 def _slices(ask: PodSetRequest, slots: Sequence[Slot], levels: Sequence[str]) -> Iterator[output.Slice]:
