@@ -27,7 +27,7 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
-from engine.gang.slots import SlotAssignments, assign_slots, completed_without_slot, scaled_down, wanted_slots
+from engine.gang.slots import SlotAssignments, assign_slots, lacking_slots, scaled_down
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
@@ -258,11 +258,9 @@ def _with_refused(status: Status, gang: Gang) -> Status:
     """Return the status with why pods cannot join: scaling does not pass admission, and may make a request invalid."""
     if not gang.request.errors or status.reason or gang.placement is None or gang.placement.assignment is None:
         return status
-    assignment, more = gang.placement.assignment, 0
-    for pod_set, pods in by_pod_set(gang.workload, gang.pods):
-        more += max(0, wanted_slots(gang.workload, pod_set, pods) - assignment.plan_of(pod_set.name).count)
-    more -= completed_without_slot(gang.workload, assignment)
-    if more <= 0:
+    workload, plan_of = gang.workload, gang.placement.assignment.plan_of
+    more = sum(lacking_slots(workload, plan_of(one.name), one, pods) for one, pods in by_pod_set(workload, gang.pods))
+    if not more:
         return status
     error = gang.request.errors[0]
     why = f"{plural(more, 'more pod')} cannot join: {error.field}: {error.message}"

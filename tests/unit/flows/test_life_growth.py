@@ -482,3 +482,21 @@ def test_pods_that_make_no_whole_slice_cannot_join() -> None:
     leader.has(scaled(leader, 12))
     leader.settle()
     assert leader.hands.of("grow") == ["train"]
+
+
+def test_of_pods_without_an_index_all_are_told_about_that_cannot_join() -> None:
+    """One of eight has completed, and the Job is scaled to ten: two have no slots, and the completed one needs none."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 12))
+    gang = sliced(8)
+    leader.has(replace(gang, pod_sets=job(count=8, ranked=False).pod_sets))
+    leader.settle()
+    live = [pod(gang, None, host=host, name=f"p{host}", uid=host) for host in slots(leader)]
+    leader.has(*live)
+    leader.stores.pods.apply("DELETED", live[0])
+    leader.has(changed(leader.workload(), remaining=7, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.has(changed(scaled(leader, 10), remaining=9))
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert "7 pods ready; 2 more pods cannot join" in placed.status["message"]
