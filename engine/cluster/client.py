@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 
 from engine.cluster.impersonation import Headers, ImpersonationProblem, headers_of_kubeconfig, repeated
-from engine.cluster.kubeconfig import current_context
+from engine.cluster.kubeconfig import current_context, merged_kubeconfigs
 from engine.decoding.wire import UNREADABLE
 
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
@@ -352,7 +352,7 @@ def connect(*, kubeconfig: str | None = None, context: str | None = None, user_a
             config.load_incluster_config(client_configuration=settings)
         else:
             files = kubeconfig or os.environ.get("KUBECONFIG")
-            context = context or current_context(files)
+            context = context or current_context(merged_kubeconfigs(files))
             config.load_kube_config(config_file=files, context=context, client_configuration=settings)
             impersonation = headers_of_kubeconfig(files, context)
     except ImpersonationProblem as problem:

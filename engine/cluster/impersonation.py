@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from engine.cluster.kubeconfig import merged_kubeconfigs
+
 # What may be in a header's name beside letters, digits and _.-~ (RFC 9110), but for %: as client-go escapes it.
 _SAFE: Final = "!#$&'*+^`|"
 
@@ -24,9 +26,7 @@ def headers_of_kubeconfig(file: str | None, context: str | None) -> Headers:
 
     The kubeconfig is one that the official client can load. Raises ImpersonationProblem.
     """
-    from kubernetes.config import kube_config
-
-    merged = kube_config.KubeConfigMerger(file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    merged = merged_kubeconfigs(file).config
     chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"].safe_get("user")
     if not chosen or not merged.safe_get("users"):
         return ()

@@ -1,28 +1,25 @@
-"""Reads which context is the current one in several kubeconfigs, as kubectl does.
+"""Reads kubeconfigs with the official client, and which of their contexts is the current one, as kubectl does.
 
-The official client merges them as kubectl does, the first definition of a name first, but for this: it takes the
+The client merges several files as kubectl does, the first definition of a name first, but for this: it takes the
 current context of the last file, even if that is empty.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kubernetes.config.kube_config import KubeConfigMerger
 
 
-def current_context(files: str | None) -> str | None:
-    """Return the current context of kubeconfigs (paths, separated as in `$KUBECONFIG`): that of the first with one.
+def merged_kubeconfigs(files: str | None) -> KubeConfigMerger:
+    """Read kubeconfigs (paths, separated as in `$KUBECONFIG`; None: the usual ones). Raises what the client raises."""
+    from kubernetes.config import kube_config
 
-    None without one, and for None: the usual kubeconfig. Raises what YAML and the file system raise.
-    """
-    import yaml
+    return kube_config.KubeConfigMerger(files or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
 
-    for file in (files or "").split(os.pathsep):
-        path = Path(file).expanduser()
-        if file and path.exists():
-            found = yaml.safe_load(path.read_text(encoding="utf-8"))
-            named = found.get("current-context") if isinstance(found, Mapping) else None
-            if named and isinstance(named, str):
-                return named
-    return None
+
+def current_context(merged: KubeConfigMerger) -> str | None:
+    """Return the current context: that of the first file that names one; None without one."""
+    named = (one.get("current-context") for one in merged.config_files.values())
+    return next((one for one in named if one and isinstance(one, str)), None)

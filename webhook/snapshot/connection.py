@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.api.text import did_you_mean, quote, sanitize
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, connect, in_cluster
-from engine.cluster.kubeconfig import current_context
+from engine.cluster.kubeconfig import current_context, merged_kubeconfigs
 
 USER_AGENT: Final = "topogate-cli"
 DEFAULT_NAMESPACE: Final = "default"
@@ -51,7 +51,7 @@ def connect_as_caller(*, kubeconfig: str | None = None, context: str | None = No
     if kubeconfig is None and context is None and in_cluster():
         namespace = _own_namespace()
     else:
-        namespace = _namespace_of(kubeconfig, context)
+        context, namespace = _context_of(kubeconfig, context)
     try:
         return Caller(connect(kubeconfig=kubeconfig, context=context, user_agent=USER_AGENT), namespace)
     except ApiUnavailable as error:
@@ -65,29 +65,29 @@ def _own_namespace() -> str:
         return DEFAULT_NAMESPACE
 
 
-def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
-    """Return the namespace of a context. Raises ConnectionProblem if there is no such kubeconfig or context."""
-    # Half a second of imports that no command pays which asks no cluster.
-    from kubernetes.config import kube_config
+def _context_of(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
+    """Return a context (None: the current one) and its namespace.
 
+    Raises ConnectionProblem if there is no such kubeconfig or context.
+    """
     where = kubeconfig or "~/.kube/config"
     try:
-        merged = kube_config.KubeConfigMerger(kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
-        if merged is None:
+        merged = merged_kubeconfigs(kubeconfig)
+        if merged.config is None:
             raise FileNotFoundError
-        contexts = [one.value for one in merged.value["contexts"]]
-        context = context or current_context(kubeconfig) or merged["current-context"]
+        contexts = [one.value for one in merged.config.value["contexts"]]
+        name = context or current_context(merged) or merged.config["current-context"]
     except Exception as error:  # the loader raises whatever YAML and the file system raise
         raise ConnectionProblem(
             f"no API server configured: {sanitize(where, 200)} cannot be used ({type(error).__name__}); "
             "set KUBECONFIG or --kubeconfig"
         ) from None
     found = {str(one.get("name")): one for one in contexts if isinstance(one, Mapping)}
-    if context not in found:
+    if name not in found:
         raise ConnectionProblem(
-            f"no context {quote(context)} in {sanitize(where, 200)}{did_you_mean(context, sorted(found))}"
+            f"no context {quote(name)} in {sanitize(where, 200)}{did_you_mean(name, sorted(found))}"
         )
-    return _namespace_in(found[context])
+    return name, _namespace_in(found[name])
 
 
 def _namespace_in(context: Any) -> str:
