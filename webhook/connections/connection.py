@@ -151,7 +151,12 @@ class Connection:
         return request, found
 
     def hung_up(self) -> bool:
-        """Return True if the client has closed its side, so that an answer has no reader. Earlier bytes are kept."""
+        """Return True if the client has closed its side, so that an answer has no reader. Earlier bytes are kept.
+
+        Of a client that sent more than the request it is not asked: reading on would keep all that it sends ahead.
+        """
+        if self.frame is not None and len(self.buffer) > self.frame.size:
+            return False
         try:
             data = self.sock.recv(_READ)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
