@@ -281,6 +281,8 @@ class Reflector(Generic[R]):
     def refresh(self, timeout: float) -> bool:
         """Update the store to at least the cluster's current state; False when `timeout` seconds were not enough.
 
+        Of an optional collection that may not be read nothing newer can be had: True.
+
         Asks the server for its newest version (a quorum read) and waits until the watch has passed it; when it does not
         (a quiet collection gets a bookmark only once a minute), the whole collection is listed afresh; a large one
         only if the bookmark at the end of a short watch does not come or is older. A collection that fits one page is
@@ -301,7 +303,9 @@ class Reflector(Generic[R]):
             return True
         except (ApiFault, _ListAgain, ValueError) as fault:
             _log.warning("%s: cannot be read afresh: %s", self._path, fault)
-            return False
+            # A right to an optional collection may be gone for good: what is known of it has to do, as it does for
+            # whoever uses the store already.
+            return self._optional and isinstance(fault, ApiError) and fault.status == HTTPStatus.FORBIDDEN
         patience = min(CATCH_UP, deadline - self._clock())
         if self.store.synced and self.store.wait_seen(newest, max(0.0, patience)):
             return True

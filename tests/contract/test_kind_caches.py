@@ -433,6 +433,28 @@ def test_a_new_leader_knows_the_kinds_of_this_moment(fake: FakeApi, api: KubeCli
         caches.stop()
 
 
+def test_a_right_that_is_lost_for_one_kind_stops_no_new_leader(fake: FakeApi, api: KubeClient) -> None:
+    """A replica that knows objects of the kind leads as one that leads already: with what it has read of them."""
+    fake.install("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
+    put_jobset(fake)
+    stores = Stores()
+    caches = Informers(api, stores, namespace="topogate-system")
+    caches.start()
+    try:
+        assert caches.wait_synced(60)
+        path = f"{JOBSETS}/jobsets"
+        fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == path, times=10_000)
+        fake.drop_watches()
+        eventually(lambda: caches.kinds.hidden() == {("jobset.x-k8s.io", "JobSet")})
+        assert caches.refresh(60)
+        assert stores.workloads.get(key()) is not None
+        pods = "/api/v1/pods"
+        fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == pods, times=10_000)
+        assert not caches.refresh(5)
+    finally:
+        caches.stop()
+
+
 def test_nothing_to_ask_at_all_is_a_fault(fake: FakeApi, api: KubeClient) -> None:
     """The caller keeps what it has."""
     fake.fault(Answer(500), when=lambda request: request.path == "/apis")
