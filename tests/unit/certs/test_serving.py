@@ -66,6 +66,18 @@ def test_it_is_renewed_when_another_authority_signs(world: World) -> None:
     assert world.certificate.renew_if_due() is False
 
 
+def test_it_is_renewed_when_the_clock_goes_back_before_its_begin(world: World) -> None:
+    """A clock that was days ahead is set right: what was signed by it would be accepted only days later."""
+    world.authority = new_authority(now=START - 90 * DAY, name="ca")
+    world.certificate.renew_if_due()
+    world.now = START - 1800
+    assert world.certificate.renew_if_due() is False
+    world.now = START - 2 * DAY
+    assert world.certificate.renew_if_due() is True
+    assert world.certificate.renew_if_due() is False
+    assert world.certificate.leaf.not_after == pytest.approx(world.now + 7 * DAY, abs=1)
+
+
 def test_it_is_valid_until_its_end(world: World) -> None:
     """Readiness asks this: a process that was paused too long is not ready."""
     assert world.certificate.valid
