@@ -352,6 +352,17 @@ def test_what_may_not_be_read_is_named(api: KubeClient, fake: FakeApi) -> None:
         objects.stop()
 
 
+def test_a_policy_that_may_not_be_kept_is_told(house: House, fake: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    """A quota or a policy of others refuses the ConfigMap of the last good one: after a restart it would be missed."""
+    kept = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{names.LAST_GOOD_POLICY_NAME}"
+    refusal = {"kind": "Status", "reason": "Forbidden", "message": "exceeded quota: few"}
+    fake.fault(Answer(403, refusal), when=lambda one: (one.method, one.path) == ("PATCH", kept), times=10_000)
+    house.policy.changed(names.POLICY_NAME, policy("gpu: {scope: all}"))
+    eventually(
+        lambda: "the policy in force could not be written: exceeded quota: few" in caplog.text, message="it is told"
+    )
+
+
 def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
     """Neither when it is written nor when what is found is of no use."""
     caplog.set_level(0)

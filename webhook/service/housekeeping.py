@@ -16,6 +16,7 @@ from engine.cache.informers import ForeignInformers, follow_or_warn
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient
 from engine.cluster.lease import LeaseCandidate, NotLeader
+from engine.cluster.writes import Refused
 from engine.policy.source import PolicySource
 from engine.resources.names import whole_names
 from webhook.configuration.policy_webhooks import RESOURCES, PairMalformed, entries, keep
@@ -158,6 +159,9 @@ class Housekeeping:
         if text is None:
             return
         try:
-            writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
+            result = writes.keep_policy(self._api, self._settings.namespace, text, fence=self._candidate.check)
         except (ApiFault, NotLeader) as error:
             log.warning("the policy in force could not be written: %s", error)
+            return
+        if isinstance(result, Refused):
+            log.warning("the policy in force could not be written: %s", result.message)
