@@ -121,7 +121,7 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
     if not 0 < len(bundle) <= MAX_PEM or not 0 < len(key) <= MAX_PEM:
         raise AuthorityError("the certificates or the key are empty or too large")
     try:
-        certificates = x509.load_pem_x509_certificates(bundle)
+        certificates = certificates_of(bundle)
     except ValueError:
         raise AuthorityError("the certificates are not PEM") from None
     private = _load_key(key)
@@ -135,9 +135,17 @@ def read_authority(bundle: bytes, key: bytes, *, now: float) -> Authority:
     return _authority(tuple(dict.fromkeys(trusted)), signer, key)
 
 
+def certificates_of(pem: bytes) -> list[x509.Certificate]:
+    """Return the certificates of a PEM text, without those that were cut off. Raises ValueError if there is none."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except x509.InvalidVersion:  # no ValueError
+        raise ValueError("a certificate has an unknown version") from None
+
+
 def whole_certificates(pem: bytes) -> list[x509.Certificate]:
     """Return the certificates of a PEM text. Raises ValueError if there is none, or if one is not whole."""
-    found = x509.load_pem_x509_certificates(pem)  # leaves out one that was cut off
+    found = certificates_of(pem)
     if len(found) != pem.count(b"-----BEGIN CERTIFICATE"):
         raise ValueError("a certificate is not whole")
     return found

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.authority import MAX_PEM
+from certs.authority import MAX_PEM, certificates_of
 from certs.client import Client, patch_current
 
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
@@ -111,7 +111,7 @@ def _current(bundle: bytes, now: float) -> set[bytes]:
 def _certificates(bundle: bytes) -> list[x509.Certificate]:
     if not 0 < len(bundle) <= MAX_PEM:
         raise ValueError("no certificates")
-    return x509.load_pem_x509_certificates(bundle)
+    return certificates_of(bundle)
 
 
 def inject(

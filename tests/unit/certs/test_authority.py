@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 
 import pytest
 from cryptography import x509
@@ -124,6 +125,14 @@ def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     )
 
 
+def of_unknown_version(certificate: bytes) -> bytes:
+    """A certificate (PEM) that says of itself that it is of a version which never was."""
+    der = ssl.PEM_cert_to_DER_cert(certificate.decode())
+    third, unknown = b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x42"
+    assert der.count(third) == 1
+    return ssl.DER_cert_to_PEM_cert(der.replace(third, unknown)).encode()
+
+
 GOOD = new_authority(now=NOW, name="good")
 RSA = pem(rsa.generate_private_key(65537, 2048))
 
@@ -136,6 +145,10 @@ RSA = pem(rsa.generate_private_key(65537, 2048))
         pytest.param(GOOD.bundle * 200, GOOD.key, "too large", id="too many certificates"),
         pytest.param(b"garbage", GOOD.key, "not PEM", id="garbage certificates"),
         pytest.param(GOOD.bundle[:-40], GOOD.key, "not PEM", id="half a certificate"),
+        pytest.param(of_unknown_version(GOOD.bundle), GOOD.key, "not PEM", id="unknown version"),
+        pytest.param(
+            GOOD.bundle + of_unknown_version(GOOD.bundle), GOOD.key, "not PEM", id="unknown version beside it"
+        ),
         pytest.param(GOOD.key, GOOD.key, "not PEM", id="a key for a certificate"),
         pytest.param(GOOD.bundle, b"garbage", "private key", id="garbage key"),
         pytest.param(GOOD.bundle, GOOD.key[:-60], "private key", id="half a key"),
