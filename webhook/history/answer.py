@@ -18,7 +18,12 @@ from webhook.history.parts import LogPart
 
 # A gang waits after one of these, and does not after any other record but those that change nothing about that.
 _WAITS: Final = frozenset({"Waiting", "Unplaced", "Requeued", "LevelRelaxed", "Preempts", "PreemptionEnded"})
-_ASIDE: Final = frozenset({"GateRemoved", "ResumeRefused", "SuspendRefused", "DevicesChanged"})
+_ASIDE: Final = frozenset(
+    {
+        *("GateRemoved", "ResumeRefused", "SuspendRefused", "DevicesChanged"),
+        *("NodesRequested", "NodesAccepted", "NodesProvisioned", "NodesNotProvisioned", "NodesLost", "NodesNotNeeded"),
+    }
+)
 _NO_RECORDS: Final = "no records in it: not the log of `topogate serve`, or one with --log-format text"
 
 

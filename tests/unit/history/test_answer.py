@@ -96,6 +96,18 @@ def test_preempted_gangs_are_counted_and_named_where_they_are_preempted() -> Non
     assert [one.workload for one in answer([*PREEMPTED, ended]).summary.waiting] == ["job/train", "job/next"]
 
 
+def test_what_becomes_of_a_request_for_nodes_ends_no_wait() -> None:
+    """The gang still waits, and one that has its slots does not wait again when its request is deleted."""
+    told = ("NodesRequested", "NodesAccepted", "NodesProvisioned", "NodesNotProvisioned", "NodesLost", "NodesNotNeeded")
+    waits = [line(1, "Waiting", f"alice/{event.lower()}", reason="InsufficientFreeHosts") for event in told]
+    asked = [line(2, event, f"alice/{event.lower()}", pods=4) for event in told]
+    placed = [line(1, "Placed", "bob/train", waitedSeconds=1.0), line(2, "NodesNotNeeded", "bob/train")]
+    found = answer([*waits, *asked, *placed]).summary.waiting
+    assert {(one.workload, one.reason) for one in found} == {
+        (f"job/{event.lower()}", "InsufficientFreeHosts") for event in told
+    }
+
+
 def test_it_is_printed_with_numbers_and_a_row_for_each_record() -> None:
     head, table = history_text(answer(FIRST, SECOND, wanted=HistoryFilter(NIGHT - 3600)), namespaces=True)
     assert head.before == (
