@@ -555,6 +555,10 @@ class ClusterState:
         """Return the time of day by which a node must have become ready to be planned on now (`nodes.settle`)."""
         return now - self.policy.nodes.settle
 
+    def unsettled(self, now: float) -> list[str]:
+        """Return the nodes that may not be planned on yet, because they became ready a moment ago."""
+        return self.capacity.unsettled(self.settled_before(now), settle=self.policy.nodes.settle)
+
     @property
     def owners(self) -> OwnerResolver:
         """The resolver of owner chains, as they were applied, under the policy in force."""

@@ -48,6 +48,7 @@ RECOUNT = 16
 MAX_DOMAINS = 32
 MAX_SELECTIONS = 32
 MAX_SELECTION_WEIGHT = 1024
+_CLOCKS_DIFFER = 60.0  # seconds
 _NO_COLUMN = -1  # the column of a resource that nothing names
 _NO_DEVICES = DeviceRequest()
 
@@ -543,12 +544,18 @@ class Capacity:
         counts = {name: self._amounts.hosts_with(name) for name in self._amounts.columns}
         return {name: count for name, count in counts.items() if count}
 
-    def unsettled(self, before: float) -> list[str]:
-        """Return the nodes that became ready (or appeared) after a time; only the newest nodes are checked."""
+    def unsettled(self, before: float, *, settle: float) -> list[str]:
+        """Return the nodes that became ready (or appeared) after a time, `settle` seconds ago; only the newest nodes
+        are checked.
+
+        A node whose time is still to come counts as settled: its kubelet writes it, by a clock that may have been wrong
+        when the machine started.
+        """
         late: list[str] = []
+        until = before + settle + _CLOCKS_DIFFER
         for name in list(self._fresh):
             node = self.node(name)
-            if node is None or node.settled_at <= before:
+            if node is None or not settle or not before < node.settled_at <= until:
                 self._fresh.discard(name)
             else:
                 late.append(name)

@@ -256,9 +256,9 @@ class Controller:
             for queue in (self._term.texts, self._term.places, self._term.numbers)
             if (due := queue.next(busy=busy)) is not None
         ]
-        if (len(self._term.queue) or len(self._term.extensions)) and self._view.policy.nodes.settle:
+        if len(self._term.queue) or len(self._term.extensions):
             with self._view.lock:
-                settling = self._view.capacity.unsettled(self._view.settled_before(self._wall()))
+                settling = self._view.unsettled(self._wall())
             if settling or self._settling:
                 times.append(now + 0.25)
                 self._term.retry_waiting()  # one more try after the last node has settled

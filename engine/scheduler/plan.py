@@ -174,7 +174,7 @@ def _plan_shapes(
         return Waits("LabelsMissing", why, for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
     others = {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated, TO_BE_LEFT: request.leave_hosts}
-    left_out = _left_out(topology, capacity, settled_before, others)
+    left_out = _left_out(topology, capacity, settled_before, others, settle=policy.nodes.settle)
     vacated = frozenset(host for host in emptied if host in topology.tree.index)
     kept_hosts = {name: hosts for name, hosts in (kept or {}).items() if hosts}
     profile = request.profile or policy.profile_of(request.topology)
@@ -392,9 +392,11 @@ def _left_out(
     capacity: Capacity,
     settled_before: float | None,
     others: Mapping[str, frozenset[str]],
+    *,
+    settle: float,
 ) -> dict[str, str]:
     """Return the hosts that are left out this time, with the reason as text; `others`: reason -> hosts."""
-    late = capacity.unsettled(settled_before) if settled_before is not None else []
+    late = capacity.unsettled(settled_before, settle=settle) if settled_before is not None else []
     found = dict.fromkeys(late, JUST_JOINED)
     for why, hosts in others.items():
         found |= dict.fromkeys(hosts, why)

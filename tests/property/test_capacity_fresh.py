@@ -167,7 +167,7 @@ class World:
             "counted": [capacity.reports_devices(name) for name in HOSTS],
             "lost": [capacity.lost_devices("gang", name) for name in HOSTS],
             "reserved": (capacity.reserved("gang"), capacity.reserved_by("gang")),
-            "unsettled": capacity.unsettled(-1.0),
+            "unsettled": capacity.unsettled(-1.0, settle=15.0),
         }
 
 

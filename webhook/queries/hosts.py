@@ -195,7 +195,7 @@ def _slots(snapshot: Snapshot, topology: Topology, shape: Shape, *, kept: Bools)
     view = snapshot.view
     counted = view.capacity.count(shape, topology)
     closed = kept.copy()
-    late = view.capacity.unsettled(view.settled_before(snapshot.taken))
+    late = view.unsettled(snapshot.taken)
     closed[[topology.tree.index[host] for host in late if host in topology.tree.index]] = True
     for hosts in barred_hosts(view, probe(view, pods=1, gpus=0, topology=topology.name), None, topology).values():
         closed |= hosts

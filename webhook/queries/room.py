@@ -77,7 +77,7 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
     if topology is None or topology.waits or not len(topology.tree.hosts):
         return []
     kept = {name: {rank: one.host for rank, one in slots.items()} for name, slots in kept_assignment(gang).items()}
-    words = dict.fromkeys(view.capacity.unsettled(view.settled_before(snapshot.taken)), JUST_JOINED)
+    words = dict.fromkeys(view.unsettled(snapshot.taken), JUST_JOINED)
     created = queued_at(gang.workload, gang.placement)
     for nomination in precedence_of(view, gang, created=created).nominations:
         words |= dict.fromkeys(nomination.hosts, KEPT_FOR_OTHERS)

@@ -124,6 +124,23 @@ def test_a_node_counts_only_after_it_has_settled() -> None:
     assert isinstance(plan_on(nodes, job(count=2), settled_before=1_001.0), Placed)
 
 
+def test_a_node_whose_clock_was_hours_ahead_when_it_became_ready_counts() -> None:
+    """Its kubelet writes since when it is Ready: a clock that was corrected later must not keep it unused for hours."""
+    nodes = gpu_nodes(1, 1, 2)
+    nodes[0] = replace(nodes[0], settled_at=10_000.0 + 8 * 3600)
+    assert isinstance(plan_on(nodes, job(count=2), settled_before=9_985.0), Placed)
+    nodes[0] = replace(nodes[0], settled_at=10_030.0)  # clocks are never quite the same
+    assert isinstance(plan_on(nodes, job(count=2), settled_before=9_985.0), Waits)
+
+
+def test_without_a_time_to_settle_a_node_counts_at_once() -> None:
+    """Also one whose clock is a little ahead: nothing would look at it again when that time has come."""
+    nodes = gpu_nodes(1, 1, 2)
+    nodes[0] = replace(nodes[0], settled_at=1_002.0)
+    policy = parse_policy("nodes: {settle: 0s}")
+    assert isinstance(plan_on(nodes, job(count=2), settled_before=1_000.0, policy=policy), Placed)
+
+
 @pytest.mark.parametrize("change", [{"ready": False}, {"unschedulable": True}], ids=["not ready", "cordoned"])
 def test_an_unhealthy_host_is_not_used(change: dict[str, bool]) -> None:
     """Cordoned and NotReady hosts take no new pods; the gang waits for them to come back."""
