@@ -518,6 +518,7 @@ class GangScheduler:
             self._term.queue.retry_limited(gang.workload.namespace)  # it does not wait for capacity
         if miss.first:
             outcome = replace(kept_for(miss.first, gang, outcome), shortage=outcome.shortage)
+        gang_state.lacks = outcome.reason
         self._preemptor.missed(key, outcome, now)
         self._mover.missed(key, outcome, now)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)

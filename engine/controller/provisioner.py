@@ -18,6 +18,7 @@ from engine.api import names
 from engine.api.event_reasons import EventReason
 from engine.api.objects import ProvisioningRequest
 from engine.api.placement import waiting_since
+from engine.api.reasons import Why, reason_of
 from engine.api.workload import GangKey
 from engine.autoscaling.attempts import (
     AskForNodes,
@@ -41,7 +42,7 @@ from engine.decoding.wire import ProjectionError
 from engine.gang.gang import Gang, over
 from engine.gang.key import placed_key
 from engine.history.record import GangEvent
-from engine.lifecycle.actions import NodesNote
+from engine.lifecycle.actions import NodesNote, Status
 from engine.lifecycle.gang_state import GangState
 from engine.policy.autoscaling import ProvisioningRequests
 
@@ -186,7 +187,7 @@ class Provisioner:
     def _concerns(self, key: GangKey, gang_state: GangState) -> bool:
         """Return True if a gang may need nodes, or its message says something about them."""
         status = gang_state.current
-        waits = status is not None and status.phase == "Waiting" and waits_for_nodes(status.reason)
+        waits = status is not None and status.phase == "Waiting" and waits_for_nodes(_wait_of(gang_state, status))
         return waits or key in self._noted
 
     def _order(self, key: GangKey) -> tuple[int, float, str]:
@@ -208,10 +209,10 @@ class Provisioner:
             self._end(key, gang, [one for one in requests if one.name != used], "it has its slots", now)
         elif over(gang.workload) or rules is None or status.phase != "Waiting":
             self._end(key, gang, requests, "none is wanted for it any more", now)
-        elif not waits_for_nodes(status.reason):
+        elif not waits_for_nodes(reason := _wait_of(gang_state, status)):
             since = gang_state.nodes_unwanted_since = gang_state.nodes_unwanted_since or now
             if now >= since + UNWANTED_AFTER:
-                self._end(key, gang, requests, f"it waits for something else ({status.reason})", now)
+                self._end(key, gang, requests, f"it waits for something else ({reason})", now)
         else:
             gang_state.nodes_unwanted_since = None
             demand = demand_of(gang, self._node_selector(gang))
@@ -360,3 +361,13 @@ class Provisioner:
         nodes = [node for node in view.stores.nodes.values() if node.ready and node.settled_at <= settled]
         level = next((one for one in asks if one), None)
         return new_nodes_text(nodes, topology, level, since=last.request.created)
+
+
+def _wait_of(gang_state: GangState, status: Status) -> Why:
+    """Return why a gang waits.
+
+    Where hosts are kept for it, why they have to be: they are free when the pods there have ended, which may take days,
+    and new nodes may come before that.
+    """
+    known = reason_of(status.reason)
+    return gang_state.lacks if known is not None and known.until == "kept hosts" else status.reason

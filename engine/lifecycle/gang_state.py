@@ -227,6 +227,7 @@ class GangState:
     place: QueuePlace | None = None  # in the queue, as written last
     place_known: bool = False
     details: tuple[int, dict[str, Any]] | None = None  # numbers written last, and the generation that they were for
+    lacks: Why = ""  # why its last plan found no slots; its status may tell of the hosts that are kept for it instead
     planned_on: tuple[int, int] | None = None  # version of the capacity that its last plan has seen
     waiting_since: str | None = None  # copied from the Placement, which may be deleted by hand
     wait: QueuedWait | None = None  # while it is queued

@@ -302,6 +302,40 @@ def test_a_request_is_withdrawn_when_the_gang_waits_for_something_else_for_a_whi
     assert requests(asked) == []
 
 
+def test_a_gang_for_which_hosts_are_kept_still_waits_for_its_nodes() -> None:
+    """Pods that run there may take days; the one that has waited longest must not be the only one without a request."""
+    leader = leader_of(2, ASKS + "queue: {patience: 60s}\n")
+    leader.has(pod(job("somebody"), 0, host="b0-r0-h0"), job("train", count=2, held=True))
+    leader.settle()
+    leader.later(11)
+    (request,) = requests(leader)
+    for _ in range(20):
+        leader.later(11)
+    assert leader.status() == ("Waiting", "RoomKept")
+    assert requests(leader) == [request]
+    assert "asked the autoscaler for 2 pods" in message(leader)
+
+
+def test_a_gang_for_which_hosts_are_kept_asks_for_nodes() -> None:
+    """Also if none were asked for before; not if it waits for gangs that keep apart, which a node does not end."""
+    leader = leader_of(2, POLICY + TOPOLOGY + "queue: {patience: 60s}\n")
+    leader.has(pod(job("somebody"), 0, host="b0-r0-h0"), job("train", count=2, held=True))
+    apart = leader_of(2, POLICY + TOPOLOGY + "queue: {patience: 60s}\n")
+    other = job("other", count=1, held=True)
+    apart.has(replace(other, annotations={**other.annotations, names.EXCLUSIVE: "rack"}))
+    apart.settle()
+    apart.has(job("train", count=1, held=True))
+    for one in (leader, apart):
+        one.settle()
+        one.later(100)
+        assert one.status() == ("Waiting", "RoomKept")
+        one.view.set_policy(parse_policy(ASKS + "queue: {patience: 60s}\n"))
+        one.settle()
+        one.later(2 * LOOK_EVERY)
+    assert [one.pods for one in requests(leader)] == [2]
+    assert requests(apart) == []
+
+
 def test_a_changed_gang_gets_a_new_request(asked: Leader) -> None:
     """For the pods that it has now."""
     workload = changed(asked.workload(), slots=2, total=2, remaining=2)
