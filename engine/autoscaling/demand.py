@@ -78,6 +78,9 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
             found.append(PodDemand(index, pod_set, count))
     if not found:
         return "none of its pods needs a node"
+    held = held_pods_of(gang, found)
+    if any(not one.pod_set.templated and one.index not in held for one in found):
+        return "what its pods need is not known before they exist"
     if len(found) > MAX_REQUEST_POD_SETS:
         return f"it has {len(found):,} pod sets, and a ProvisioningRequest takes {MAX_REQUEST_POD_SETS}"
     shapes = {ask.name: ask.shape_hash for ask in gang.request.pod_sets}

@@ -10,7 +10,7 @@ from engine.api import names
 from engine.api.workload import Workload
 from engine.autoscaling.demand import NodeDemand, demand_of
 from engine.gang.key import key_of
-from tests.support.cluster_records import job, pod_set, shape, spec
+from tests.support.cluster_records import job, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader
 from tests.support.small_cluster import SmallCluster
 from tests.unit.controller.test_pod_group_gangs import member
@@ -50,3 +50,16 @@ def test_nodes_are_requested_for_a_member_of_a_pod_group_up_to_the_minimum_of_th
     leader.has(*members)
     leader.settle()
     assert [wanted(leader, one) for one in members] == [{"main": count}] * 2
+
+
+def test_no_nodes_can_be_requested_for_pods_of_which_nothing_is_known_yet() -> None:
+    """A SparkApplication may have no templates: what its pods need shows when they exist."""
+    gang = two_templates()
+    feeder, trainer = (replace(one, selector=(("role", one.name),)) for one in gang.pod_sets)
+    gang = replace(gang, pod_sets=(feeder, replace(trainer, templated=False)))
+    known = SmallCluster([gang], nodes=[]).view.gangs.get(key_of(gang))
+    assert known is not None
+    assert demand_of(known, {}) == "what its pods need is not known before they exist"
+    held = pod(gang, 0, gated=True)
+    held = replace(held, spec=replace(held.spec, labels={**held.spec.labels, "role": "trainer"}))
+    assert wanted(SmallCluster([gang], nodes=[], pods=[held]), gang) == {"feeder": 4, "trainer": 4}
