@@ -69,8 +69,10 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         sent = as_sent(one, namespace=namespace, serial=len(found))
         metadata = sent["metadata"] if isinstance(sent["metadata"], dict) else {}
         key = (one.group, one.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        if key[3] and seen.setdefault(key, one.where) != one.where:
+        if key in seen:
             raise FileProblem(f"{one.where}: {one.kind} {key[2]}/{key[3]} is a duplicate of the one in {seen[key]}")
+        if key[3]:
+            seen[key] = one.where
         priority, created = _rank_in_queue(one, raw, view)
         plain, group = _plain_gang_key(one, sent, view), _pod_group(one, sent, key[2], view)
         found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), plain, group))

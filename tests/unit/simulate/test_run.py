@@ -17,13 +17,16 @@ from tests.support.simulation import (
     answer,
     grid,
     job,
+    objects,
     pod,
     priority_class,
     simulated,
     verdicts,
 )
 from webhook.simulate.model import Simulation
+from webhook.simulate.run import simulate
 from webhook.simulate.text import as_text
+from webhook.snapshot.cluster import offline_cluster
 from webhook.snapshot.files import FileProblem
 
 ROOT = Path(__file__).parents[3]
@@ -541,6 +544,14 @@ def test_the_same_workload_twice_is_wrong_use() -> None:
         FileProblem, match=r"jobs.json, item 2: Job default/a is a duplicate of the one in jobs.json, item 1"
     ):
         verdicts(GRID, [job("a", 1), job("a", 2)])
+
+
+def test_the_same_file_twice_is_wrong_use_too() -> None:
+    """Of two copies with the same place in the same file the second one was called unmanaged."""
+    twice = [*objects([job("a", 1, RACK)], name="jobs.json"), *objects([job("a", 1, RACK)], name="jobs.json")]
+    offline = offline_cluster(objects(GRID, name="cluster.json"))
+    with pytest.raises(FileProblem, match=r"jobs.json, item 1: Job default/a is a duplicate"):
+        simulate(offline, twice, clock=lambda: 0, now=0.0)
 
 
 def test_files_without_a_workload_are_wrong_use() -> None:
