@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,13 +11,14 @@ from engine.api.duration import timestamp
 from engine.api.names import AUTO, HOST_LEVEL
 from engine.api.placement import PodSetPlan
 from engine.api.reasons import REASONS
+from engine.scheduler.fairness import weighted_usage
 from engine.scheduler.outcome import Never, Placed, Waits
-from engine.scheduler.schedule import answer_in_view
+from engine.scheduler.precedence import turn_in
 from engine.topology.topology import Topology
 from webhook.explanations.explanation import until_of
 from webhook.queries import model as output
-from webhook.queries.forecast import forecasts
-from webhook.queries.gangs import queue_of, waiting_gangs
+from webhook.queries.forecast import forecasts, plan_now
+from webhook.queries.gangs import planned_alone, queue_of, waiting_gangs
 from webhook.queries.hosts import holders_of, host_table
 from webhook.queries.probe import checked, probe
 from webhook.snapshot.snapshot import AnswerProblem, Snapshot, Unread, chosen_topologies
@@ -47,22 +48,29 @@ def fits(
         raise AnswerProblem(_NO_ANSWER, Unread.texts(one for one in snapshot.unread if one.decides))
     view = snapshot.view
     chosen_topologies(snapshot, topology)
-    ask = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
-    gang = checked(probe(view, require=require, prefer=prefer, **ask))  # type: ignore[arg-type]
+    ask: dict[str, Any] = {"pods": pods, "gpus": gpus, "topology": topology, "namespace": namespace}
+    ask["created"] = snapshot.taken
+    gang = checked(probe(view, require=require, prefer=prefer, **ask))
     chosen = view.topologies[gang.request.topology or next(iter(view.topologies))]
-    settled_before = view.settled_before(snapshot.taken)
-    outcome = answer_in_view(view, gang, created=snapshot.taken, settled_before=settled_before)
+    outcome = plan_now(snapshot, gang)
     holders = holders_of(view)
     slots = host_table(snapshot, chosen, holders, gpus=gpus).slots
     start = None
     lacks_room = not isinstance(outcome, Placed) and _lacks_room(outcome)
     if not isinstance(outcome, Placed) and lacks_room and not outcome.for_hosts:
-        ahead = [one.gang for one in queue_of(snapshot, waiting_gangs(snapshot))]
+        mine = turn_in(view, gang, weighted_usage(view))
+        queue = queue_of(snapshot, waiting_gangs(snapshot))
+        ahead = [one.gang for one in queue if one.turn < mine and planned_alone(one.gang)]
         later = forecasts(snapshot, [*ahead, gang]).get(gang.key)
         by = later.by if later is not None else None
         start = output.GangStart(
             by=timestamp(by) if by is not None else None, after=later.after if later is not None else ()
         )
+
+    def fits_at(level: str | None) -> bool:
+        asked = probe(view, require=level, prefer=prefer if level is None else None, **ask)
+        return not asked.request.errors and isinstance(plan_now(snapshot, asked), Placed)
+
     domains = pods_by_domain(outcome.pod_sets) if isinstance(outcome, Placed) else {}
     placed = tuple(output.FitDomain(path=path, pods=count) for path, count in domains.items())
     return output.FitsAnswer(
@@ -77,7 +85,13 @@ def fits(
         message=outcome.message.replace("placed", "would place", 1) if isinstance(outcome, Placed) else outcome.message,
         assignment=placed,
         best=_best(chosen, slots, require or prefer),
-        levels=tuple(_levels(chosen, slots, pods, only_room=lacks_room or isinstance(outcome, Placed))),
+        levels=tuple(
+            _levels(
+                chosen,
+                slots,
+                lambda level, room: (lacks_room or isinstance(outcome, Placed)) and room >= pods and fits_at(level),
+            )
+        ),
         until=None if isinstance(outcome, Placed) else until_of(outcome.reason),
         start=start,
         remarks=snapshot.remarks,
@@ -113,15 +127,14 @@ def _lacks_room(outcome: Waits | Never) -> bool:
 
 
 def _levels(
-    topology: Topology, slots: np.typing.NDArray[np.int64], pods: int, *, only_room: bool
+    topology: Topology, slots: np.typing.NDArray[np.int64], fits: Callable[[str | None, int], bool]
 ) -> Sequence[output.FitLevel]:
-    """Return what fits at each level; `only_room`: nothing but room decides whether the gang would fit there."""
+    """Return what fits at each level; `fits`: whether the gang would at a level, whose best domain has so much room."""
     tree = topology.tree
     found = []
     for index in reversed(range(len(topology.levels))):
+        name = topology.levels[index].name
         largest = int(tree.sums(index, slots).max(initial=0)) if tree.hosts else 0
-        found.append(
-            output.FitLevel(level=topology.levels[index].name, largest_gang=largest, fits=only_room and largest >= pods)
-        )
+        found.append(output.FitLevel(level=name, largest_gang=largest, fits=fits(name, largest)))
     whole = int(slots.sum())
-    return [*found, output.FitLevel(level=None, largest_gang=whole, fits=only_room and whole >= pods)]
+    return [*found, output.FitLevel(level=None, largest_gang=whole, fits=fits(None, whole))]

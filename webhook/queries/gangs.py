@@ -145,7 +145,7 @@ def queue_of(snapshot: Snapshot, waiting: list[Gang], *, plans: int = MAX_PLANS)
     view = snapshot.view
     usage = weighted_usage(view)
     ordered = sorted(((turn_in(view, gang, usage), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
-    asked = [gang for _, gang in ordered if _planned_alone(gang)] if snapshot.capacity_known else []
+    asked = [gang for _, gang in ordered if planned_alone(gang)] if snapshot.capacity_known else []
     found = forecasts(snapshot, asked, plans=plans)
     return [
         WaitingGang(
@@ -209,7 +209,8 @@ def _waits(gang: Gang) -> bool:
     return unplaced and not gang.workload.finished
 
 
-def _planned_alone(gang: Gang) -> bool:
+def planned_alone(gang: Gang) -> bool:
+    """Return True if the leader plans a gang without slots, and not together with others of its pod group."""
     if over(gang.workload) or gang.request.errors or standstill(gang) is not None:
         return False
     return gang.pod_group is None or gang.pod_group.placed

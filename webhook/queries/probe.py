@@ -5,6 +5,7 @@ It is decoded, parsed and planned as a real one, so that an answer about it is t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from engine.api import names
@@ -29,15 +30,19 @@ def probe(
     require: str | None = None,
     prefer: str | None = None,
     namespace: str = "default",
+    created: float = 0.0,
 ) -> Gang:
-    """Return a gang of `pods` pods with `gpus` GPUs each, with the request as it is parsed; errors stay in it."""
+    """Return a gang of `pods` pods with `gpus` GPUs each, with the request as it is parsed; errors stay in it.
+
+    `created`: when it begins to wait, which decides its place in the queue.
+    """
     annotations = {
         names.TOPOLOGY: topology,
         names.REQUIRE: require,
         names.PREFER: prefer,
         names.UNCONSTRAINED: "true" if require is None and prefer is None else None,
     }
-    workload = job(_body(pods, _requests(view, gpus), annotations, namespace))
+    workload = replace(job(_body(pods, _requests(view, gpus), annotations, namespace)), created=created)
     return view.gangs.as_reviewed(workload, view.request_of(workload))
 
 

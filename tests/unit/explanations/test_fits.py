@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from tests.support.golden import golden
-from tests.support.simulation import answer, grid, job, policy_map
-from tests.support.snapshots import busy_cluster, runs, snapshot, waits
+from tests.support.simulation import answer, grid, job, policy_map, priority_class
+from tests.support.snapshots import busy_cluster, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.explanations.fits import fits
 from webhook.queries.model import FitsAnswer
@@ -90,6 +90,45 @@ def test_a_later_start_goes_behind_the_queue() -> None:
     start = ask([*alone, waits("wide", 4, {"require": "rack"})], require="rack").start
     assert start is not None
     assert start.by is None
+
+
+def test_a_gang_that_was_given_up_or_is_younger_does_not_go_first() -> None:
+    """Neither takes the room of a rack that is free in half an hour, and nor does one of a lower priority."""
+    alone = [*grid(1, 1, 4), *runs("fill", ["b0-r0-h0"], deadline=3600)]
+    ended = [waits("ended", 4, {"require": "rack"}), waiting_placement("ended", reason="ScheduleTimeout")]
+    urgent = priority_class("high", 1000) | {"globalDefault": True}
+    low = waits("low", 4, {"require": "rack"})
+    low["spec"]["template"]["spec"]["priorityClassName"] = "low"
+    for others in (ended, [waits("young", 4, {"require": "rack"}, minute=31)], [urgent, priority_class("low", 0), low]):
+        start = ask([*alone, *others], require="rack").start
+        assert start is not None
+        assert (start.by, start.after) == ("2026-01-01T01:00:00Z", ("others/job/fill",))
+
+
+def test_in_strict_order_no_level_helps_behind_a_gang_that_waits() -> None:
+    """It would wait for the same gang at any level, and does not start before that one either."""
+    cluster = [
+        *grid(1, 2, 4),
+        *runs("fill", ["b0-r0-h0", "b0-r1-h0"]),
+        waits("big", 4, {"require": "rack"}),
+        waiting_placement("big"),
+        policy_map("queue: {order: strict}"),
+    ]
+    for options in ({"pods": 4, "require": "rack"}, {"pods": 2}):
+        found = ask(cluster, **options)
+        assert found.reason == "QueuedBehind"
+        assert not any(level.fits for level in found.levels)
+        assert found.start is not None
+        assert found.start.by is None
+        assert "it would fit with" not in printed(fits_text(found))
+
+
+def test_a_level_that_its_namespace_may_not_use_is_not_suggested() -> None:
+    rules = policy_map("namespaces: {rules: [{namespaces: [alice], levels: [rack]}]}")
+    cluster = [*grid(1, 2, 4), *runs("fill", ["b0-r0-h0", "b0-r1-h0"]), rules]
+    allowed = {one.level: one.fits for one in ask(cluster, require="rack", namespace="alice").levels}
+    assert allowed == {"host": False, "rack": False, "block": False, None: True}
+    assert {one.level: one.fits for one in ask(cluster, require="rack").levels} == {**allowed, "block": True}
 
 
 @pytest.mark.parametrize(
