@@ -26,6 +26,7 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
+from engine.gang.slots import done_ranks
 from engine.lifecycle.moves import moves_text
 from webhook.explanations.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.queries import model as output
@@ -45,8 +46,11 @@ def explain_placed(
     ready = sum(one.state == "ready" for one in pods)
     without_slot = len(pods) - assigned_count(placement)
     replaced = min(without_slot, sum(one.state == "ending" for one in pods))  # or scaled down: nobody waits for them
-    wanted = len(pods) - replaced
+    completed = sum(one.state == "completed" for one in pods)
+    wanted = len(pods) - replaced - completed
     message = f"{ready:,} of {plural(wanted, 'pod')} ready in {row.place or 'its domains'}"
+    if completed:
+        message += f"; {plural(completed, 'rank')} {'has' if completed == 1 else 'have'} completed"
     if row.reason:
         message += f"; {row.message}"
     if (moves := moves_text(gang)) and moves not in message:
@@ -93,7 +97,8 @@ def _pods(snapshot: Snapshot, gang: Gang) -> Iterator[output.ExplainedPod]:
     for pod_set, pods in by_pod_set(gang.workload, live):
         slots = placement.assignment.plan_of(pod_set.name).slots
         in_order = sorted(pods, key=lambda pod: (pod.deleting, pod.created, pod.name))
-        yield from _pods_of(pod_set, in_order, slots, unready)
+        done = done_ranks(pod_set, gang.pods) if rank_is_slot(pod_set) else set[int]()
+        yield from _pods_of(pod_set, in_order, slots, unready, done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,9 @@ def _places(slots: Sequence[Slot]) -> list[_Place]:
 
 
 def _pods_of(
-    pod_set: PodSet, pods: Sequence[Pod], slots: Sequence[Slot], unready: set[tuple[str, str]]
+    pod_set: PodSet, pods: Sequence[Pod], slots: Sequence[Slot], unready: set[tuple[str, str]], done: set[int]
 ) -> Iterator[output.ExplainedPod]:
+    """Yield the slots of a pod set with their pods; `done`: the ranks that have completed, of which none is to come."""
     left = {pod.key: pod for pod in pods}
     ranked = rank_is_slot(pod_set)
     by_rank = {rank_of(pod, pod_set): pod for pod in reversed(pods)} if ranked else {}
@@ -128,8 +134,9 @@ def _pods_of(
     for place in _places(slots):
         there = on_host[place.slot.host]
         found = by_rank.get(place.rank) if ranked else there.popleft() if there else None
-        state = _state(found, unready) if found is not None else ("missing", "it does not exist yet")
+        state = ("completed", "") if place.rank in done else ("missing", "it does not exist yet")
         if found is not None:
+            state = _state(found, unready)
             left.pop(found.key, None)
         yield _slot(pod_set, place, found, state)
     for pod in left.values():

@@ -377,8 +377,8 @@ class ExplainedPod(AnswerPart):
     pod: str | None = Field(description="Name of the pod; null while it does not exist.")
     host: str | None = Field(description="The host of its slot; null without a slot.")
     domain: tuple[str, ...] = Field(description="Label values of the levels above the host.")
-    state: Literal["ready", "not ready", "not bound", "held", "ending", "missing"]
-    why: str = Field(description="Why it is not ready; empty if it is.")
+    state: Literal["ready", "not ready", "not bound", "held", "ending", "missing", "completed"]
+    why: str = Field(description="Why it is not ready; empty if it is, and of a rank that has completed.")
     devices: tuple[str, ...] = Field(description="Its devices, as `gpu 0-7`; empty where they are not known.")
 
 

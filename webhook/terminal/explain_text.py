@@ -41,7 +41,15 @@ _REQUEST_STATES: Final = {
 _MOST_HOSTS: Final = 3
 _MOST_VICTIMS: Final = 5
 _MOST_PODS: Final = 32
-_STYLES: Final = {"not ready": "red", "not bound": "yellow", "held": "yellow", "missing": "yellow", "ending": "dim"}
+_STYLES: Final = {
+    "not ready": "red",
+    "not bound": "yellow",
+    "held": "yellow",
+    "missing": "yellow",
+    "ending": "dim",
+    "completed": "dim",
+}
+_GOOD: Final = ("ready", "completed")
 _PROVEN: Final = {True: "no plan uses fewer domains", False: "a plan with fewer domains may exist", None: ""}
 
 
@@ -229,9 +237,9 @@ def _pods(one: ExplainedGang, *, wide: bool) -> TextPart:
     columns += [TableColumn("RANK", right=True, optional=True), TableColumn("POD"), TableColumn("HOST")]
     columns += [TableColumn("DOMAIN"), TableColumn("DEVICES", optional=True), TableColumn("STATE")]
     columns += [TableColumn("WHY", folds=True, optional=True)]
-    wrong = [pod for pod in one.pods if pod.state != "ready"]
+    wrong = [pod for pod in one.pods if pod.state not in _GOOD]
     few = wide or len(one.pods) <= _MOST_PODS
-    shown = one.pods if few else (*wrong, *(pod for pod in one.pods if pod.state == "ready"))[:_MOST_PODS]
+    shown = one.pods if few else (*wrong, *(pod for pod in one.pods if pod.state in _GOOD))[:_MOST_PODS]
     rows = tuple(
         (
             *((pod.pod_set,) if len(columns) > 7 else ()),  # noqa: PLR2004 - one column more with several templates

@@ -323,6 +323,23 @@ def test_pods_with_rank_devices_and_why() -> None:
     assert [past.reason for past in found.history] == ["Created", "Ready"]
 
 
+def test_a_rank_that_has_completed_is_not_missing() -> None:
+    """Its slot stays in the Placement, but no pod will come, and the gang lacks none."""
+    made = placed("train", {f"b0-r0-h{number}": ("b0/b0-r0", 1) for number in range(4)}, bound=4)
+    made[0]["status"] |= {"active": 2, "succeeded": 2, "completedIndexes": "0-1"}
+    for ended in made[2:4]:
+        ended["status"]["phase"] = "Succeeded"
+    for cluster in (made, [*made[:2], *made[4:]]):  # pods that have finished are not read from a live cluster
+        found = one([*grid(1, 1, 4), *cluster], "job/train")
+        assert found.message == "2 of 2 pods ready in b0/b0-r0; 2 ranks have completed"
+        assert [(item.rank, item.state, item.why) for item in found.pods] == [
+            (0, "completed", ""),
+            (1, "completed", ""),
+            (2, "ready", ""),
+            (3, "ready", ""),
+        ]
+
+
 def test_a_replaced_pod_is_listed_behind_the_one_in_its_slot() -> None:
     """A pod on a dead host is being deleted until the host is back: its rank is that of the new pod, which is ready."""
     made = placed("train", {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h2": ("b0/b0-r0", 1)}, bound=2)

@@ -57,9 +57,9 @@ function podTable(pods) {
   const rows = pods.map((pod) => [
     ...(several ? [pod.podSet] : []),
     pod.rank ?? "",
-    pod.pod ?? "to come",
+    pod.pod ?? (pod.state === "completed" ? "-" : "to come"),
     [...pod.domain, pod.host ?? "no host"].join("/"),
-    element("span", { text: pod.why ? `${pod.state}: ${pod.why}` : pod.state, className: pod.state === "ready" ? "enough" : "short" }),
+    element("span", { text: pod.why ? `${pod.state}: ${pod.why}` : pod.state, className: ["ready", "completed"].includes(pod.state) ? "enough" : "short" }),
   ]);
   const columns = [...(several ? [["Pod set"]] : []), ["Rank", true], ["Pod"], ["Place"], ["State"]];
   return [element("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": "Pods" }, paged("Pods", columns, rows, PODS_AT_ONCE))];
