@@ -218,6 +218,11 @@ class Reason:
         return self.until == "move"
 
     @property
+    def rests(self) -> bool:
+        """True when a gang without slots has failed to start, and is planned again after a pause."""
+        return self.until in ("another host", "pods", "readiness")
+
+    @property
     def of_creation(self) -> bool:
         """True when pods cannot be created, whatever is free."""
         return self.until in _OF_CREATION

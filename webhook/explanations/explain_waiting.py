@@ -18,7 +18,7 @@ from webhook.explanations.preemptions import preemption_of
 from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first
-from webhook.queries.gangs import WaitingGang, gang_name, standstill
+from webhook.queries.gangs import WaitingGang, gang_name, resting, standstill
 from webhook.queries.names import workload_label
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
 from webhook.snapshot.snapshot import Snapshot
@@ -58,8 +58,9 @@ def explain_waiting(
         rooms = rooms_of(snapshot, gang)
         near, found = _in_the_way(asking, gang, rooms) if verdict == "waits" else (None, ())
         levels = tuple(level for room in rooms for level in levels_of(gang, room))
-        others = list(ways_out(snapshot, mine, rooms, exists=exists)) if verdict != "fits" else []
-    if verdict != "fits":
+        waits = verdict != "fits" and not resting(gang)
+        others = list(ways_out(snapshot, mine, rooms, exists=exists)) if waits else []
+    if waits:
         others += more_urgent(snapshot, mine, ahead)
     if verdict == "waits":
         others += _restarts(gang)
@@ -118,7 +119,7 @@ def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:
 def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | None:
     """Return what the planner says: for members of a pod group about all of them."""
     group = gang.pod_group
-    if group is None or group.placed or not snapshot.capacity_known or mine.faults:
+    if group is None or group.placed or not snapshot.capacity_known or mine.faults or resting(gang):
         return mine.forecast.now
     if not group.complete:
         return Waits("WaitingForMembers", group.incomplete_text)
@@ -150,7 +151,7 @@ def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tup
             return "waits", outcome.reason, outcome.message
     code = known_code(row.reason)
     if row.message:
-        return "waits", code, f"as the leader last wrote: {row.message}"
+        return "waits", code, row.message if resting(gang) else f"as the leader last wrote: {row.message}"
     return "waits", code, REASONS[code].description if code else "it has not been planned yet"
 
 

@@ -193,6 +193,15 @@ def standstill(gang: Gang) -> tuple[Code, str] | None:
     return code, str(status.get("message") or REASONS[code].description)
 
 
+def resting(gang: Gang) -> bool:
+    """Return True if a gang without slots has failed to start and was not planned since: the leader makes a pause.
+
+    The reason and the message of its Placement say so until the next plan, which writes its own.
+    """
+    code = known_code(gang.status.get("reason"))
+    return code != "" and REASONS[code].rests
+
+
 def _managed(snapshot: Snapshot) -> Iterator[Gang]:
     """Yield the gangs with a Placement or a request of their own, without those that are let go."""
     view = snapshot.view
@@ -210,8 +219,8 @@ def _waits(gang: Gang) -> bool:
 
 
 def planned_alone(gang: Gang) -> bool:
-    """Return True if the leader plans a gang without slots, and not together with others of its pod group."""
-    if over(gang.workload) or gang.request.errors or standstill(gang) is not None:
+    """Return True if the leader plans a gang without slots now, and not together with others of its pod group."""
+    if over(gang.workload) or gang.request.errors or standstill(gang) is not None or resting(gang):
         return False
     return gang.pod_group is None or gang.pod_group.placed
 
@@ -237,8 +246,11 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     fits = isinstance(outcome, Placed) if outcome is not None else None
     reason, message = base.reason, base.message
     kept = bool(base.kept_hosts) and not isinstance(outcome, Never)
+    rests = resting(one.gang)
     if still is not None:
         (reason, message), fits = still, False
+    elif rests:
+        fits = False
     elif isinstance(outcome, Placed):
         reason, message = "", f"{_NOW}: {outcome.message.replace('placed', 'would place', 1)}"
     elif outcome is not None and not kept:
@@ -261,7 +273,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
             "queued": place.length if place is not None else None,
             "waiting_seconds": max(0, int(snapshot.taken - since)),
             "fits_now": fits,
-            "start": start if known and one.queues else None,
+            "start": start if known and one.queues and not rests else None,
             "priority": -one.turn[0],
         }
     )

@@ -297,6 +297,17 @@ def test_a_gang_that_was_given_up_is_not_said_to_fit() -> None:
     assert found.until == "the user changes its request, or resumes it"
 
 
+def test_a_gang_that_failed_to_start_is_explained_by_that_during_its_pause() -> None:
+    """No change of its level would start it sooner, and nothing is in its way."""
+    said = "pod w-0 is not bound: volume not found; the slots are released, and it is tried again later"
+    status = {"reason": "SchedulerRefused", "message": said}
+    cluster = [*grid(1, 1, 2), waits("w", 2, {"require": "rack"}), waiting_placement("w", **status)]
+    found = one(cluster, "job/w")
+    assert (found.verdict, found.reason, found.message) == ("waits", "SchedulerRefused", said)
+    assert (found.ways_out, found.in_the_way) == ((), ())
+    assert found.until == "another host accepts its pods"
+
+
 def test_a_suspended_gang_would_start_when_it_is_resumed() -> None:
     asks = waits("w", 2, {"require": "rack"})
     del asks["metadata"]["annotations"][names.HELD_BY]

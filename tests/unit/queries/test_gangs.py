@@ -256,6 +256,22 @@ def test_a_gang_that_was_given_up_is_not_said_to_fit(reason: str, since: str) ->
     assert (found["next"].fits_now, found["next"].position, found["next"].queued) == (True, 1, 1)
 
 
+@pytest.mark.parametrize("reason", ["StartTimeout", "SchedulerRefused", "HoldExpired", "PodsNotReady"])
+def test_a_gang_that_failed_to_start_is_not_said_to_fit_during_its_pause(reason: str) -> None:
+    """The leader plans it again later, and gives its room to those behind it until then; why stays to be read."""
+    said = "1 pod not ready on b0-r0-h0; start 1 of 3 has failed: it is planned again in 1m"
+    objects = [
+        *grid(1, 1, 2),
+        waits("failed", 2, {"require": "rack"}),
+        waiting_placement("failed", reason=reason, message=said),
+        waits("next", 2, {"require": "rack"}, minute=20),
+    ]
+    found = by_name(gangs(snapshot(objects)))
+    assert (found["failed"].reason, found["failed"].message) == (reason, said)
+    assert (found["failed"].fits_now, found["failed"].start) == (False, None)
+    assert found["next"].fits_now
+
+
 def test_pods_that_never_came_are_waited_for() -> None:
     """A Deployment cannot be suspended: after HoldExpired it is planned when one of its pods is created."""
     spec = {"schedulingGates": [{"name": names.GATE}], "containers": [{"name": "main"}]}
