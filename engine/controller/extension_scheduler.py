@@ -97,7 +97,7 @@ class ExtensionScheduler:
                         nominated=nominated,
                     )
                 if isinstance(outcome, Placed):
-                    placement = extended_placement(gang, extension, outcome)
+                    placement = extended_placement(gang, extension, outcome, topologies=view.topologies)
                     view.assume(key, placement)
         metrics.plans.labels(type(outcome).__name__).inc()
         if isinstance(outcome, Placed):

@@ -168,7 +168,8 @@ def part_to_place(gang: Gang, assignment: Assignment) -> Assignment:
 def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, pod_set: str) -> bool:
     """True when a slot's host has left the domain that its pod set requires, by the host's current labels.
 
-    False for a topology with other levels than the slot's, and for a gang that requires no level.
+    False for a topology with other levels than the slot's, or without the required one by now, and for a gang that
+    requires no level.
     """
     require = next((one.require for one in placement.pod_sets if one.name == pod_set), None)
     if require is None or topology is None or len(topology.levels) != len(slot.domain):
@@ -176,8 +177,11 @@ def left_domain(placement: Placement, slot: Slot, topology: Topology | None, *, 
     index = topology.tree.index.get(slot.host)
     if index is None:
         return True
-    level = topology.level_index(require)
-    depth = len(slot.domain) - 1 if level is None else level + 1  # `auto`: everything above the host
+    depth = len(slot.domain) - 1  # `auto`: everything above the host
+    if require != names.AUTO:
+        if (level := topology.level_index(require)) is None:
+            return False
+        depth = level + 1
     return topology.tree.path(len(topology.levels) - 1, index)[:depth] != slot.domain[:depth]
 
 

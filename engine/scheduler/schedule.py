@@ -11,7 +11,17 @@ from functools import partial
 
 import msgspec
 
-from engine.api.placement import Assignment, Placement, Separation, Slot, WorkloadRef
+from engine.api.names import AUTO
+from engine.api.placement import (
+    Assignment,
+    GangRequest,
+    Placement,
+    PodSetRequest,
+    Separation,
+    Slot,
+    WorkloadRef,
+    named_levels,
+)
 from engine.api.pod import Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
@@ -32,7 +42,7 @@ from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nod
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.scheduler.separation import Barred, barred_hosts, constrained, rules_for, separated
-from engine.topology.topology import OUTSIDE_SELECTOR
+from engine.topology.topology import OUTSIDE_SELECTOR, Topology
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
@@ -167,14 +177,18 @@ def schedule_extension(
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
-    ranks = ranks_to_place(gang.workload, extension.pod_sets, kept)
-    request = replace(gang.request, pod_sets=extension.pod_sets, gang=extension.gang, topology=gang.placement.topology)
+    placement = _as_named_now(gang, gang.placement, view.topologies)
+    asks, whole_gang = extension.pod_sets, extension.gang
+    if placement is not gang.placement:
+        asks, whole_gang = _levels_of(gang.request, asks, whole_gang)
+    ranks = ranks_to_place(gang.workload, asks, kept)
+    request = replace(gang.request, pod_sets=asks, gang=whole_gang, topology=placement.topology)
     outcome = _planned(
         view,
         gang,
         with_counts(request, {name: len(own) for name, own in ranks.items()}),
         ranks=ranks,
-        separation=gang.placement.separation,
+        separation=placement.separation,
         kept=kept,
         pods=extension.missing,
         limited=extension.more > 0,  # lost slots are replaced in any case
@@ -290,15 +304,51 @@ def _within_object_size(outcome: Outcome) -> Outcome:
     return Never("GangLimitExceeded", f"{slots} are too many for one Placement; split it into several gangs")
 
 
-def extended_placement(gang: Gang, extension: ExtensionRequest, placed: Placed) -> Placement:
+def extended_placement(
+    gang: Gang, extension: ExtensionRequest, placed: Placed, *, topologies: Mapping[str, Topology]
+) -> Placement:
     """Return the Placement to write for a planned extension; growth also adopts the current request."""
-    placement, asked = gang.placement, gang.request
-    assert placement is not None
+    assert gang.placement is not None
+    placement, asked = _as_named_now(gang, gang.placement, topologies), gang.request
     assignment = Assignment(revision=placement.generation + 1, pod_sets=placed.pod_sets)
     grown = replace(placement, assignment=assignment)
     if not extension.more:
         return grown
     return replace(grown, pod_sets=asked.pod_sets, gang=asked.gang)
+
+
+def _as_named_now(gang: Gang, placement: Placement, topologies: Mapping[str, Topology]) -> Placement:
+    """Return the Placement of a gang with slots, by whose request it is extended.
+
+    It is that which the slots were planned for. If the policy has its topology or a level of it no more, but the
+    workload's request is valid, it has the names that this request has today.
+    """
+    topology, asked = topologies.get(placement.topology), gang.request
+    named = named_levels(placement.pod_sets, placement.gang, placement.separation)
+    if topology is not None and (
+        topology.waits or all(level == AUTO or topology.level_index(level) is not None for level in named)
+    ):
+        return placement
+    if not asked.pod_sets or asked.topology is None:
+        return placement
+    asks, whole = _levels_of(asked, placement.pod_sets, placement.gang)
+    return replace(placement, topology=asked.topology, pod_sets=asks, gang=whole, separation=asked.separation)
+
+
+def _levels_of(
+    asked: PlacementRequest, asks: tuple[PodSetRequest, ...], whole: GangRequest | None
+) -> tuple[tuple[PodSetRequest, ...], GangRequest | None]:
+    """Return the request of a gang with the levels of another one, and its own numbers of pods."""
+    levels = {ask.name: ask for ask in asked.pod_sets}
+    named = tuple(
+        replace(ask, require=one.require, prefer=one.prefer, slices=one.slices, unconstrained=one.unconstrained)
+        if (one := levels.get(ask.name)) is not None
+        else ask
+        for ask in asks
+    )
+    if whole is not None and asked.gang is not None:
+        whole = replace(whole, require=asked.gang.require, prefer=asked.gang.prefer)
+    return named, whole
 
 
 def rewritten(gang: Gang, assignment: Assignment) -> Placement:

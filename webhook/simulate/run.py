@@ -437,7 +437,7 @@ class _Run:
             return held(about, "WaitingForMembers")
         outcome = schedule_extension(view, gang, part)
         if isinstance(outcome, Placed):
-            view.assume(gang.key, extended_placement(gang, part, outcome))
+            view.assume(gang.key, extended_placement(gang, part, outcome, topologies=view.topologies))
         return planned(about, gang, outcome, view)
 
     def _pod(self, about: About, submitted: Submitted, offline: OfflineReader) -> output.Gang:

@@ -12,6 +12,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.lifecycle.host_health import GONE_AFTER
 from engine.lifecycle.running import MISSED_AFTER
+from engine.policy.model import Policy, parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
@@ -56,6 +57,15 @@ def gone(leader: Leader, host: str) -> None:
 def two_racks(policy: str = "") -> Leader:
     """Two racks of six whole hosts."""
     return Leader(nodes=gpu_nodes(1, 2, 6), policy=POLICY + policy)
+
+
+BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
+
+
+def with_levels(name: str, *levels: tuple[str, str]) -> Policy:
+    """A policy with one topology of these levels, each with its label key."""
+    listed = ", ".join(f"{{name: {level}, keys: [{key}]}}" for level, key in levels)
+    return parse_policy(f"{POLICY}topologies: [{{name: {name}, levels: [{listed}]}}]\n")
 
 
 # -- repair ----------------------------------------------------------------------------------------------------------
@@ -175,6 +185,52 @@ def test_a_pod_that_fails_on_a_sound_host_keeps_its_slot() -> None:
     leader.settle()
     assert leader.hands.of("repair") == []
     assert leader.hands.of("release") == ["train-2-b"]
+
+
+def test_a_pod_that_fails_keeps_its_slot_though_the_policy_has_its_level_no_more() -> None:
+    """Its host is as sound as before: the replacement goes there, and no labels are missed."""
+    leader = two_racks()
+    leader.has(*(replace(node, labels={**node.labels, "row": node.name}) for node in gpu_nodes(1, 2, 6)))
+    gang, pods = running(leader)
+    before = ranks_of(leader.placed())
+    leader.view.set_policy(with_levels("default", ("block", BLOCK), ("row", "row")))
+    lose(leader, pods[1])
+    leader.later(MISSED_AFTER + 5.0)
+    leader.has(pod(gang, 1, gated=True, name="again"))
+    leader.later(10.0)
+    assert leader.hands.of("release") == ["again"]
+    assert ranks_of(leader.placed()) == before
+    assert leader.status() == ("Incomplete", "WaitingForMembers")
+
+
+@pytest.mark.parametrize(
+    ("require", "name", "levels"),
+    [
+        ("rack", "training", (("block", BLOCK), ("rack", RACK))),
+        (RACK, "default", (("zone", BLOCK), ("shelf", RACK))),
+        (RACK, "training", (("shelf", RACK),)),
+    ],
+)
+def test_a_lost_rank_gets_a_slot_though_the_policy_has_renamed_the_topology_or_the_level(
+    require: str, name: str, levels: tuple[tuple[str, str], ...]
+) -> None:
+    """The request is as valid as before and means the same rack: the gang is not incomplete for ever."""
+    leader = two_racks()
+    gang, pods = running(leader, require=require)
+    before = ranks_of(leader.placed())
+    leader.view.set_policy(with_levels(name, *levels))
+    gone(leader, before[2])
+    lose(leader, pods[2])
+    leader.settle()
+    leader.later(MISSED_AFTER)
+    leader.has(pod(gang, 2, gated=True, name="again"))
+    leader.later(10.0)
+    after, placed = ranks_of(leader.placed()), leader.placed()
+    assert leader.hands.of("release") == ["again"]
+    assert after[2] not in before.values()
+    assert after[2].rpartition("-")[0] == before[0].rpartition("-")[0]
+    assert placed is not None
+    assert (placed.topology, placed.pod_sets[0].require) == (name, levels[-1][0])
 
 
 def test_a_pod_that_terminates_for_ever_gives_its_rank_to_another_host() -> None:

@@ -313,6 +313,18 @@ def test_a_host_that_left_the_required_domain_has_moved() -> None:
     assert not left_domain(wide, slot, elsewhere, pod_set="main")
     soft = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
     assert not left_domain(soft, slot, elsewhere, pod_set="main")
+    auto = replace(placed, pod_sets=(replace(placed.pod_sets[0], require="auto"),))
+    assert left_domain(auto, slot, elsewhere, pod_set="main")
+
+
+def test_no_host_has_left_a_domain_of_a_level_that_the_policy_has_no_more() -> None:
+    """Its other labels tell nothing about the domain that the gang was placed in."""
+    gang = job(count=1)
+    placed = placement(gang, {"b0-r0-h0": 1})
+    slot = slots_of(placed.assignment)[0] if placed.assignment else None
+    assert slot is not None
+    levels = (Level("zone", ("kubernetes.io/hostname",)), Level("row", ("cloud.provider.com/topology-block",)))
+    assert not left_domain(placed, slot, build_topology("default", levels, gpu_nodes(1, 1, 1)), pod_set="main")
 
 
 def test_slots_in_which_pods_are_go_last_when_a_gang_without_ranks_shrinks() -> None:
