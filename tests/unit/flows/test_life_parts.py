@@ -8,6 +8,7 @@ from typing import Any
 from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import OwnerRef, Pod
+from engine.gang.gang import pinned_host
 from engine.gang.slots import slot_by_rank
 from tests.support.cluster_records import gpu_nodes
 from tests.support.families import link
@@ -181,6 +182,43 @@ def test_the_repair_of_a_part_asks_no_room_for_a_completed_one_without_a_node() 
     used = {one.spec.node_name for one in (*prep, *workers)}
     assert {rank for rank, slot in after["workers"].items() if slot.host not in used} == {4}
     assert scene.reserved() == {"workers": 1}
+
+
+def test_later_indexes_of_a_part_get_the_slots_of_completed_ones() -> None:
+    """Its Jobs have more completions than parallelism: no index is held for ever because it is none of the first."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 8))
+    raw = job_set(1, suspend=True, jobs=2)
+    raw["spec"]["replicatedJobs"][1]["template"]["spec"]["completions"] = 4
+    leader.has(workload_of(raw))
+    leader.settle()
+    gang = leader.stores.workloads.get(("jobset.x-k8s.io", "JobSet", "default", "set"))
+    assert gang is not None
+
+    def created(job: int, index: int, host: str = "") -> Pod:
+        parent = link("batch/v1", "Job", f"set-workers-{job}", gang)
+        leader.has(parent)
+        one = replace(member(gang, "workers", None, host=host, gated=not host), name=f"set-workers-{job}-{index}")
+        labels = {
+            **one.spec.labels,
+            "jobset.sigs.k8s.io/job-index": str(job),
+            names.COMPLETION_INDEX: str(index),
+        }
+        owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
+        return replace(one, spec=replace(one.spec, labels=labels), owner=owner)
+
+    placed = leader.placed("set")
+    assert placed is not None
+    assert placed.assignment is not None
+    hosts = [slot.host for slot in placed.assignment.plan_of("workers").slots]
+    first = [created(job, index, hosts[2 * job + index]) for job in (0, 1) for index in (0, 1)]
+    leader.has(*first)
+    leader.later(10.0)
+    leader.stores.pods.apply("DELETED", first[1])
+    leader.has(created(0, 2))
+    leader.later(10.0)
+    assert leader.hands.of("release") == ["set-workers-0-2"]
+    later = next(one for one in leader.stores.pods.values() if one.name == "set-workers-0-2")
+    assert pinned_host(later.spec.shape) == hosts[1]
 
 
 def test_a_part_that_runs_again_has_its_slots_again() -> None:
