@@ -24,7 +24,7 @@ from engine.capacity.label_domains import LabelDomains
 from engine.capacity.nearby_pods import NearbyPods, PodQuery
 from engine.capacity.preferences import NodePreferences
 from engine.capacity.resource_table import ResourceTable
-from engine.devices.allocation import devices_of
+from engine.devices.allocation import devices_of, limit_to_request
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
 from engine.devices.usage import DeviceHolding
@@ -591,6 +591,11 @@ class Capacity:
         without = None if instead is None else ("gang", *instead)
         return self._devices.choose(row, request, count, without=without, beside=beside)
 
+    def with_amounts(self, host: str, request: DeviceRequest, uses: Uses) -> Uses:
+        """Return the devices that a pod has on a host with the amounts that it requests, as if chosen anew."""
+        row = self._rows.get(host)
+        return uses if row is None else self._devices.with_amounts(row, request, uses)
+
     def devices_fit(self, host: str, wanted: Iterable[tuple[DeviceRequest, int]], *, empty: bool = False) -> bool:
         """True when a host has devices for these numbers of pods of several requests together.
 
@@ -743,4 +748,6 @@ def _holding_of_reservation(reserved: Reserved | None) -> DeviceHolding | None:
     """Return the devices that pods to come hold on their host."""
     if reserved is None or reserved.devices is None:
         return None
-    return DeviceHolding(reserved.devices, reserved.uses, reserved.count, by_name=by_vendor_name(reserved.requests))
+    # Those that are read from pods on their way have no amounts of kinds that are not built in.
+    uses = tuple(limit_to_request(one, reserved.devices) or () for one in reserved.uses)
+    return DeviceHolding(reserved.devices, uses, reserved.count, by_name=by_vendor_name(reserved.requests))

@@ -226,6 +226,18 @@ class HostDevices:
         chosen = choose_devices(left, request, count, partitions=self._ledger.inventory(row).partitions)
         return chosen if len(chosen) == count else None
 
+    def with_amounts(self, row: int, request: DeviceRequest, uses: Uses) -> Uses:
+        """Return the devices that a pod has on a host with the amounts that it requests of them.
+
+        Devices that it does not request are left out, but for those of kinds that the policy does not declare now.
+        """
+        devices = {(one.kind, one.minor): one for one in self._ledger.inventory(row).devices}
+        requested = limit_to_request(uses, request, others=True) or ()
+        return tuple(
+            completed(use, devices[use.kind, use.minor]) if (use.kind, use.minor) in devices else use
+            for use in requested
+        )
+
     def fit(self, row: int, wanted: Iterable[tuple[DeviceRequest, int]], *, empty: bool = False) -> bool:
         """Return whether a host's devices hold that many more pods of each request, chosen by `allocation_order`.
 

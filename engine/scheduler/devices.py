@@ -155,7 +155,12 @@ def _with_devices(
     ranks: list[int | None] = [*expand_ranks(slot.ranks)]
     if slot.ranks is None:
         ranks = [*sorted(staying), *([None] * slot.count)][: slot.count]
-    known = {rank: _without_ids(one.devices) for rank, one in staying.items() if rank in ranks}
+    # A pod says which devices it has, and not how much it takes of each.
+    known = {
+        rank: _without_ids(capacity.with_amounts(slot.host, request, one.devices))
+        for rank, one in staying.items()
+        if rank in ranks
+    }
     fresh = capacity.choose(slot.host, request, slot.count - len(known), beside=beside)
     beside.extend(fresh or ())
     if fresh is None and not any(known.values()):
@@ -178,7 +183,11 @@ def _with_fresh_devices(
         held = [_without_ids(uses) for pod in live if (uses := devices_of(pod)) is not None]
         open_ = [place for place, uses in enumerate(old) if not _remove_match(held, uses)]
         open_ = open_[: max(0, slot.count - len(live))]
-    coming = [uses for pod in live if not pod.spec.node_name and (uses := devices_of(pod)) is not None]
+    coming = [
+        capacity.with_amounts(slot.host, request, uses)
+        for pod in live
+        if not pod.spec.node_name and (uses := devices_of(pod)) is not None
+    ]
     fresh = capacity.choose(slot.host, request, len(open_), instead=(gang, pod_set.name), beside=coming)
     if fresh is None:
         return slot

@@ -15,10 +15,12 @@ from engine.cache.stores import Stores
 from engine.decoding.devices import node_devices
 from engine.devices.allocation import allocation, declared_uses
 from engine.devices.hosts import NOT_UNDERSTOOD
+from engine.gang.repair import growth_request
 from engine.policy.model import Policy, parse_policy
+from engine.scheduler.devices import reallocate_devices
 from engine.scheduler.outcome import Placed
-from engine.scheduler.schedule import new_placement, schedule_gang
-from tests.support.cluster_records import pod
+from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
+from tests.support.cluster_records import changed, pod
 from tests.support.gpu_hosts import gpu_job, gpu_node
 
 NPU, CORE = "example.com/npu", "example.com/npu-core"
@@ -35,12 +37,12 @@ def device_object(npus: int, *, core: str = "100") -> bytes:
 class Host:
     """One host with four NPUs."""
 
-    def __init__(self, policy: Policy, **amounts: int) -> None:
+    def __init__(self, policy: Policy, *, ranked: bool = True, count: int = 1, **amounts: int) -> None:
         self.stores = Stores()
         self.faults: dict[str, tuple[str, ...]] = {}
         self.view = ClusterState(self.stores, policy, device_faults=self.faults.__setitem__)
         self.shape = shape(**(amounts or {NPU: 2}))
-        self.workload = gpu_job("g", self.shape, count=1, require=None, held=True)
+        self.workload = gpu_job("g", self.shape, count=count, require=None, held=True, ranked=ranked)
         self.workload = replace(self.workload, annotations={**self.workload.annotations, names.UNCONSTRAINED: "true"})
         node = gpu_node("h")
         self.stores.nodes.replace([replace(node, allocatable={**node.allocatable, NPU: 4, CORE: 400})])
@@ -61,6 +63,12 @@ class Host:
             return None
         (slot,) = placement.assignment.pod_sets[0].slots
         return [use.minor for uses in slot.devices or () for use in uses]
+
+    def bound_of_gang(self, *minors: int) -> None:
+        """The pod of the gang is bound there, with the devices of its annotation."""
+        made = pod(self.workload, 0, host="h", uid="own", name="own")
+        annotations = {names.DEVICE_ALLOCATED: json.dumps({"npu": [{"minor": minor} for minor in minors]})}
+        self.stores.pods.apply("ADDED", replace(made, spec=replace(made.spec, annotations=annotations)))
 
     def bound(self, name: str, *minors: int, annotation: str | None = None, **amounts: int) -> None:
         """Another pod is bound there, with the devices of its annotation."""
@@ -125,6 +133,69 @@ def test_a_placement_outlives_its_kind() -> None:
     text = allocation(slot.devices[0], host.stores.devices.get("h"), KIND.device_kinds)
     part = {"resources": {CORE: "100"}}
     assert json.loads(text or "") == {"npu": [{"minor": n, **part, "id": f"N{n}"} for n in (0, 1)]}
+
+
+def test_a_part_of_a_device_is_reserved_in_full_for_a_pod_that_is_released_and_not_bound() -> None:
+    """Its annotation names the device, and its request the part."""
+    host = Host(KIND, ranked=False, **{CORE: 60})
+    placed = host.plan()
+    assert placed is not None
+    host.stores.placements.apply("ADDED", replace(placed, uid="u", resource_version="5"))
+    coming = pod(host.workload, None, pin="h", uid="c", name="c")
+    text = json.dumps({"npu": [{"minor": 0}]})
+    host.stores.pods.apply(
+        "ADDED", replace(coming, spec=replace(coming.spec, annotations={names.DEVICE_ALLOCATED: text}))
+    )
+    host.view.refresh()
+    asked = KIND.device_kinds.extended(None, ((CORE, 60),))
+    assert asked is not None
+    chosen = host.view.capacity.choose("h", asked, 3)
+    assert [use.minor for uses in chosen or () for use in uses] == [1, 2, 3]
+    assert host.view.capacity.choose("h", asked, 4) is None
+
+
+def test_a_sick_device_is_not_replaced_by_one_that_a_released_pod_has() -> None:
+    """The first pod is on its way to device 0, and device 1, of the second one, turns sick."""
+    host = Host(KIND, ranked=False, count=2, **{CORE: 60})
+    placed = host.plan()
+    assert placed is not None
+    host.stores.placements.apply("ADDED", replace(placed, uid="u", resource_version="5"))
+    coming = pod(host.workload, None, pin="h", uid="c", name="c")
+    text = json.dumps({"npu": [{"minor": 0}]})
+    host.stores.pods.apply(
+        "ADDED", replace(coming, spec=replace(coming.spec, annotations={names.DEVICE_ALLOCATED: text}))
+    )
+    known = host.stores.devices.get("h")
+    assert known is not None
+    sick = tuple(replace(one, healthy=one.minor != 1) for one in known.devices)
+    host.stores.devices.apply("MODIFIED", replace(known, devices=sick, resource_version="2"))
+    host.view.refresh()
+    gang = host.view.gangs.get(host.workload.uid)
+    assert gang is not None
+    after = reallocate_devices(gang, host.view.capacity)
+    assert after is not None
+    (slot,) = after.pod_sets[0].slots
+    assert [use.minor for uses in slot.devices or () for use in uses] == [0, 2]
+
+
+def test_a_gang_that_grows_keeps_the_parts_of_devices_of_its_pods() -> None:
+    """When one of them is replaced, its part is reserved in full, and told to the new pod as before."""
+    host = Host(KIND, **{CORE: 50})
+    placed = host.plan()
+    assert placed is not None and placed.assignment is not None
+    (slot,) = placed.assignment.pod_sets[0].slots
+    host.stores.placements.apply("ADDED", replace(placed, uid="u", resource_version="5"))
+    host.bound_of_gang(0)
+    host.workload = changed(host.workload, resource_version=str(10**6), suspended=False, slots=2, total=2, remaining=2)
+    host.stores.workloads.apply("MODIFIED", host.workload)
+    host.view.refresh()
+    gang = host.view.gangs.get(host.workload.uid)
+    assert gang is not None and gang.placement is not None
+    more = growth_request(gang.workload, gang.placement, gang.pods, asks=gang.request.pod_sets, gang=gang.request.gang)
+    assert more is not None
+    outcome = schedule_extension(host.view, gang, more)
+    assert isinstance(outcome, Placed)
+    assert [use for one in outcome.pod_sets[0].slots for use in one.devices or ()] == [*(slot.devices or ())] * 2
 
 
 def test_a_policy_with_other_names_counts_anew() -> None:

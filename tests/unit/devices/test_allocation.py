@@ -27,7 +27,7 @@ from engine.resources.names import CORE, MEMORY, RATIO
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_extension, schedule_gang
 from tests.support.cluster_records import changed, pinned, pod
-from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
+from tests.support.gpu_hosts import GIB, asking, gpu_job, gpu_node, gpus, share, use, with_uses
 
 ONE, HALF = asking(gpu=1), share(50)
 
@@ -171,6 +171,29 @@ def test_a_rank_that_runs_keeps_its_devices_where_others_have_completed() -> Non
     assert isinstance(outcome, Placed), outcome
     after = {rank: uses for plan in outcome.pod_sets for rank, uses in devices_by_rank(plan).items()}
     assert {rank: [use.minor for use in uses or ()] for rank, uses in after.items()} == {2: [0], 3: [1], 4: [2], 5: [3]}
+
+
+@pytest.mark.parametrize("shape", [HALF, asking(memory=30 * GIB), asking(core=20, memory=50 * GIB), ONE])
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_pod_that_replaces_one_of_a_gang_that_has_grown_gets_the_same_amounts(shape: Shape, ranked: bool) -> None:
+    """The device of a running pod is read from the pod, which says no amount that it does not request."""
+    site = Site(shape, count=1, ranked=ranked)
+    (before,) = slots_of(site.plan().assignment)
+    assert before.devices is not None
+    site.run()
+    site.show(site.bound(0 if ranked else None, *before.devices[0]))
+    site.workload = changed(site.workload, resource_version=str(site.version + 1), slots=2, total=2, remaining=2)
+    site.stores.workloads.apply("MODIFIED", site.workload)
+    site.view.refresh()
+    grow = site.decide()
+    assert isinstance(grow, Extend), grow
+    outcome = schedule_extension(site.view, site.gang, grow.extension)
+    assert isinstance(outcome, Placed), outcome
+    after = [uses for plan in outcome.pod_sets for slot in plan.slots for uses in slot.devices or ()]
+    assert len(after) == 2
+    assert before.devices[0] in after
+    told = [allocation(uses, site.stores.devices.get("h")) for uses in (before.devices[0], *after)]
+    assert len({gpu_limits(one) for one in told}) == 1
 
 
 def test_unranked_pods_take_what_no_live_pod_of_the_gang_has() -> None:
