@@ -52,7 +52,8 @@ class DeviceRequest:
     that it selects; None: no virtual functions. `rdma_scope`: one of RDMA_SCOPES; "": nothing.
     `spread`: of equally near GPUs the pods of a host take those that are used least, instead of those used most.
     `selector`: labels that each of its GPUs must have. `others`: what it requests of devices of the policy's kinds, by
-    kind, each as if these were GPUs; `name`, only there, is the first resource that requests them.
+    kind, each as if these were GPUs. `name`: the first resource that requests them, or the GPUs where it is a name of
+    the policy; "" for built-in names.
     """
 
     gpus: int = 0

@@ -172,7 +172,7 @@ class Capacity:
             self._touch(row)
 
     def set_device_rules(self, kinds: DeviceKinds, overcommit: Overcommit) -> bool:
-        """Set the policy's kinds of devices, and how far GPUs are overcommitted; return True if these are others.
+        """Set the policy's kinds and names of devices, and how far GPUs are overcommitted; return True if others.
 
         Pods and reservations are to be set again then.
         """
@@ -224,10 +224,11 @@ class Capacity:
     ) -> None:
         """Replace the reservation of a key's pod set: host -> number of pods that are still to come there.
 
-        `devices` is what one of them needs of its host's devices; `uses`, by host, the devices of those pods with known
-        ones.
+        `devices` is what one of them needs of its host's devices, beside what `requests` name of the policy's kinds;
+        `uses`, by host, the devices of those pods with known ones.
         """
         known = uses or {}
+        devices = self._kinds.extended(devices, requests)
         wanted = {
             host: Reserved(count, requests, devices, known.get(host, ())[:count])
             for host, count in hosts.items()

@@ -192,7 +192,8 @@ def devices_of(pod: Pod, kinds: DeviceKinds | None = None) -> Uses | None:
     """Return the devices in a pod's annotation; None when it names no usable ones.
 
     With `kinds`, those that the policy declares: also the devices of them that the pod requests. Without: devices of
-    any other kind, without amounts, which is enough to tell who has which.
+    any other kind, and GPUs that it may request by a name of the policy, without amounts, which is enough to tell who
+    has which.
 
     Only the identity of the devices comes from the annotation. Their number and the amount of each are limited to the
     pod's request: the writer of the annotation can neither hide usage nor take more.
@@ -209,7 +210,12 @@ def devices_of(pod: Pod, kinds: DeviceKinds | None = None) -> Uses | None:
 
 def _parsed_uses(text: str, request: DeviceRequest, others: bool) -> Uses | None:
     reported, _ = parse_allocated(text)
-    return limit_to_request(_with_due_functions(reported, request), request, others=others) if reported else None
+    if not reported:
+        return None
+    known = limit_to_request(_with_due_functions(reported, request), request, others=others) or ()
+    if others and not request.gpus:
+        known = (*(DeviceUse(use.kind, use.minor, use.id) for use in reported if use.kind == "gpu"), *known)
+    return known or None
 
 
 def _with_due_functions(reported: Iterable[DeviceUse], request: DeviceRequest) -> Uses:

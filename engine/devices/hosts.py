@@ -324,7 +324,12 @@ class HostDevices:
         assert node is not None
         fresh = row not in self._rows
         devices = inventory(
-            node.allocatable, reported, kinds=self._kinds, overcommit=self._overcommit, labels=node.labels
+            node.allocatable,
+            reported,
+            vendors=self._kinds.vendors,
+            kinds=self._kinds,
+            overcommit=self._overcommit,
+            labels=node.labels,
         )
         changed = self._ledger.set_host(row, devices)
         if (reported is not None and (reported.given or reported.given_functions)) or row in self._given:

@@ -207,7 +207,7 @@ def parse_request(
     for scope in scopes:
         errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
         errors += [] if grouped and scope is whole else minimum_errors(scope)
-        errors += device_errors(scope, workload)
+        errors += device_errors(scope, workload, policy.device_kinds)
         errors += slice_errors(scope, whole, workload, levels)
     errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
     errors += spread_group_errors(said)

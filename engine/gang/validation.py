@@ -19,6 +19,7 @@ from engine.kinds.expressions import IntExpression
 from engine.kinds.paths import Path
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
+from engine.resources.kinds import DeviceKinds
 from engine.resources.names import RDMA
 from engine.topology.choice import LevelNames
 
@@ -80,13 +81,13 @@ def pod_group_errors(
                 yield conflict(one, "the minimum of a pod group applies to all of its pods; set it on the workload")
 
 
-def device_errors(scope: RequestScope, workload: Workload) -> Iterator[FieldError]:
-    """Yield errors for annotations about devices that no pod of the scope requests.
+def device_errors(scope: RequestScope, workload: Workload, kinds: DeviceKinds) -> Iterator[FieldError]:
+    """Yield errors for annotations about devices that no pod of the scope requests; `kinds` are the policy's.
 
     Koordinator's hints are left out: they may name devices that a pod does not request.
     """
     templates = [one.template for one in ([scope.pod_set] if scope.pod_set is not None else workload.pod_sets)]
-    requests = [one.shape.devices for one in templates]
+    requests = [kinds.extended(one.shape.devices, one.shape.requests) for one in templates]
     gpus = any(request is not None and request.gpus for request in requests)
     for key in () if gpus else (names.GPU_STRATEGY, names.DEVICE_SELECTOR):
         if (about := scope.annotation_for(key)) is not None:

@@ -51,7 +51,7 @@ from engine.policy.fields import (
 from engine.policy.making_room import DefragmentRules, PreemptionRules
 from engine.policy.rules import rule_errors
 from engine.resources.kinds import NO_KINDS, DeviceKind, DeviceKinds, kinds_of
-from engine.resources.names import WHOLE
+from engine.resources.names import WHOLE, whole_names
 from engine.resources.overcommit import Overcommit
 from engine.topology.spec import TopologySpec
 
@@ -471,10 +471,11 @@ class Policy(Section):
 
     @property
     def device_kinds(self) -> DeviceKinds:
-        """The kinds of devices that the policy declares."""
-        if not self.devices.kinds:
+        """The kinds of devices that the policy declares, and its names of whole GPUs that are not built in."""
+        vendors = whole_names(self.gpu.vendors) - whole_names()
+        if not self.devices.kinds and not vendors:
             return NO_KINDS
-        return kinds_of(
+        kinds = (
             DeviceKind(
                 one.type,
                 whole=one.resources.whole or "",
@@ -484,6 +485,7 @@ class Policy(Section):
             )
             for one in self.devices.kinds
         )
+        return kinds_of(kinds, vendors)
 
     def profile_of(self, topology: str | None) -> Profile:
         """Return the profile of the gangs of a topology that name none themselves."""

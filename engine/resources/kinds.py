@@ -2,6 +2,8 @@
 
 A device of such a kind is counted like a GPU: percent of its compute, percent or bytes of its memory, or as a whole. A
 dimension without a resource name cannot be requested, and every device has all of it.
+The policy also names further resources that count whole GPUs. Pods are decoded without a policy, so what they request
+by its names is added afterwards, and again when it changes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from engine.api.device import Device, DeviceRequest, DeviceUse
 from engine.api.resources import Requests, format_bytes
 from engine.api.text import join_and, plural
 from engine.resources.names import MAX_BYTES, MAX_REQUESTED, WHOLE
-from engine.resources.request import Asked, Contradiction
+from engine.resources.request import Asked, Contradiction, device_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class DeviceKind:
 
 @dataclass(frozen=True)
 class DeviceKinds:
-    """The kinds of devices that the policy declares."""
+    """The kinds of devices that the policy declares, and the names of whole GPUs that are not built in (`vendors`)."""
 
     kinds: tuple[DeviceKind, ...] = ()
+    vendors: frozenset[str] = frozenset()
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -73,7 +76,12 @@ class DeviceKinds:
         return tuple(one for kind in self.kinds for one in _contradictions(kind, asked))
 
     def extended(self, devices: DeviceRequest | None, requests: Requests) -> DeviceRequest | None:
-        """Return a pod's device request with what its effective requests (planner units) name of these kinds."""
+        """Return a pod's device request with what its effective requests (planner units) name of these kinds.
+
+        Also with the whole GPUs that they request by one of `vendors`.
+        """
+        if self.vendors:
+            devices = _with_gpus(self.vendors, devices, requests)
         if not self.kinds:
             return devices
         others = _others(self, requests)
@@ -101,6 +109,19 @@ class DeviceKinds:
 
 
 NO_KINDS: Final = DeviceKinds()
+
+
+@lru_cache(maxsize=4096)
+def _with_gpus(vendors: frozenset[str], devices: DeviceRequest | None, requests: Requests) -> DeviceRequest | None:
+    name = next((name for name, amount in requests if amount > 0 and name in vendors), None)
+    if name is None or (devices is not None and devices.gpus):
+        return devices
+    asked = device_request(dict(requests), vendors=vendors)
+    if asked is None:
+        return devices
+    return replace(
+        devices or DeviceRequest(), gpus=asked.gpus, core=asked.core, ratio=asked.ratio, whole=asked.whole, name=name
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -169,9 +190,9 @@ def _wrong_amount(kind: DeviceKind, name: str, amount: int | None) -> Contradict
     return Contradiction(name, message, combination=False)
 
 
-def kinds_of(kinds: Iterable[DeviceKind]) -> DeviceKinds:
+def kinds_of(kinds: Iterable[DeviceKind], vendors: frozenset[str] = frozenset()) -> DeviceKinds:
     """Return the kinds of a policy; equal policies share one object, so that comparing them is fast."""
-    return _shared(tuple(kinds))
+    return _shared(tuple(kinds), vendors)
 
 
 _shared = lru_cache(maxsize=8)(DeviceKinds)

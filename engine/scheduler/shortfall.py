@@ -192,8 +192,9 @@ def device_name(shape: Shape) -> str | None:
     names = {name for name, amount in shape.requests if amount > 0}
     vendors = sorted(names & whole_names())
     ours = sorted(names & KOORDINATOR)
-    others = [part.name for _, part in shape.devices.others] if shape.devices is not None else []
-    return next(iter([*vendors, *ours, *others]), None)
+    request = shape.devices or DeviceRequest()
+    others = [part.name for _, part in request.others]
+    return next(filter(None, [*vendors, request.name, *ours, *others]), None)
 
 
 def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:

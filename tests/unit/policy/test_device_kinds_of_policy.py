@@ -23,6 +23,12 @@ def test_there_are_none_by_default(text: str) -> None:
     assert parse_policy(text).device_kinds is NO_KINDS
 
 
+def test_names_of_whole_gpus_that_are_not_built_in_are_kept_beside_them() -> None:
+    assert parse_policy("gpu: {vendors: [amd.com/gpu, gpu.intel.com/xe]}").device_kinds is NO_KINDS
+    kinds = parse_policy(f"gpu: {{vendors: [amd.com/gpu, e.x/gpu]}}\ndevices: {{kinds: [{NPU}]}}").device_kinds
+    assert (kinds.vendors, [kind.type for kind in kinds.kinds]) == ({"e.x/gpu"}, ["npu"])
+
+
 @pytest.mark.parametrize(
     ("kinds", "field", "told"),
     [
