@@ -29,16 +29,16 @@ class PodSet:
     """The pods of one template of a workload, or of one of its replica groups.
 
     `slots`: maximum number of pods that run at a time. `total`: completions wanted in all (equal to `slots` for kinds
-    without completions); `remaining`: completions still missing. `finished_ranks`: completed ranks as inclusive ranges.
-    `path`: the steps to the template in the object. `rank`: over a pod's labels, None for the completion index of a
-    Job. `selector`: labels of its pods (None: any value), as the kind's controller sets them; empty: every pod of the
-    workload. `ordered`: its pods are created one after the other. `replace`: the cost of deleting an unbound pod
-    (`engine.kinds`); `evictable`: evicting one is free all the same, because its Job ignores that. `minimum`: the size
-    of a gang if the object itself sets one; None: all. `replica`: number of pods of one replica, for kinds with
-    replicas (a JobSet's Jobs): a slice without a size is one replica. `counted`: the steps to the field that determines
-    the count, None without one. `templated`: the object has the template (else its shape is known only from its pods);
-    `missing`: the steps of `TO_ANNOTATIONS` that it lacks. Each pod has a claim `<series>-<ordinal>` of every
-    `claim_series`, the first pod with `first_ordinal`.
+    without completions); `remaining`: completions still missing, as far as the status tells. `finished_ranks`:
+    completed ranks as inclusive ranges. `path`: the steps to the template in the object. `rank`: over a pod's labels,
+    None for the completion index of a Job. `selector`: labels of its pods (None: any value), as the kind's controller
+    sets them; empty: every pod of the workload. `ordered`: its pods are created one after the other. `replace`: the
+    cost of deleting an unbound pod (`engine.kinds`); `evictable`: evicting one is free all the same, because its Job
+    ignores that. `minimum`: the size of a gang if the object itself sets one; None: all. `replica`: number of pods of
+    one replica, for kinds with replicas (a JobSet's Jobs): a slice without a size is one replica. `counted`: the steps
+    to the field that determines the count, None without one. `templated`: the object has the template (else its shape
+    is known only from its pods); `missing`: the steps of `TO_ANNOTATIONS` that it lacks. Each pod has a claim
+    `<series>-<ordinal>` of every `claim_series`, the first pod with `first_ordinal`.
     """
 
     name: str

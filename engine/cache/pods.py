@@ -7,18 +7,19 @@ the pods below it are indexed again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Owned, ReservationKey, Workload
 from engine.cache.host_index import HostIndex
 from engine.capacity.gang_hosts import GangHosts
-from engine.gang.key import is_gang_key, orphan_key, workload_key
-from engine.gang.ownership import Key, Link, OwnerResolver, object_key
+from engine.gang.key import is_gang_key, key_of, orphan_key, workload_key
+from engine.gang.ownership import Key, Link, OwnerResolver, chain_of, object_key
 from engine.gang.plain_pods import is_plain, is_single
 
 PodKey = tuple[str, str]
+_JOB: Final = ("batch", "Job")
 
 
 class PodIndex:
@@ -32,6 +33,7 @@ class PodIndex:
         self._pods: dict[PodKey, Pod] = {}
         # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
         self._below: dict[tuple[str, str], dict[Key, None]] = {}
+        self._links_below: dict[tuple[str, str], dict[Key, None]] = {}  # the same without pods, of which there are many
         self._members: dict[GangKey, dict[PodKey, Pod]] = {}
         self._orphans: dict[ReservationKey, Pod] = {}
         self._keys: dict[PodKey, ReservationKey] = {}
@@ -64,7 +66,10 @@ class PodIndex:
         if new is not None:
             self._links[new.key] = new
             self._link(new)
-        return self._reindex_below(old, new, owners) if _identity(old) != _identity(new) else set()
+        touched = self._reindex_below(old, new, owners) if _identity(old) != _identity(new) else set()
+        if _completed(old) != _completed(new) and (link := new or old) is not None:
+            touched |= {key_of(one) for one in chain_of(link.namespace, link.owner, find=self.find).workloads}
+        return touched
 
     def reindex(self, owners: OwnerResolver) -> set[ReservationKey]:
         """Index every pod again, because a new policy changes which objects have a request."""
@@ -123,6 +128,19 @@ class PodIndex:
         key = self._keys.get(pod)
         return key if key is not None and is_gang_key(key) else None
 
+    def jobs_below(self, workload: Workload) -> Iterator[Workload]:
+        """Yield the Jobs that are made for a workload of another kind, at any depth."""
+        seen = {(workload.namespace, workload.uid)}
+        waiting = list(seen)
+        while waiting:
+            for key in self._links_below.get(waiting.pop(), ()):
+                link = self._links[key]
+                if isinstance(link, Workload) and key[:2] == _JOB:
+                    yield link
+                elif (below := (link.namespace, link.uid)) not in seen:
+                    seen.add(below)
+                    waiting.append(below)
+
     def plain_keys(self) -> Iterator[GangKey]:
         """Return the keys of gangs that consist of pods alone."""
         return (key for key in self._members if is_plain(key) or is_single(key))
@@ -166,15 +184,20 @@ class PodIndex:
 
     def _link(self, link: Link) -> None:
         if link.owner is not None:
-            self._below.setdefault((link.namespace, link.owner.uid), {})[object_key(link)] = None
+            for index in self._indexes_of(link):
+                index.setdefault((link.namespace, link.owner.uid), {})[object_key(link)] = None
 
     def _unlink(self, link: Link) -> None:
         if link.owner is not None:
             above = (link.namespace, link.owner.uid)
-            below: dict[Key, Any] = self._below.get(above, {})
-            below.pop(object_key(link), None)
-            if not below:
-                self._below.pop(above, None)
+            for index in self._indexes_of(link):
+                below: dict[Key, Any] = index.get(above, {})
+                below.pop(object_key(link), None)
+                if not below:
+                    index.pop(above, None)
+
+    def _indexes_of(self, link: Link) -> tuple[dict[tuple[str, str], dict[Key, None]], ...]:
+        return (self._below,) if isinstance(link, Pod) else (self._below, self._links_below)
 
     def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[ReservationKey]:
         touched: set[ReservationKey] = set()
@@ -193,6 +216,13 @@ class PodIndex:
                 if below is not None:
                     waiting.append((below.namespace, below.uid))
         return touched
+
+
+def _completed(link: Workload | Owned | None) -> int:
+    """Return how many pods of a Job have completed; 0 of anything else."""
+    if not isinstance(link, Workload) or link.key[:2] != _JOB:
+        return 0
+    return sum(pod_set.slots - pod_set.needed for pod_set in link.pod_sets)
 
 
 def _identity(link: Link | None) -> object:

@@ -254,7 +254,7 @@ def _pod_set(found: kinds.ParsedPodSet, structure: ParsedWorkload, *, namespace:
         template=template,
         slots=found.count,
         total=found.total,
-        remaining=0 if structure.finished else max(0, found.total - found.succeeded),
+        remaining=0 if structure.finished else max(0, min(found.count, found.total) - found.succeeded),
         ranked=found.ranked,
         path=found.steps,
         rank=found.rank,

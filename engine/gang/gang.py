@@ -89,6 +89,9 @@ class Gang:
     group: str | None = None  # the index of the replica, for kinds with a gang per replica
     later: tuple[Pod, ...] = ()  # held pods that are planned after the others
     pod_group: PodGroupState | None = None  # None also for one whose only workload has enough pods
+    completed: int = (
+        0  # pods that have completed in Jobs of the workload, and keep their slots: see `completed_in_jobs`
+    )
 
     @property
     def key(self) -> GangKey:
@@ -131,7 +134,11 @@ def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
 
     The labels are those that the kind's own controller sets; ours prove nothing.
     """
-    labels = pod.spec.labels
+    return pod_set_with(pod.spec.labels, workload)
+
+
+def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None:
+    """Return the first pod set with a selector that matches labels of pods; None when none matches."""
     for pod_set in workload.pod_sets:
         if all(key in labels and wanted in (None, labels[key]) for key, wanted in pod_set.selector):
             return pod_set

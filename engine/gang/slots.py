@@ -19,7 +19,7 @@ from engine.api.pod import Pod
 from engine.api.rank import expand_ranks, index_of, join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
-from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, pod_set_with, rank_is_slot, rank_of
 from engine.gang.request import PlacementRequest
 from engine.topology.topology import Topology
 
@@ -316,6 +316,19 @@ def completed_without_slot(workload: Workload, assignment: Assignment | None) ->
             plan = assignment.plan_of(pod_set.name) if assignment is not None else PodSetPlan(pod_set.name, ())
             found += len(_finished_ranks(pod_set) - slot_by_rank(plan).keys())
     return found
+
+
+def completed_in_jobs(workload: Workload, jobs: Iterable[Workload]) -> int:
+    """Return how many pods have completed in the Jobs of a workload, beside those that its own status counts.
+
+    They keep their slots, for a restart of the workload, but are not missing: their Jobs create none in their place.
+    """
+    found = Counter[str]()
+    for job in jobs:
+        for of_job in job.pod_sets:
+            if (pod_set := pod_set_with(of_job.template.labels, workload)) is not None:
+                found[pod_set.name] += of_job.slots - of_job.needed
+    return sum(max(0, found[one.name] - (one.slots - one.needed)) for one in workload.pod_sets)
 
 
 def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:

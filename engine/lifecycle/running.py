@@ -299,7 +299,7 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     """
     placement = gang.placement
     assert placement is not None
-    missing = sum(reservation(gang.workload, placement, gang.pods).values())
+    missing = max(0, sum(reservation(gang.workload, placement, gang.pods).values()) - gang.completed)
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
     ran = has_started(placement.status)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from engine.api import names
 from engine.api.placement import Assignment
 from engine.api.pod import OwnerRef, Pod
@@ -14,21 +16,23 @@ from tests.support.cluster_records import gpu_nodes
 from tests.support.families import link
 from tests.support.kinds import workload_of
 from tests.support.leader import POLICY, Leader
-from tests.support.pod_sets import member
+from tests.support.pod_sets import REPLICATED_JOB, member
 
 Json = dict[str, Any]
 
 
-def _job(pods: int) -> Json:
+def _job(pods: int, completions: int | None = None) -> Json:
     container = {"name": "main", "image": "example.com/train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     template = {
         "metadata": {"labels": {names.MANAGED: "true"}},
         "spec": {"schedulingGates": [{"name": names.GATE}], "containers": [container]},
     }
-    return {"spec": {"parallelism": pods, "completions": pods, "template": template}}
+    return {"spec": {"parallelism": pods, "completions": completions or pods, "template": template}}
 
 
-def job_set(version: int, *, suspend: bool = False, jobs: int = 1, **succeeded: int) -> Json:
+def job_set(
+    version: int, *, suspend: bool = False, jobs: int = 1, completions: int | None = None, **succeeded: int
+) -> Json:
     """A JobSet of a Job `prep` with one pod and of Jobs `workers` with two each; `succeeded`: Jobs by its status."""
     held = {names.HELD_BY: names.HELD_BY_SUSPEND} if suspend else {}
     return {
@@ -46,7 +50,7 @@ def job_set(version: int, *, suspend: bool = False, jobs: int = 1, **succeeded: 
             "suspend": suspend,
             "replicatedJobs": [
                 {"name": "prep", "replicas": 1, "template": _job(1)},
-                {"name": "workers", "replicas": jobs, "template": _job(2)},
+                {"name": "workers", "replicas": jobs, "template": _job(2, completions)},
             ],
         },
         "status": {
@@ -60,10 +64,10 @@ def job_set(version: int, *, suspend: bool = False, jobs: int = 1, **succeeded: 
 class Scene:
     """A JobSet that was planned and resumed, of which no pod exists yet."""
 
-    def __init__(self, *, policy: str = "", workers: int = 1) -> None:
-        self.workers = workers
+    def __init__(self, *, policy: str = "", workers: int = 1, completions: int = 2) -> None:
+        self.workers, self.completions = workers, completions
         self.leader = Leader(nodes=gpu_nodes(1, 2, 8), policy=POLICY + policy)
-        self.leader.has(workload_of(job_set(1, suspend=True, jobs=workers)))
+        self.leader.has(workload_of(job_set(1, suspend=True, jobs=workers, completions=completions)))
         self.leader.settle()
         self.gang = self.leader.stores.workloads.get(("jobset.x-k8s.io", "JobSet", "default", "set"))
         assert self.gang is not None
@@ -76,26 +80,51 @@ class Scene:
             for first, last in slot.ranks or ():
                 for rank in range(first, last + 1):
                     job, index = divmod(rank, 2) if pod_set == "workers" else (rank, 0)
-                    one = replace(member(self.gang, pod_set, rank, host=slot.host), name=f"set-{pod_set}-{rank}")
-                    parent = link("batch/v1", "Job", f"set-{pod_set}-{job}", self.gang)
-                    self.leader.has(parent)
-                    labels = {
-                        **one.spec.labels,
-                        "jobset.sigs.k8s.io/job-index": str(job),
-                        names.COMPLETION_INDEX: str(index),
-                    }
-                    owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
-                    made.append(replace(one, spec=replace(one.spec, labels=labels), owner=owner))
+                    made.append(self.made(pod_set, job, index, slot.host))
         self.leader.has(*made)
         self.leader.later(10.0)
         return made
+
+    def made(self, pod_set: str, job: int, index: int, host: str = "") -> Pod:
+        """A pod of one of the Jobs, which is there too; held without a host."""
+        one = replace(member(self.gang, pod_set, None, host=host, gated=not host), name=f"set-{pod_set}-{job}-{index}")
+        parent = link("batch/v1", "Job", f"set-{pod_set}-{job}", self.gang)
+        if self.leader.stores.workloads.get(parent.key) is None:
+            self.leader.has(parent)
+        labels = {**one.spec.labels, "jobset.sigs.k8s.io/job-index": str(job), names.COMPLETION_INDEX: str(index)}
+        owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
+        return replace(one, spec=replace(one.spec, labels=labels), owner=owner)
+
+    def tells(self, pod_set: str, job: int, completed: str) -> None:
+        """A Job says which of its indexes have completed."""
+        raw = _job(2, self.completions)
+        raw["spec"]["template"]["metadata"]["labels"][REPLICATED_JOB] = pod_set
+        first, _, last = completed.partition("-")
+        above = self.gang
+        owner = {"apiVersion": above.api_version, "kind": above.kind, "name": above.name, "uid": above.uid}
+        name = f"set-{pod_set}-{job}"
+        parent = link("batch/v1", "Job", name)
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "uid": parent.uid,
+            "resourceVersion": self.leader.hands.version(),
+        }
+        raw |= {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata | {"ownerReferences": [owner | {"controller": True}]},
+        }
+        raw["spec"]["completionMode"] = "Indexed"
+        raw["status"] = {"completedIndexes": completed, "succeeded": int(last or first) - int(first) + 1}
+        self.leader.has(workload_of(raw))
 
     def complete(self, *pods: Pod, **succeeded: int) -> None:
         """Pods have succeeded: a watch shows them as deleted, and the status counts their Jobs."""
         for pod in pods:
             self.leader.stores.pods.apply("DELETED", pod)
         version = int(self.leader.hands.version())
-        self.leader.has(workload_of(job_set(version, jobs=self.workers, **succeeded)))
+        self.leader.has(workload_of(job_set(version, jobs=self.workers, completions=self.completions, **succeeded)))
         self.leader.later(60.0)
 
     def assignment(self) -> Assignment:
@@ -186,39 +215,59 @@ def test_the_repair_of_a_part_asks_no_room_for_a_completed_one_without_a_node() 
 
 def test_later_indexes_of_a_part_get_the_slots_of_completed_ones() -> None:
     """Its Jobs have more completions than parallelism: no index is held for ever because it is none of the first."""
-    leader = Leader(nodes=gpu_nodes(1, 2, 8))
-    raw = job_set(1, suspend=True, jobs=2)
-    raw["spec"]["replicatedJobs"][1]["template"]["spec"]["completions"] = 4
-    leader.has(workload_of(raw))
-    leader.settle()
-    gang = leader.stores.workloads.get(("jobset.x-k8s.io", "JobSet", "default", "set"))
-    assert gang is not None
+    scene = Scene(workers=2, completions=4)
+    workers = scene.start("workers")
+    scene.leader.stores.pods.apply("DELETED", workers[1])
+    scene.leader.has(scene.made("workers", 0, 2))
+    scene.leader.later(10.0)
+    assert scene.leader.hands.of("release") == ["set-workers-0-2"]
+    later = next(one for one in scene.leader.stores.pods.values() if one.name == "set-workers-0-2")
+    assert pinned_host(later.spec.shape) == workers[1].spec.node_name
 
-    def created(job: int, index: int, host: str = "") -> Pod:
-        parent = link("batch/v1", "Job", f"set-workers-{job}", gang)
-        leader.has(parent)
-        one = replace(member(gang, "workers", None, host=host, gated=not host), name=f"set-workers-{job}-{index}")
-        labels = {
-            **one.spec.labels,
-            "jobset.sigs.k8s.io/job-index": str(job),
-            names.COMPLETION_INDEX: str(index),
-        }
-        owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
-        return replace(one, spec=replace(one.spec, labels=labels), owner=owner)
 
-    placed = leader.placed("set")
+def test_of_jobs_with_later_indexes_the_slots_of_a_completed_one_are_free() -> None:
+    """The other one needs no more than those that it has."""
+    scene = Scene(workers=2, completions=4, policy="incomplete: restart\n")
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.complete(*prep, *workers[:2], prep=1, workers=1)
+    assert scene.reserved() == {}
+    for _ in range(14):
+        scene.leader.later(60.0)
+    assert scene.leader.status("set") == ("Running", "")
+    assert scene.leader.hands.of("suspend") == []
+
+
+@pytest.mark.parametrize(("completions", "completed"), [(2, "1"), (4, "1-3")])
+def test_a_pod_that_completes_long_before_its_job_is_not_missing(completions: int, completed: str) -> None:
+    """It keeps its slot, for a restart of the JobSet; the gang is not incomplete, and not restarted for that."""
+    scene = Scene(workers=2, completions=completions, policy="incomplete: restart\n")
+    scene.start("prep")
+    workers = scene.start("workers")
+    before = scene.assignment()
+    scene.leader.stores.pods.apply("DELETED", workers[1])
+    scene.leader.settle()
+    scene.leader.later(60.0)
+    assert scene.leader.status("set") == ("Incomplete", "WaitingForMembers")
+    scene.tells("workers", 0, completed)
+    scene.leader.settle()
+    assert scene.leader.status("set") == ("Running", "")
+    for _ in range(14):
+        scene.leader.later(60.0)
+    assert scene.leader.status("set") == ("Running", "")
+    assert scene.leader.hands.of("suspend") == []
+    assert (scene.assignment(), scene.reserved()) == (before, {"workers": 1})
+
+
+def test_a_pod_that_is_lost_is_missing_beside_one_that_has_completed() -> None:
+    scene = Scene(workers=2)
+    prep, workers = scene.start("prep"), scene.start("workers")
+    scene.tells("workers", 0, "1")
+    scene.complete(*prep, workers[1], workers[2], prep=1)
+    scene.leader.later(60.0)
+    placed = scene.leader.placed("set")
     assert placed is not None
-    assert placed.assignment is not None
-    hosts = [slot.host for slot in placed.assignment.plan_of("workers").slots]
-    first = [created(job, index, hosts[2 * job + index]) for job in (0, 1) for index in (0, 1)]
-    leader.has(*first)
-    leader.later(10.0)
-    leader.stores.pods.apply("DELETED", first[1])
-    leader.has(created(0, 2))
-    leader.later(10.0)
-    assert leader.hands.of("release") == ["set-workers-0-2"]
-    later = next(one for one in leader.stores.pods.values() if one.name == "set-workers-0-2")
-    assert pinned_host(later.spec.shape) == hosts[1]
+    assert placed.status["phase"] == "Incomplete"
+    assert placed.status["message"] == "waits for 1 pod of the gang to be created and bound again"
 
 
 def test_a_part_that_runs_again_has_its_slots_again() -> None:
