@@ -92,6 +92,12 @@ class GraceReservations:
                         self._write(key, {name: grace.hosts[name]})
                         return
 
+    def renew(self) -> set[ReservationKey]:
+        """Write all slots again, as devices are counted in another way now; return the keys of the reservations."""
+        for key, grace in self._slots.items():
+            self._write(key, grace.hosts)
+        return set(self._slots)
+
     def release_expired(self) -> bool:
         """Release the slots of every grace period that is over; True when there was one."""
         now = self._clock()

@@ -163,7 +163,7 @@ class ClusterState:
                     self.capacity.set_pod(pod.key, pod)
                 for devices in self.stores.devices.values():
                     self._device_faults(devices.name, self.capacity.device_notes(devices.name))
-                touched |= set(self.capacity.reserving())
+                touched |= set(self.capacity.reserving()) - self._grace.renew()
             if self._daemon_pods.settle():
                 self._pending.capacity_freed = self._pending.hosts = True
             if self._topology_stale and self._build_topologies():

@@ -12,6 +12,7 @@ from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache.grace import GRACE_SECONDS
+from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.leader import Leader
 
@@ -61,6 +62,16 @@ def test_slots_without_pods_stay_kept_for_a_moment(state: dict[str, Any]) -> Non
     assert leader.workload("second").suspended
     assert leader.controller._pause() <= 0.5
     leader.later(0.5)
+    assert not leader.workload("second").suspended
+
+
+def test_slots_stay_kept_while_the_policy_counts_devices_in_another_way() -> None:
+    leader, gang = runs()
+    end(leader, gang)
+    assert free(leader) == 0
+    leader.view.set_policy(parse_policy("gpu: {overcommit: {core: 2}, vendors: [example.com/gpu]}"))
+    assert free(leader) == 0
+    leader.later(GRACE_SECONDS)
     assert not leader.workload("second").suspended
 
 
