@@ -53,14 +53,14 @@ def inventory(
     found: list[Device] = []
     notes: list[str] = []
     for kind in KINDS:
-        offered = (WHOLE, WHOLE)
+        offered, sound = (WHOLE, WHOLE), 0
         if kind == "gpu" and overcommit != NO_OVERCOMMIT:
             gpus = [one for one in listed.get(kind, ()) if one.healthy]
-            size = sum(one.memory for one in gpus)
-            offered = overcommit.offered(labels or {}, allocatable, gpus=len(gpus), memory=size)
+            size, sound = sum(one.memory for one in gpus), len(gpus)
+            offered = overcommit.offered(labels or {}, allocatable, gpus=sound, memory=size)
             if gpus:
                 listed[kind] = [_offering(one, *offered) for one in listed[kind]]
-        counts = _counts(kind, allocatable, vendors, *offered)
+        counts = _counts(kind, allocatable, vendors, *offered, gpus=sound)
         known = listed.get(kind) or _counted(kind, allocatable, counts)
         found += _agreed(kind, known, counts, notes, object_listed=kind in listed)
     for kind in sorted(listed.keys() - set(KINDS)):
@@ -106,14 +106,19 @@ def _offering(gpu: Device, core: int, ratio: int) -> Device:
 
 
 def _counts(
-    kind: str, allocatable: Resources, vendors: Collection[str], core: int = WHOLE, ratio: int = WHOLE
+    kind: str, allocatable: Resources, vendors: Collection[str], core: int, ratio: int, *, gpus: int
 ) -> dict[str, int]:
-    """Return the number of devices by reported resource name; `core` and `ratio` are what one of them offers."""
+    """Return the number of devices by reported resource name; `core` and `ratio` are what one of them offers.
+
+    `gpus`: the number of healthy ones, if they may be overcommitted.
+    """
     if kind != "gpu":
         name = SHARES[kind]
         return {name: max(0, allocatable[name]) // WHOLE} if name in allocatable else {}
     whole = [name for name in sorted(whole_names(vendors)) if allocatable.get(name, 0) > 0]
-    each = {GPU: core, CORE: core, RATIO: ratio}
+    # A node may report more compute alone: by this name a GPU offers no more than the node reports of it.
+    both = max(WHOLE, min(core, allocatable.get(GPU, 0) // gpus)) if gpus else core
+    each = {GPU: both, CORE: core, RATIO: ratio}
     counts = {name: max(0, allocatable[name]) // one for name, one in each.items() if name in allocatable}
     if whole:
         # A host with GPUs of two vendors has the sum of them.

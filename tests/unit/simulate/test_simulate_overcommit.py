@@ -69,6 +69,17 @@ def test_compute_alone_is_overcommitted() -> None:
     assert minors(hosts(200, 100), policy, parts(8, **{CORE: "50", RATIO: "25"})) == {0: 4, 1: 4}
 
 
+@pytest.mark.parametrize(("both", "most"), [("200", 8), ("300", 8), ("400", 8), ("100", 4)])
+def test_a_node_may_report_less_of_both_together_than_of_compute(both: str, most: int) -> None:
+    """`koordinator.sh/gpu` counts its GPUs by what it reports of each: only half of them if it reports half."""
+    node, devices = hosts(200, 100)
+    node["status"]["allocatable"][GPU] = both
+    policy = "gpu: {overcommit: {core: 2}}"
+    parts_ = {CORE: "50", RATIO: "25"}
+    assert verdicts([node, devices], policy, parts(most, **parts_)) == ["placed"]
+    assert verdicts([node, devices], policy, parts(most + 1, **parts_)) != ["placed"]
+
+
 def test_whole_gpus_are_alone() -> None:
     """Neither joined by parts nor joining them."""
     whole = parts(2, "whole", **{CORE: "100", RATIO: "100"})
