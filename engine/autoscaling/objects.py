@@ -9,10 +9,12 @@ after the other, and would find room for some of them here and for the others th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from engine.api import names
-from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS
+from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, RuntimeClass
+from engine.api.resources import format_units
 from engine.autoscaling.demand import NodeDemand
 from engine.policy.autoscaling import ProvisioningClass
 
@@ -41,13 +43,20 @@ _US: Final = "topogate"
 
 
 def pod_template(
-    template: Mapping[str, Any], node_selector: Sequence[tuple[str, str]], elsewhere: Sequence[str] = ()
+    template: Mapping[str, Any],
+    node_selector: Sequence[tuple[str, str]],
+    elsewhere: Sequence[str] = (),
+    *,
+    runtime_class: RuntimeClass | None = None,
 ) -> Body:
     """Return the template for the autoscaler of a pod or a pod template, as JSON objects.
 
-    `elsewhere`: the host names (label `kubernetes.io/hostname`) of nodes that it must not use.
+    `elsewhere`: the host names (label `kubernetes.io/hostname`) of nodes that it must not use. `runtime_class`: that of
+    a pod template, which admission applies to its pods alone.
     """
     spec = _mapping(template.get("spec"))
+    if runtime_class is not None:
+        spec = _with_runtime_class(spec, runtime_class)
     shown: Body = {key: spec[key] for key in _OF_PODS if spec.get(key) not in (None, {}, [], "")}
     selector = {**dict(node_selector), **_mapping(spec.get("nodeSelector"))}
     if selector:
@@ -73,6 +82,18 @@ def pod_template(
         if not key.startswith(names.PREFIX)
     }
     return {"metadata": {"labels": labels}, "spec": shown} if labels else {"spec": shown}
+
+
+def _with_runtime_class(spec: Mapping[str, Any], runtime_class: RuntimeClass) -> Mapping[str, Any]:
+    """Return a pod's spec as admission makes it; what the template says itself stays."""
+    tolerations = [{key: value for key, value in asdict(one).items() if value} for one in runtime_class.tolerations]
+    overhead = {name: format_units(name, units) for name, units in runtime_class.overhead.items() if units}
+    return {
+        **spec,
+        "overhead": {**overhead, **_mapping(spec.get("overhead"))},
+        "nodeSelector": {**runtime_class.node_selector, **_mapping(spec.get("nodeSelector"))},
+        "tolerations": [*_list(spec.get("tolerations")), *tolerations],
+    }
 
 
 def template_name(request: str, index: int) -> str:

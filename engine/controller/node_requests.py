@@ -110,9 +110,11 @@ class NodeRequests:
         found: dict[int, Mapping[str, Any]] = {}
         whole: Any = None
         for one in demand.pods:
+            runtime_class = None
             if (pod := held.get(one.index)) is not None:
                 raw = self._read(object_path("v1", "pods", namespace=workload.namespace, name=pod))
             else:
+                runtime_class = self._view.stores.runtime_classes.get(one.pod_set.template.runtime_class)
                 if whole is None:
                     whole = self._read(
                         object_path(
@@ -120,7 +122,7 @@ class NodeRequests:
                         )
                     )
                 raw = _at(whole, one.pod_set.path)
-            found[one.index] = pod_template(raw, demand.node_selector, elsewhere)
+            found[one.index] = pod_template(raw, demand.node_selector, elsewhere, runtime_class=runtime_class)
         return found
 
     def _read(self, path: str) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api.objects import RuntimeClass
+from engine.api.pod import Toleration
 from engine.autoscaling.demand import NodeDemand, PodDemand
 from engine.autoscaling.objects import pod_template, pod_template_object, request_object
 from engine.decoding.provisioning import provisioning_request
@@ -74,6 +76,30 @@ def test_a_template_has_what_decides_where_the_pod_may_run() -> None:
     ]
     assert spec["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     assert "schedulingGates" not in spec and "nodeName" not in spec
+
+
+def test_the_runtime_class_counts_as_in_a_pod() -> None:
+    """Only admission applies it, to pods: without its toleration no pool of sandboxes would ever grow."""
+    sandbox = RuntimeClass(
+        "sandbox",
+        overhead={"cpu": 250, "memory": 160, "example.com/slots": 1},
+        node_selector={"sandbox": "yes", "pool": "sandboxes"},
+        tolerations=(Toleration("sandbox", "Equal", "yes", "NoSchedule"), Toleration("any", "Exists", "", "")),
+    )
+    spec = {"runtimeClassName": "sandbox", "tolerations": [{"key": "gpu"}], "nodeSelector": {"sandbox": "yes"}}
+    found = pod_template({"spec": spec}, (("pool", "gpu"), ("zone", "a")), runtime_class=sandbox)["spec"]
+    assert found["overhead"] == {"cpu": "250m", "memory": "160Mi", "example.com/slots": "1"}
+    assert found["nodeSelector"] == {"sandbox": "yes", "pool": "sandboxes", "zone": "a"}
+    assert found["tolerations"] == [
+        {"key": "gpu"},
+        {"key": "sandbox", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "any", "operator": "Exists"},
+    ]
+    plain = RuntimeClass("plain", overhead={}, node_selector={}, tolerations=())
+    assert pod_template({"spec": {"runtimeClassName": "plain"}}, (), runtime_class=plain)["spec"] == {
+        "runtimeClassName": "plain",
+        "containers": [],
+    }
 
 
 def test_nothing_secret_is_copied() -> None:

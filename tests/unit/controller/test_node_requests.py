@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from engine.api import names
+from engine.api.objects import RuntimeClass
 from engine.autoscaling.attempts import AskForNodes
 from engine.autoscaling.demand import NodeDemand, demand_of
 from engine.cache.state import ClusterState
@@ -17,7 +19,7 @@ from engine.controller.gang_events import GangEvents
 from engine.controller.node_requests import NodeRequests
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
-from tests.support.cluster_records import gpu_nodes, job, placement
+from tests.support.cluster_records import changed, gpu_nodes, job, placement
 from tests.support.provisioning import rules
 
 NAME = "job-train-0-0a1b2c3d-1"
@@ -29,9 +31,11 @@ class Taken:
     def __init__(self, **metadata: Any) -> None:
         self.metadata = metadata
         self.events: list[str] = []
+        self.made: list[Any] = []
 
-    def request(self, method: str, path: str, **_more: Any) -> bytes:
+    def request(self, method: str, path: str, **more: Any) -> bytes:
         if method == "POST":
+            self.made.append(more.get("body"))
             raise ApiError(409, "AlreadyExists", "already exists")
         if "provisioningrequests" in path:
             metadata = {"name": NAME, "namespace": "default", "uid": "u", **self.metadata}
@@ -43,12 +47,16 @@ class Taken:
         self.events.append(reason)
 
 
-def ask(server: Taken) -> tuple[str, Stores, Gang]:
-    """Ask for nodes for a gang of 4 pods."""
+def ask(server: Taken, runtime_class: RuntimeClass | None = None) -> tuple[str, Stores, Gang]:
+    """Ask for nodes for a gang of 4 pods, of a runtime class or none."""
     stores = Stores()
     view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     workload = job("train", count=4, held=True)
+    if runtime_class is not None:
+        stores.runtime_classes.apply("ADDED", runtime_class)
+        template = replace(workload.template, runtime_class=runtime_class.name)
+        workload = changed(workload, template=template)
     stores.workloads.apply("ADDED", workload)
     stores.placements.apply("ADDED", placement(workload, None))
     view.refresh()
@@ -68,6 +76,12 @@ def test_what_an_earlier_leader_has_made_is_ours() -> None:
     problem, stores, _ = ask(server)
     assert (problem, server.events) == ("", [])
     assert [one.name for one in stores.provisioning_requests.values()] == [NAME]
+
+
+def test_a_template_of_the_workload_gets_what_its_runtime_class_adds_to_pods() -> None:
+    server = Taken()
+    ask(server, RuntimeClass("sandbox", overhead={}, node_selector={"sandbox": "yes"}, tolerations=()))
+    assert server.made[0]["template"]["spec"]["nodeSelector"] == {"sandbox": "yes"}
 
 
 @pytest.mark.parametrize(
