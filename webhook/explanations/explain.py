@@ -124,6 +124,8 @@ def _unmanaged(asking: Asking, workload: Workload, gang: Gang | None) -> output.
         return about(name_of(workload), verdict, first.reason, message, faults=request.errors, **more)
     if workload.finished:
         return about(name_of(workload), "finished", "", f"it has {'failed' if workload.failed else 'ended'}", **more)
+    if request.ignored is None and not workload.groups:
+        return about(name_of(workload), "ignored", "", "left alone: it has no replicas", **more)
     if request.ignored is None:
         return about(name_of(workload), "waits", "WaitingForMembers", _THROUGH, **more)
     text = f"left alone: {request.ignored}: {_in_words(asking, request.ignored, workload)}"

@@ -82,8 +82,8 @@ def forecast_warnings(
         return [], ()
     group = request.pod_group
     waits = group is not None and (group.minimum is None or group.minimum > workload.slots)
-    if waits and not isinstance(outcome, Never):
-        return [], ()  # it waits for other members, which are not known here
+    if (waits or not workload.groups) and not isinstance(outcome, Never):
+        return [], ()  # it waits for other members, which are not known here; or it has no replicas
     groups, suspended = workload.groups, suspended_by_user(workload)
     if isinstance(outcome, Placed):
         avoided = soft_taints(outcome, workload, view.node)

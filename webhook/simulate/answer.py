@@ -79,6 +79,12 @@ def ignored(about: About, count: int, reason: Code, message: str | None = None) 
     )
 
 
+def empty(about: About) -> output.Gang:
+    """Return the answer for a workload without replicas, which has no gang."""
+    pod_sets = (_unplaced(MAIN, 0, None, None),)
+    return _answer(about, verdict="placed", reason=None, message="placed 0 pods", pod_sets=pod_sets)
+
+
 def held(about: About, reason: Code, message: str | None = None) -> output.Gang:
     """Return the answer for a pod of another workload's gang, or a workload that is placed through another."""
     pod_sets = (_unplaced(MAIN, 1, None, None),) if message is None else ()

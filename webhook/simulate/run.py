@@ -50,7 +50,7 @@ from webhook.admission.objects import POD
 from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
-from webhook.simulate.answer import About, held, ignored, planned, rejected
+from webhook.simulate.answer import About, empty, held, ignored, planned, rejected
 from webhook.simulate.entries import SubmittedWorkload, batches, entries, made_by, queued
 from webhook.simulate.reader import OfflineReader
 from webhook.simulate.submit import Submitted, decoder_of, left_alone, submit
@@ -301,7 +301,15 @@ class _Run:
         if self._independent or not answers:
             view.stores.workloads.apply("DELETED", found)
             view.refresh()
-        return answers or [ignored(about, 0, "NoTopologyRequested")]
+        return answers or [self._without_gangs(about, found)]
+
+    def _without_gangs(self, about: About, found: Workload) -> output.Gang:
+        request = self._view.request_of(found)
+        if request.ignored is not None:
+            return ignored(about, 0, request.ignored)
+        if not (mode := mode_of(found.namespace, self._view.policy)).manages:
+            return ignored(about, 0, "PolicyOff", mode.left_alone)
+        return empty(about)
 
     def _gang(self, about: About, gang: Gang, offline: OfflineReader) -> output.Gang:
         view, found = self._view, gang.workload

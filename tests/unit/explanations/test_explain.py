@@ -334,6 +334,22 @@ def test_pods_with_rank_devices_and_why() -> None:
     assert [past.reason for past in found.history] == ["Created", "Ready"]
 
 
+def test_a_workload_without_replicas_waits_for_nothing() -> None:
+    empty = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "serve", "namespace": "alice", "uid": "serve", "annotations": {names.REQUIRE: "rack"}},
+        "spec": {
+            "replicas": 0,
+            "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": {"containers": [{"name": "c"}]}}},
+        },
+    }
+    submitted = one([*grid(1, 1, 2), empty], "leaderworkerset/serve")
+    (file,) = of_files(grid(1, 1, 2), empty).gangs
+    for found in (submitted, file):
+        assert (found.verdict, found.reason, found.message) == ("ignored", "", "left alone: it has no replicas")
+
+
 def test_a_rank_that_has_completed_is_not_missing() -> None:
     """Its slot stays in the Placement, but no pod will come, and the gang lacks none."""
     made = placed("train", {f"b0-r0-h{number}": ("b0/b0-r0", 1) for number in range(4)}, bound=4)

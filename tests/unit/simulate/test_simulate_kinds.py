@@ -10,7 +10,7 @@ import pytest
 from engine.api import names
 from tests.support.golden import golden
 from tests.support.kinds import FILES, example
-from tests.support.simulation import grid, job, simulated
+from tests.support.simulation import answer, grid, job, simulated
 from webhook.simulate.model import Gang
 from webhook.simulate.output import shown
 
@@ -392,3 +392,21 @@ def test_from_the_same_cluster_the_members_of_a_pod_group_are_still_together(hos
     assert [one.gang.verdict for one in found] == [verdict, verdict, "placed"]
     if verdict == "waits":
         assert {one.gang.reason for one in found[:2]} == {"InsufficientFreeGPUs"}
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_workload_without_replicas_has_nothing_to_place(replicas: int) -> None:
+    """It asks for a topology all the same, and has no group that could be warned of."""
+    empty = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "serve", "annotations": {names.REQUIRE: "rack"}},
+        "spec": {
+            "replicas": replicas,
+            "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": {"containers": [{"name": "c"}]}}},
+        },
+    }
+    (found,) = answer(grid(1, 1, 2), [empty])["workloads"]
+    message = "placed 2 pods in b0 / b0-r0 (1 host)" if replicas else "placed 0 pods"
+    assert (found["verdict"], found["reason"], found["message"]) == ("placed", None, message)
+    assert (found["warnings"], found["podSets"][0]["count"]) == ([], 2 * replicas)
