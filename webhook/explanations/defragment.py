@@ -253,6 +253,9 @@ class _Search:
 
 def _not_for_room(one: WaitingGang, outcome: Outcome | None, before: Precedence) -> str | None:
     """Return why restarts cannot help a waiting gang; None if they may."""
+    group = one.gang.pod_group
+    if group is not None and not group.placed:
+        return "it starts together with its pod group, for which no restarts are looked for"
     if isinstance(outcome, Placed):
         return "it fits now"
     if isinstance(outcome, Never):

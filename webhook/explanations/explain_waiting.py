@@ -12,7 +12,6 @@ from engine.api.text import join_comma, plural, sanitize
 from engine.gang.gang import Gang
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
 from webhook.explanations.explanation import Asking, about, asks, dropped_by_policy, name_of, until_of
 from webhook.explanations.preemptions import preemption_of
 from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
@@ -117,24 +116,11 @@ def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:
 
 
 def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | None:
-    """Return what the planner says: for members of a pod group about all of them."""
+    """Return what the planner says: of a member of a pod group that lacks pods, that it does."""
     group = gang.pod_group
-    if group is None or group.placed or not snapshot.capacity_known or mine.faults or resting(gang):
+    if group is None or group.placed or group.complete or not snapshot.capacity_known or mine.faults or resting(gang):
         return mine.forecast.now
-    if not group.complete:
-        return Waits("WaitingForMembers", group.incomplete_text)
-    view = snapshot.view
-    gangs = [one for key in group.members if (one := view.gangs.get(key)) is not None]
-    unplaced = [one for one in gangs if one.placement is None or one.placement.assignment is None]
-    if not unplaced or any(one.request.asked is None for one in unplaced):
-        return None
-    settled_before = view.settled_before(snapshot.taken)
-    found = group_answer_in_view(view, unplaced, group, now=0.0, settled_before=settled_before)
-    if not isinstance(found, PlacedGroup):
-        return found
-    for key in found.plans:
-        view.retract(key)
-    return found.plans[gang.key][1] if gang.key in found.plans else None
+    return Waits("WaitingForMembers", group.incomplete_text)
 
 
 def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:

@@ -18,7 +18,7 @@ from engine.topology.topology import Topology
 from webhook.explanations.explanation import until_of
 from webhook.queries import model as output
 from webhook.queries.forecast import forecasts, plan_now
-from webhook.queries.gangs import planned_alone, queue_of, waiting_gangs
+from webhook.queries.gangs import planned, queue_of, waiting_gangs
 from webhook.queries.hosts import holders_of, host_table
 from webhook.queries.probe import checked, probe
 from webhook.snapshot.snapshot import AnswerProblem, Snapshot, Unread, chosen_topologies
@@ -60,7 +60,7 @@ def fits(
     if not isinstance(outcome, Placed) and lacks_room and not outcome.for_hosts:
         mine = turn_in(view, gang, weighted_usage(view))
         queue = queue_of(snapshot, waiting_gangs(snapshot))
-        ahead = [one.gang for one in queue if one.turn < mine and planned_alone(one.gang)]
+        ahead = [one.gang for one in queue if one.turn < mine and planned(one.gang)]
         later = forecasts(snapshot, [*ahead, gang]).get(gang.key)
         by = later.by if later is not None else None
         start = output.GangStart(

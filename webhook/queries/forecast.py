@@ -17,9 +17,10 @@ from typing import Any, Final
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
-from engine.gang.gang import Gang
+from engine.gang.gang import Gang, PodGroupState
 from engine.gang.slots import request_to_place
 from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
 from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import plan_key
 from engine.scheduler.schedule import answer_in_view, new_placement
@@ -86,7 +87,8 @@ def endings(snapshot: Snapshot) -> list[Ending]:
 def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_PLANS) -> dict[GangKey, Forecast]:
     """Return the forecast of waiting gangs, given in the order of the queue; `plans` bounds the work.
 
-    They are planned as things are before anything ends: what is left of `plans` is for later.
+    They are planned as things are before anything ends: what is left of `plans` is for later. The members of a pod
+    group that start together are planned together, in the turn of the first of them.
     The state of the snapshot is changed meanwhile, and afterwards as it was before.
     """
     view = snapshot.view
@@ -99,7 +101,22 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
     with _trial(view) as trial:
         while left and plans > 0:
             misses: dict[tuple[object, ...], int] = {}
+            groups: set[GangKey] = set()  # members of pod groups that are planned already
             for gang in list(left):
+                if (group := gang.pod_group) is not None and not group.placed:
+                    members = [] if gang.key in groups or plans <= 0 else _together(group, left)
+                    groups.update(group.members)
+                    plans -= len(members)
+                    for one, outcome in _plan_together(view, members, group, at=at):
+                        known = found.get(one.key, Forecast(outcome)).now
+                        if outcome is None or isinstance(outcome, Placed):
+                            left.remove(one)
+                        if isinstance(outcome, Placed):
+                            found[one.key] = Forecast(known, at, _after(outcome, ended))
+                            trial.assumed(one.key)
+                        else:
+                            found[one.key] = Forecast(known)
+                    continue
                 asked = request_to_place(gang)
                 problem = plan_key(asked, gang.shapes, gang.workload.namespace, asked.separation)
                 first = gang.key not in found
@@ -149,6 +166,28 @@ def _plan(view: ClusterState, gang: Gang, *, at: float) -> Outcome:
     return answer_in_view(view, gang, created=created, settled_before=view.settled_before(at))
 
 
+def _together(group: PodGroupState, left: Sequence[Gang]) -> list[Gang]:
+    """Return the gangs of a pod group that can start together, in its order; none while they are too few."""
+    waiting = {gang.key: gang for gang in left}
+    members = [waiting[key] for key in group.members if key in waiting]
+    enough = group.complete and sum(request_to_place(gang).count for gang in members) >= group.missing
+    return members if enough else []
+
+
+def _plan_together(
+    view: ClusterState, members: Sequence[Gang], group: PodGroupState, *, at: float
+) -> Iterator[tuple[Gang, Outcome | None]]:
+    """Yield the outcome of each member; the plans are assumed. None for one without room in a group that starts."""
+    if not members:
+        return
+    outcome = group_answer_in_view(view, members, group, now=0.0, settled_before=view.settled_before(at))
+    for gang in members:
+        if not isinstance(outcome, PlacedGroup):
+            yield gang, outcome
+        else:
+            yield gang, outcome.plans[gang.key][1] if gang.key in outcome.plans else None
+
+
 def _after(placed: Placed, ended: Sequence[Ending]) -> tuple[str, ...]:
     """Return what has ended on the hosts of a plan."""
     hosts = {slot.host for one in placed.pod_sets for slot in one.slots}
@@ -193,7 +232,11 @@ class _Trial:
             return  # a probe: nothing behind it is planned
         priority = self._view.pod_shapes.priority_of(gang.workload)
         self._view.assume(gang.key, new_placement(gang, placed, priority=priority, now=0.0))
-        self._undo.append(lambda: self._retract(gang.key))
+        self.assumed(gang.key)
+
+    def assumed(self, key: GangKey) -> None:
+        """Note slots that are reserved already, to give them back."""
+        self._undo.append(lambda: self._retract(key))
 
     def undo(self) -> None:
         """Take every change back, the last one first."""

@@ -139,13 +139,13 @@ def gang_table(snapshot: Snapshot, *, plans: int = MAX_PLANS) -> GangTable:
 def queue_of(snapshot: Snapshot, waiting: list[Gang], *, plans: int = MAX_PLANS) -> list[WaitingGang]:
     """Return waiting gangs in the order of the queue, with what the planner says about each of them.
 
-    Gangs of a pod group are planned together, and in a cluster that is only partly known none is planned: these have no
-    outcome.
+    Gangs of a pod group are planned together. None is planned in a cluster that is only partly known, nor a gang whose
+    pod group lacks pods: these have no outcome.
     """
     view = snapshot.view
     usage = weighted_usage(view)
     ordered = sorted(((turn_in(view, gang, usage), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
-    asked = [gang for _, gang in ordered if planned_alone(gang)] if snapshot.capacity_known else []
+    asked = [gang for _, gang in ordered if planned(gang)] if snapshot.capacity_known else []
     found = forecasts(snapshot, asked, plans=plans)
     return [
         WaitingGang(
@@ -218,11 +218,11 @@ def _waits(gang: Gang) -> bool:
     return unplaced and not gang.workload.finished
 
 
-def planned_alone(gang: Gang) -> bool:
-    """Return True if the leader plans a gang without slots now, and not together with others of its pod group."""
+def planned(gang: Gang) -> bool:
+    """Return True if the leader plans a gang without slots now, alone or with the others of its pod group."""
     if over(gang.workload) or gang.request.errors or standstill(gang) is not None or resting(gang):
         return False
-    return gang.pod_group is None or gang.pod_group.placed
+    return gang.pod_group is None or gang.pod_group.placed or gang.pod_group.complete
 
 
 def _positions(waiting: list[WaitingGang]) -> dict[GangKey, int]:

@@ -256,6 +256,33 @@ def test_a_gang_that_was_given_up_is_not_said_to_fit(reason: str, since: str) ->
     assert (found["next"].fits_now, found["next"].position, found["next"].queued) == (True, 1, 1)
 
 
+def test_a_pod_group_takes_its_room_before_those_behind_it() -> None:
+    """Its members are planned together: now, or when something has ended; the next gang does not get the same hosts."""
+    asks = {"unconstrained": "true", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
+    members = [waits("first", 2, asks), waits("second", 2, asks, minute=11)]
+    behind = waits("next", 4, {"require": "rack"}, minute=20)
+    free = snapshot([*grid(1, 1, 4), *members, behind])
+    found = by_name(gangs(free))
+    assert [(found[name].fits_now, found[name].position) for name in ("first", "second")] == [(True, 1), (True, 2)]
+    assert (found["next"].fits_now, found["next"].reason) == (False, "InsufficientFreeGPUs")
+    assert by_name(gangs(free)) == found  # nothing of the trial is left
+
+    ends = runs("fill", ["b0-r0-h0"], deadline=3600)
+    found = by_name(gangs(snapshot([*grid(1, 1, 4), *ends, *members, behind])))
+    for name in ("first", "second"):
+        assert found[name].start is not None
+        assert (found[name].fits_now, found[name].start.by) == (False, "2026-01-01T01:00:00Z")
+    assert found["next"].start is not None
+    assert found["next"].start.by is None
+
+
+def test_a_pod_group_that_lacks_pods_takes_no_room() -> None:
+    asks = {"unconstrained": "true", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
+    behind = waits("next", 4, {"require": "rack"}, minute=20)
+    found = by_name(gangs(snapshot([*grid(1, 1, 4), waits("first", 2, asks), behind])))
+    assert (found["first"].fits_now, found["next"].fits_now) == (None, True)
+
+
 @pytest.mark.parametrize("reason", ["StartTimeout", "SchedulerRefused", "HoldExpired", "PodsNotReady"])
 def test_a_gang_that_failed_to_start_is_not_said_to_fit_during_its_pause(reason: str) -> None:
     """The leader plans it again later, and gives its room to those behind it until then; why stays to be read."""
