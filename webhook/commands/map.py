@@ -104,11 +104,14 @@ def _uncollected() -> Iterator[None]:
 
 
 def _write(path: Path, frame: MapFrame) -> None:
-    """Write the page; a file that is there is replaced as a whole or stays as it is."""
+    """Write the page; a file that is there is replaced as a whole or stays as it is, a pipe or device is written to."""
     from webhook.map.page import static_page
 
     page = static_page(frame)
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(page, encoding="utf-8")
+            return
         kept = path.stat().st_mode & 0o777 if path.is_file() else _PRIVATE
         descriptor, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
         try:

@@ -60,6 +60,20 @@ def test_topology_show_as_data(topogate: Topogate) -> None:
     assert again["topologies"] == found["topologies"]
 
 
+def test_the_map_is_written_into_a_pipe_or_device_and_never_in_its_place(topogate: Topogate, tmp_path: Path) -> None:
+    """As root, `--output /dev/null` would otherwise make a file of the device, and break the machine."""
+    pipe, read = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    done = topogate("map", "--output", str(pipe))
+    reader.join(10.0)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert pipe.is_fifo()
+    assert read[0].startswith("<!")
+    assert read[0].rstrip().endswith("</html>")
+
+
 def test_gangs_are_those_of_the_contexts_namespace(topogate: Topogate) -> None:
     assert [line.split()[0] for line in topogate("gangs").stdout.splitlines()[1:]] == [
         "job/wide",
