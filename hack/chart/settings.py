@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+from engine.kinds.schema import Verb
 
 Schema = Mapping[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
@@ -193,7 +195,7 @@ SETTINGS: Final = (
                         "minItems": 1,
                         "items": {"type": "string", "pattern": "^[a-z0-9/-]+$"},
                     },
-                    "verbs": {"type": "array", "minItems": 1, "items": {"enum": ["get", "list", "watch", "patch"]}},
+                    "verbs": {"type": "array", "minItems": 1, "items": {"enum": [*get_args(Verb)]}},
                 },
             },
         },

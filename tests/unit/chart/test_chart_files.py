@@ -7,12 +7,13 @@ import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 import yaml
 
+from engine.kinds.schema import Verb
 from hack.chart import CHART, ROOT
 from hack.chart.files import files
 from hack.chart.release import Image, ReleaseError, package_chart, stale_files, write_images
@@ -49,6 +50,14 @@ def test_the_schema_has_only_patterns_that_helm_can_read() -> None:
         policy = {"kinds": [{"match": {"group": name}}]}
         places = [[*error.absolute_path] for error in validator.iter_errors({"policy": policy})]
         assert (["policy", "kinds", 0, "match", "group"] not in places) == good, places
+
+
+def test_rights_of_a_kind_may_have_every_verb_that_its_entry_may() -> None:
+    """What `topogate policy check` prints for an entry with `rbac` is a value of the chart."""
+    rule = {"apiGroups": ["example.com"], "resources": ["trainings", "trainings/status"], "verbs": [*get_args(Verb)]}
+    validator = jsonschema.Draft202012Validator(values_schema())
+    refused = [error for error in validator.iter_errors({"extraKinds": [rule]}) if "extraKinds" in error.absolute_path]
+    assert refused == []
 
 
 def sections(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
