@@ -75,6 +75,9 @@ class Runtime:
         self._stop = threading.Event()
         self._changed = threading.Event()  # wakes housekeeping
         self._started = False
+        self._topologies_until = 0.0
+        self._settled = False
+        self._open = False  # the port
         self._ops: PlainServer | None = None
         self._decisions = DecisionLog()
         self._resources_fixed = False  # by the API server's version at our start: a warning rests on it, no decision
@@ -206,11 +209,16 @@ class Runtime:
                 self._caches.policy.get(names.POLICY_NAME), self._caches.last_good.get(names.LAST_GOOD_POLICY_NAME)
             )
             follow_or_warn(self._topologies)
-            self._topologies.wait_synced(min(TOPOLOGIES_WAIT, max(0.0, end - time.monotonic())))
+            self._topologies_until = time.monotonic() + TOPOLOGIES_WAIT
+        if not self._settled:
+            now = time.monotonic()
+            if now < self._topologies_until and not self._topologies.wait_synced(max(0.0, end - now)):
+                return False
             self._view.refresh()
             gc.collect()
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
+            self._settled = True
         return True
 
     def _ask_version(self) -> None:
@@ -221,6 +229,7 @@ class Runtime:
         return self._certificate.context
 
     def _listening(self, port: int) -> None:
+        self._open = True
         log.info("serving on port %d as %s", port, self._settings.identity)
         self._candidate.start()
         threading.Thread(target=self._controller.run, name="controller", daemon=True).start()
@@ -277,8 +286,10 @@ class Runtime:
     def checks(self) -> Sequence[Check]:
         """Return the conditions of readiness."""
         missing = self._caches.missing()
+        # Not before the port is open: the API server would be told to call it, and be refused.
+        opens = "" if self._open else "read; the port opens in a moment"
         return (
-            Check("caches", not missing, ", ".join(missing)),
+            Check("caches", not missing and self._open, ", ".join(missing) or opens),
             *self._certificate.checks(),
             policy_check(self._policy),
         )
