@@ -31,7 +31,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.slots import completed_in_jobs, completed_without_slot, slots_of
+from engine.gang.slots import completed_without_slot, slots_of
 from engine.policy.model import Policy
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
 
@@ -194,9 +194,7 @@ class GangIndex:
             group=parts(key)[1],
             later=plain_pods.in_turn(self._pods.members(key))[1] if plain_pods.is_single(key) else (),
             pod_group=state,
-            completed=completed_in_jobs(workload, self._pods.jobs_below(workload))
-            if workload.unit == "workload"
-            else 0,
+            jobs=tuple(self._pods.jobs_below(workload)) if workload.unit == "workload" else (),
         )
 
     def in_group_with(self, keys: Iterable[GangKey]) -> set[GangKey]:

@@ -89,9 +89,7 @@ class Gang:
     group: str | None = None  # the index of the replica, for kinds with a gang per replica
     later: tuple[Pod, ...] = ()  # held pods that are planned after the others
     pod_group: PodGroupState | None = None  # None also for one whose only workload has enough pods
-    completed: int = (
-        0  # pods that have completed in Jobs of the workload, and keep their slots: see `completed_in_jobs`
-    )
+    jobs: tuple[Workload, ...] = ()  # those that are made for a workload of another kind
 
     @property
     def key(self) -> GangKey:
@@ -161,10 +159,15 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
     if not pod_set.ranked:
         return None
     if pod_set.rank is not None:
-        rank = value(pod_set.rank, pod.spec.labels)
-        return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
+        return rank_with(pod.spec.labels, pod_set)
     text = completion_index(pod)
     return _index(text) if len(text) <= _RANK_DIGITS else None
+
+
+def rank_with(labels: Mapping[str, str], pod_set: PodSet) -> int | None:
+    """Return the rank of a pod with these labels, for a pod set with a rule for it; None for an impossible index."""
+    rank = value(pod_set.rank, labels) if pod_set.rank is not None else None
+    return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
 
 
 def completion_index(pod: Pod) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count, zip_longest
 
@@ -19,7 +19,7 @@ from engine.api.pod import Pod
 from engine.api.rank import expand_ranks, index_of, join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
-from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, pod_set_with, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, pod_set_with, rank_is_slot, rank_of, rank_with
 from engine.gang.request import PlacementRequest
 from engine.topology.topology import Topology
 
@@ -318,17 +318,36 @@ def completed_without_slot(workload: Workload, assignment: Assignment | None) ->
     return found
 
 
-def completed_in_jobs(workload: Workload, jobs: Iterable[Workload]) -> int:
-    """Return how many pods have completed in the Jobs of a workload, beside those that its own status counts.
+def completed_in_jobs(gang: Gang) -> int:
+    """Return how many pods have completed in the Jobs of a gang, beside those that its workload's own status counts.
 
     They keep their slots, for a restart of the workload, but are not missing: their Jobs create none in their place.
     """
     found = Counter[str]()
-    for job in jobs:
+    for pod_set, of_job in _in_jobs(gang):
+        found[pod_set.name] += of_job.slots - of_job.needed
+    return sum(max(0, found[one.name] - (one.slots - one.needed)) for one in gang.workload.pod_sets)
+
+
+def ranks_completed_in_jobs(gang: Gang, pod_set: PodSet) -> set[int]:
+    """Return the ranks of a pod set that have completed in the Jobs of a gang, as these say it."""
+    found = set()
+    for own, of_job in _in_jobs(gang):
+        if own is pod_set and of_job.ranked:
+            labels = dict(of_job.template.labels)
+            for index in _finished_ranks(of_job):
+                labels[names.COMPLETION_INDEX] = str(index)
+                if (rank := rank_with(labels, pod_set)) is not None:
+                    found.add(rank)
+    return found
+
+
+def _in_jobs(gang: Gang) -> Iterator[tuple[PodSet, PodSet]]:
+    """Yield the pod sets of the Jobs of a gang, each with that of the gang's workload to which its pods belong."""
+    for job in gang.jobs:
         for of_job in job.pod_sets:
-            if (pod_set := pod_set_with(of_job.template.labels, workload)) is not None:
-                found[pod_set.name] += of_job.slots - of_job.needed
-    return sum(max(0, found[one.name] - (one.slots - one.needed)) for one in workload.pod_sets)
+            if (pod_set := pod_set_with(of_job.template.labels, gang.workload)) is not None:
+                yield pod_set, of_job
 
 
 def wanted_slots(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:

@@ -27,7 +27,7 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
-from engine.gang.slots import SlotAssignments, assign_slots, lacking_slots, scaled_down
+from engine.gang.slots import SlotAssignments, assign_slots, completed_in_jobs, lacking_slots, scaled_down
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
@@ -299,7 +299,7 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     """
     placement = gang.placement
     assert placement is not None
-    missing = max(0, sum(reservation(gang.workload, placement, gang.pods).values()) - gang.completed)
+    missing = max(0, sum(reservation(gang.workload, placement, gang.pods).values()) - completed_in_jobs(gang))
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
     ran = has_started(placement.status)

@@ -26,7 +26,7 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
-from engine.gang.slots import done_ranks
+from engine.gang.slots import done_ranks, ranks_completed_in_jobs
 from engine.lifecycle.moves import moves_text
 from webhook.explanations.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.queries import model as output
@@ -97,7 +97,9 @@ def _pods(snapshot: Snapshot, gang: Gang) -> Iterator[output.ExplainedPod]:
     for pod_set, pods in by_pod_set(gang.workload, live):
         slots = placement.assignment.plan_of(pod_set.name).slots
         in_order = sorted(pods, key=lambda pod: (pod.deleting, pod.created, pod.name))
-        done = done_ranks(pod_set, gang.pods) if rank_is_slot(pod_set) else set[int]()
+        done = set[int]()
+        if rank_is_slot(pod_set):
+            done = done_ranks(pod_set, gang.pods) | ranks_completed_in_jobs(gang, pod_set)
         yield from _pods_of(pod_set, in_order, slots, unready, done)
 
 

@@ -367,6 +367,39 @@ def test_a_rank_that_has_completed_is_not_missing() -> None:
         ]
 
 
+def test_a_rank_that_its_job_of_a_jobset_says_has_completed_is_not_missing() -> None:
+    """The JobSet itself tells only which Jobs have completed."""
+    job_raw, placement, *_ = placed("set", {f"b0-r0-h{number}": ("b0/b0-r0", 1) for number in range(2)}, bound=0)
+    version, container = "jobset.x-k8s.io/v1alpha2", job_raw["spec"]["template"]["spec"]
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "main", "jobset.sigs.k8s.io/job-index": "0"}
+    job_set = {
+        "apiVersion": version,
+        "kind": "JobSet",
+        "metadata": job_raw["metadata"],
+        "spec": {"replicatedJobs": [{"name": "main", "replicas": 1, "template": {"spec": job_raw["spec"]}}]},
+    }
+    placement["spec"]["workload"] |= {"apiVersion": version, "kind": "JobSet"}
+    placement["metadata"]["name"] = "jobset-set"
+    owner = {"apiVersion": version, "kind": "JobSet", "name": "set", "uid": "set", "controller": True}
+    child = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "set-main-0", "namespace": "alice", "uid": "child", "ownerReferences": [owner]},
+        "spec": {**job_raw["spec"], "template": {"metadata": {"labels": labels}, "spec": container}},
+        "status": {"active": 1, "succeeded": 1, "completedIndexes": "1"},
+    }
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "set-main-0", "uid": "child", "controller": True}
+    runs_on = pod("set-main-0-0", "b0-r0-h0", ownerReferences=[reference])
+    runs_on["metadata"] |= {
+        "namespace": "alice",
+        "uid": "set-main-0-0",
+        "labels": {names.MANAGED: "true", names.COMPLETION_INDEX: "0", **labels},
+    }
+    found = one([*grid(1, 1, 2), job_set, child, placement, runs_on], "jobset/set")
+    assert [(item.rank, item.state) for item in found.pods] == [(0, "ready"), (1, "completed")]
+    assert found.message == "1 of 1 pod ready in b0/b0-r0; 1 rank has completed"
+
+
 def test_a_replaced_pod_is_listed_behind_the_one_in_its_slot() -> None:
     """A pod on a dead host is being deleted until the host is back: its rank is that of the new pod, which is ready."""
     made = placed("train", {"b0-r0-h0": ("b0/b0-r0", 1), "b0-r0-h2": ("b0/b0-r0", 1)}, bound=2)
