@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
 from engine.api.resources import Requests, largest
@@ -14,9 +15,12 @@ from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.own_volumes import OwnVolumeReader
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
-from engine.gang.key import key_of
+from engine.gang.key import key_of, parts
 from engine.resources.kinds import NO_KINDS, DeviceKinds
 from engine.resources.shape import merge_runtime_class, with_requests
+
+# Requests of earlier templates that are remembered, of each pod set.
+_MAX_FORMER: Final = 8
 
 
 class PodShapes:
@@ -27,23 +31,66 @@ class PodShapes:
         self._stores = stores
         self._kinds = kinds
         self._own_volumes = OwnVolumeReader(stores)
-        self._observed: dict[str, dict[str, Requests]] = {}  # by uid and pod set
+        self._observed: dict[str, dict[str, dict[GangKey, Requests]]] = {}  # by uid, pod set and gang
+        self._former: dict[str, dict[str, tuple[Requests, ...]]] = {}  # of earlier templates, by uid and pod set
 
     def __len__(self) -> int:
         """Return the number of workloads with pods that differ from their template."""
-        return len(self._observed)
+        return len(self._observed.keys() | self._former.keys())
 
-    def observe(self, workload: Workload, pods: Iterable[Pod]) -> None:
-        """Record the requests of existing pods: a pod may ask for more than its template."""
+    def observe(self, key: GangKey, workload: Workload, pods: Iterable[Pod]) -> None:
+        """Record the requests of the existing pods of a gang: a pod may ask for more than its template.
+
+        While a pod set has none, what its last ones asked for stays: its next ones will, too. Bound pods of an earlier
+        template say nothing about those to come.
+        """
+        uid = _known_as(workload)
+        former, found = self._former.get(uid, {}), dict[str, Requests]()
         for pod in pods:
             pod_set = None if pod.finished else pod_set_of(pod, workload)
-            if pod_set is not None and pod.spec.shape.requests != pod_set.template.shape.requests:
-                known = self._observed.setdefault(_known_as(workload), {})
-                known[pod_set.name] = largest((known.get(pod_set.name, ()), pod.spec.shape.requests))
+            requests = pod.spec.shape.requests
+            if pod_set is None or (pod.spec.node_name and requests in former.get(pod_set.name, ())):
+                continue
+            more = requests if requests != pod_set.template.shape.requests else ()
+            found[pod_set.name] = largest((found.get(pod_set.name, ()), more))
+        for name, requests in found.items():
+            if requests:
+                self._observed.setdefault(uid, {}).setdefault(name, {})[key] = requests
+            else:
+                self._drop(uid, name, key)
+
+    def renew(self, old: Workload, new: Workload) -> None:
+        """Drop the observed requests of the pod sets of a workload whose template requests something else now."""
+        uid, before = _known_as(old), {one.name: one.template.shape.requests for one in old.pod_sets}
+        for pod_set in new.pod_sets:
+            name, requests = pod_set.name, pod_set.template.shape.requests
+            if name not in before or before[name] == requests:
+                continue
+            of_pod_sets = self._former.setdefault(uid, {})
+            known = dict.fromkeys((before[name], *of_pod_sets.get(name, ())))
+            of_pod_sets[name] = tuple(one for one in known if one != requests)[:_MAX_FORMER]
+            for key in list(self._observed.get(uid, {}).get(name, ())):
+                self._drop(uid, name, key)
+
+    def leave(self, key: GangKey) -> None:
+        """Drop the observed requests of a gang that is gone; its workload may have others."""
+        uid = parts(key)[0]
+        for name in list(self._observed.get(uid, ())):
+            self._drop(uid, name, key)
 
     def forget(self, key: GangKey) -> None:
         """Drop the observed requests of a workload: by its uid, or by the key of a gang of plain pods."""
         self._observed.pop(key, None)
+        self._former.pop(key, None)
+
+    def _drop(self, uid: str, name: str, key: GangKey) -> None:
+        of_workload = self._observed.get(uid, {})
+        of_pod_set = of_workload.get(name, {})
+        of_pod_set.pop(key, None)
+        if not of_pod_set:
+            of_workload.pop(name, None)
+        if not of_workload:
+            self._observed.pop(uid, None)
 
     def shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
         """Return the shape of one pod of a pod set, by its template, RuntimeClass, volumes and existing pods.
@@ -64,8 +111,9 @@ class PodShapes:
             shape = replace(shape, volumes=volumes)
         if workload.handling == "pods" and workload.unit == "pod":
             return shape  # that of pods that exist
-        observed = self._observed.get(_known_as(workload), {}).get(pod_set.name)
-        return with_requests(shape, largest((shape.requests, observed))) if observed else shape
+        # A copy: reviews read it in threads of their own.
+        observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
+        return with_requests(shape, largest((shape.requests, *observed))) if observed else shape
 
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
         """Return the shape of one pod of every pod set, by the pod set's name."""

@@ -237,6 +237,8 @@ class ClusterState:
                 if old is not None and (new is None or new.uid != old.uid):
                     self.pod_shapes.forget(old.uid)
                     self._pending.capacity_freed = True
+                elif old is not None and new is not None:
+                    self.pod_shapes.renew(old, new)
                 if new is not None:
                     if new.finished:
                         self.pod_shapes.forget(new.uid)
@@ -360,6 +362,8 @@ class ClusterState:
             self._reservations.keep(key, None, None, pods=(), related=() if orphan is None else (orphan,))
             return
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
+        if workload is None:
+            self.pod_shapes.leave(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
             self.pod_shapes.forget(key)
             self.gangs.drop(key)
@@ -368,7 +372,7 @@ class ClusterState:
         if workload is not None and placement is not None:
             pods = self.gangs.pods_of(key)
             if not workload.finished and not plain_pods.is_single(key):
-                self.pod_shapes.observe(workload, pods)
+                self.pod_shapes.observe(key, workload, pods)
         self._leaving.discard(key)
         if workload is not None and _replaces(workload):
             self._leaving.add(key)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.api.workload import Workload
-from tests.support.cluster_records import gpu_nodes, shape
+from engine.api.workload import GangKey, ReservationKey, Workload
+from engine.cache.pod_shapes import PodShapes
+from engine.cache.stores import Stores
+from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
 from tests.support.leader import Leader
 from tests.support.pod_sets import member, pods_of, several
 
@@ -66,3 +69,76 @@ def test_without_room_for_them_as_they_are_no_host_is_overbooked() -> None:
     assert len(leader.hands.of("release")) <= 1
     (placed,) = leader.view.gangs.placements()
     assert placed.status.get("phase") == "Incomplete"
+
+
+def service(cpus: int, count: int = 2, **more: Any) -> Workload:
+    """A Deployment with pods of so many of a host's 96 CPUs."""
+    template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, shape=shape(cpu=cpus * 1000))
+    one = job("web", count=count, ranked=False, template=template)
+    return replace(one, suspendable=False, unit="pod", **more)
+
+
+def serves(of: Workload, *, cpus: int) -> Leader:
+    """Two hosts with one of its pods each, which turn out to need so many CPUs."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(of, *(pod(of, None, name=f"old-{number}", gated=True) for number in range(2)))
+    leader.settle()
+    for number in range(2):
+        found = pod(of, None, name=f"old-{number}", host=f"b0-r0-h{number}", resource_version=leader.hands.version())
+        leader.has(replace(found, spec=replace(found.spec, shape=shape(cpu=cpus * 1000))))
+    leader.settle()
+    return leader
+
+
+def test_pods_of_an_earlier_template_say_nothing_about_those_of_the_new_one() -> None:
+    """A rollout to smaller pods: there is room for the first of them beside the old ones, on full hosts."""
+    leader = serves(service(80), cpus=80)
+    new = service(10, generation=2, resource_version=leader.hands.version())
+    leader.has(new, pod(new, None, name="new-0", gated=True))
+    leader.settle()
+    assert leader.hands.of("release")[-1] == "new-0"
+
+
+def test_when_the_larger_pods_are_gone_the_template_counts_again() -> None:
+    """A sidecar is injected no more; or this leader has not seen the template that they were made from."""
+    leader = serves(service(45), cpus=80)
+    one = leader.workload("web")
+    leader.has(*(pod(one, None, name=f"new-{number}", host=f"b0-r0-h{number}") for number in range(2)))
+    for old in ("old-0", "old-1"):
+        known = leader.stores.pods.get(("default", old))
+        assert known is not None
+        leader.stores.pods.apply("DELETED", known)
+    leader.settle()
+    more = service(45, count=3, resource_version=leader.hands.version())
+    leader.has(more, pod(more, None, name="new-2", gated=True))
+    leader.settle()
+    assert leader.hands.of("release")[-1] == "new-2"
+
+
+def test_a_held_pod_of_an_earlier_template_is_planned_as_it_is() -> None:
+    """A rollout that does not go on, and a pod of the old ReplicaSet is lost: the next one needs as much as that."""
+    leader = serves(service(80), cpus=80)
+    new = service(10, generation=2, resource_version=leader.hands.version())
+    lost = leader.stores.pods.get(("default", "old-0"))
+    assert lost is not None
+    leader.has(new)
+    leader.settle()
+    leader.stores.pods.apply("DELETED", lost)
+    again = pod(new, None, name="old-2", gated=True)
+    leader.has(replace(again, spec=replace(again.spec, shape=shape(cpu=80_000))))
+    leader.settle()
+    leader.later(10)
+    assert leader.hands.of("release")[-1] == "old-2"
+
+
+def test_the_pods_of_one_replica_group_do_not_hide_those_of_another() -> None:
+    """Groups of one workload share its templates; with a group what its pods needed goes."""
+    one, shapes = service(45), PodShapes(Stores())
+    usual = pod(one, None, host="h0")
+    larger = replace(usual, spec=replace(usual.spec, shape=shape(cpu=80_000)))
+    first, second = (GangKey(ReservationKey(f"{one.uid}/{group}")) for group in range(2))
+    shapes.observe(first, one, [larger])
+    shapes.observe(second, one, [usual])
+    assert dict(shapes.shapes_of(one)["main"].requests)["cpu"] == 80_000
+    shapes.leave(first)
+    assert (dict(shapes.shapes_of(one)["main"].requests)["cpu"], len(shapes)) == (45_000, 0)
