@@ -34,6 +34,7 @@ class Node:
     unschedulable: bool
     ready: bool
     settled_at: float  # the later of creation and the last change to Ready; 0.0 when unknown
+    created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

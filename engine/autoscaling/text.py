@@ -67,7 +67,7 @@ def new_nodes_text(nodes: Iterable[Node], topology: Topology, level: str | None,
 
     It still waits: they may be in other domains than it needs, or outside of the topology.
     """
-    new = [node for node in nodes if node.settled_at >= since]
+    new = [node for node in nodes if node.created >= since]
     inside = [node.name for node in new if node.name in topology.tree.index]
     outside = Counter(reason for node in new if (reason := topology.outside.get(node.name)))
     parts = []

@@ -78,6 +78,7 @@ def node(source: Source) -> Node:
         unschedulable=bool(spec.unschedulable),
         ready=ready,
         settled_at=max(epoch(meta.creation_timestamp), since),
+        created=epoch(meta.creation_timestamp),
     )
 
 

@@ -44,9 +44,11 @@ def test_what_became_of_a_request() -> None:
 
 
 def test_where_new_nodes_have_come_up() -> None:
-    """By the level that the gang requires; those that have no place in the topology are told too."""
-    nodes = [replace(node, settled_at=START) for node in gpu_nodes(1, 6, 1)]
-    old, bare = replace(nodes[0], settled_at=START - 1), replace(nodes[1], labels={})
+    """By the level that the gang requires; those that have no place in the topology are told too. A node that was there
+    before, and has become ready again, is not new.
+    """
+    nodes = [replace(node, created=START, settled_at=START) for node in gpu_nodes(1, 6, 1)]
+    old, bare = replace(nodes[0], created=START - 1), replace(nodes[1], labels={})
 
     def told(*found: object, level: str | None = "rack", selector: dict[str, str] | None = None) -> str:
         new = [one for one in nodes if one in found] + [one for one in (old, bare) if one in found]

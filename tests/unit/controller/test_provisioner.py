@@ -233,7 +233,7 @@ def test_a_pool_that_grew_in_other_domains_is_told(asked: Leader) -> None:
     """The gang needs one rack, and the new nodes are in two."""
     answers(asked, Provisioned=True)
     at = 1_800_000_000.0 + asked.now
-    asked.has(*(replace(node, settled_at=at) for node in gpu_nodes(1, 2, 2)))
+    asked.has(*(replace(node, created=at, settled_at=at) for node in gpu_nodes(1, 2, 2)))
     asked.later(12)
     assert "4 new nodes came up in b0-r0 and b0-r1, and it needs one rack" in message(asked)
     assert asked.status() == ("Waiting", "InsufficientFreeHosts")

@@ -85,6 +85,7 @@ def test_a_node() -> None:
 def test_a_node_settles_at_its_creation_when_that_is_later() -> None:
     """The later of creation and the last change to Ready counts."""
     assert node(a_node(metadata={"creationTimestamp": "2026-11-21T13:30:00+01:30"})).settled_at == _NOON
+    assert node(a_node(metadata={"creationTimestamp": "2026-11-21T14:00:00Z"})).created == _NOON + 7200
     assert node(a_node(metadata={"creationTimestamp": "2026-11-21T14:00:00Z"})).settled_at == _NOON + 7200
 
 
