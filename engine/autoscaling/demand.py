@@ -13,6 +13,7 @@ from engine.api.objects import MAX_REQUEST_POD_SETS
 from engine.api.reasons import Why, reason_of
 from engine.api.workload import PodSet
 from engine.gang.gang import Gang, by_pod_set
+from engine.gang.request import PlacementRequest
 from engine.gang.slots import request_to_place
 
 _HASH_DIGITS: Final = 8
@@ -20,25 +21,27 @@ _HASH_DIGITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """Pods of one pod set that have no node; `index`: of the pod set in the gang."""
+    """Pods of one pod set that have no node; `index`: of the pod set in the gang.
+
+    `together`: they need one domain, or parts of them do.
+    """
 
     index: int
     pod_set: PodSet
     count: int
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
     """The pods of a gang for which nodes are requested, with the labels of the topology's nodes.
 
-    `digest` changes with everything that a request says about them. `together`: they need one domain, or parts of them
-    do.
+    `digest` changes with everything that a request says about them.
     """
 
     pods: tuple[PodDemand, ...]
     node_selector: tuple[tuple[str, str], ...]
     digest: str
-    together: bool = False
 
     @property
     def count(self) -> int:
@@ -69,13 +72,13 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
         for pod_set, pods in by_pod_set(gang.workload, gang.pods)
     }
     sets = {pod_set.name: (index, pod_set) for index, pod_set in enumerate(gang.workload.pod_sets)}
-    found = []
+    found, together = [], _together(gang.request)
     for name, wanted in _first_counts(gang).items():
         if name not in sets:
             continue
         index, pod_set = sets[name]
         if (count := wanted - bound.get(name, 0)) > 0:
-            found.append(PodDemand(index, pod_set, count))
+            found.append(PodDemand(index, pod_set, count, together=name in together))
     if not found:
         return "none of its pods needs a node"
     held = held_pods_of(gang, found)
@@ -87,9 +90,14 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
     selector = tuple(sorted(node_selector.items()))
     content = [[one.pod_set.name, one.count, shapes.get(one.pod_set.name, "")] for one in found]
     digest = hashlib.sha256(json.dumps([content, selector]).encode()).hexdigest()[:_HASH_DIGITS]
-    together = any(ask.require or ask.slices for ask in gang.request.pod_sets)
-    together = together or (gang.request.gang is not None and gang.request.gang.require is not None)
-    return NodeDemand(tuple(found), selector, digest, together)
+    return NodeDemand(tuple(found), selector, digest)
+
+
+def _together(request: PlacementRequest) -> set[str]:
+    """Return the pod sets of which the pods, or parts of them, need one domain."""
+    if request.gang is not None and request.gang.require is not None:
+        return {ask.name for ask in request.pod_sets}
+    return {ask.name for ask in request.pod_sets if ask.require or ask.slices}
 
 
 def _first_counts(gang: Gang) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 An autoscaler simulates the scheduler, so a template has what the scheduler looks at, and nothing else: no gate and no
 marks of ours, no command, no environment, no secrets. The nodeSelector of the topology is added: nodes outside of it
-would be of no use. Of a gang that needs one domain, hosts with free room are excluded: an autoscaler looks at one pod
+would be of no use. For pods that need one domain, hosts with free room are excluded: an autoscaler looks at one pod
 after the other, and would find room for some of them here and for the others there.
 """
 

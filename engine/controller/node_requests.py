@@ -43,8 +43,8 @@ class NodeRequests:
     ) -> str:
         """Create a request with its PodTemplates; return why the API server refuses it, else "".
 
-        `elsewhere`: the host names of nodes that are of no use for it. Raises ApiFault when the API server does not
-        answer, StaleObject when the gang has changed meanwhile.
+        `elsewhere`: the host names of nodes that are of no use for pods that need one domain. Raises ApiFault when the
+        API server does not answer, StaleObject when the gang has changed meanwhile.
         """
         placement = gang.placement
         assert placement is not None
@@ -122,7 +122,8 @@ class NodeRequests:
                         )
                     )
                 raw = _at(whole, one.pod_set.path)
-            found[one.index] = pod_template(raw, demand.node_selector, elsewhere, runtime_class=runtime_class)
+            excluded = elsewhere if one.together else ()
+            found[one.index] = pod_template(raw, demand.node_selector, excluded, runtime_class=runtime_class)
         return found
 
     def _read(self, path: str) -> Any:

@@ -265,16 +265,17 @@ class Provisioner:
         return self._free > 0 and self._unanswered[class_name] < MOST_OPEN
 
     def _free_hosts(self, gang: Gang, demand: NodeDemand) -> list[str]:
-        """Return the host names of nodes with room for some pods of a gang that needs one domain for them.
+        """Return the host names of nodes with room for some of the pods that need one domain.
 
         None if there are very many: then an autoscaler may count them.
         """
         topology = self._view.topologies.get(gang.request.topology or "")
-        if not demand.together or topology is None:
+        together = [one for one in demand.pods if one.together]
+        if not together or topology is None:
             return []
         found: set[str] = set()
         with self._view.lock:
-            for one in demand.pods:
+            for one in together:
                 free = self._view.capacity.count(gang.shapes[one.pod_set.name], topology).free
                 found.update(topology.tree.hosts[place] for place in free.nonzero()[0].tolist())
         if len(found) > MOST_EXCLUDED:

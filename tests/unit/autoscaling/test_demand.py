@@ -10,7 +10,7 @@ from engine.api import names
 from engine.api.workload import Workload
 from engine.autoscaling.demand import NodeDemand, demand_of
 from engine.gang.key import key_of
-from tests.support.cluster_records import job, pod, pod_set, shape, spec
+from tests.support.cluster_records import gpu_nodes, job, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader
 from tests.support.small_cluster import SmallCluster
 from tests.unit.controller.test_pod_group_gangs import member
@@ -50,6 +50,36 @@ def test_nodes_are_requested_for_a_member_of_a_pod_group_up_to_the_minimum_of_th
     leader.has(*members)
     leader.settle()
     assert [wanted(leader, one) for one in members] == [{"main": count}] * 2
+
+
+@pytest.mark.parametrize(
+    ("whole", "each", "together"),
+    [
+        ({}, {"trainer": {names.REQUIRE: "rack"}}, {"trainer"}),
+        ({names.REQUIRE: "rack"}, {}, {"feeder", "trainer"}),
+        ({}, {"trainer": {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}}, {"trainer"}),
+        (
+            {},
+            {name: {names.REQUIRE: "rack", names.COLOCATE: "x"} for name in ("feeder", "trainer")},
+            {"feeder", "trainer"},
+        ),
+        ({}, {"trainer": {names.PREFER: "rack"}}, set()),
+    ],
+)
+def test_pods_need_one_domain_if_they_are_asked_to(
+    whole: dict[str, str], each: dict[str, dict[str, str]], together: set[str]
+) -> None:
+    gang = two_templates()
+    sets = (
+        replace(one, template=replace(one.template, annotations=each.get(one.name, {names.UNCONSTRAINED: "true"})))
+        for one in gang.pod_sets
+    )
+    gang = replace(gang, annotations=whole, pod_sets=tuple(sets) if each else gang.pod_sets)
+    known = SmallCluster([gang], nodes=gpu_nodes(1, 1, 1)).view.gangs.get(key_of(gang))
+    assert known is not None
+    demand = demand_of(known, {})
+    assert isinstance(demand, NodeDemand)
+    assert {one.pod_set.name for one in demand.pods if one.together} == together
 
 
 def test_no_nodes_can_be_requested_for_pods_of_which_nothing_is_known_yet() -> None:

@@ -47,12 +47,20 @@ class Taken:
         self.events.append(reason)
 
 
-def ask(server: Taken, runtime_class: RuntimeClass | None = None) -> tuple[str, Stores, Gang]:
-    """Ask for nodes for a gang of 4 pods, of a runtime class or none."""
+def ask(
+    server: Taken,
+    runtime_class: RuntimeClass | None = None,
+    *,
+    elsewhere: tuple[str, ...] = (),
+    together: bool = True,
+) -> tuple[str, Stores, Gang]:
+    """Ask for nodes for a gang of 4 pods, of a runtime class or none, which need one domain or do not."""
     stores = Stores()
     view = ClusterState(stores)
     stores.nodes.replace(gpu_nodes(1, 1, 1))
-    workload = job("train", count=4, held=True)
+    workload = job("train", count=4, held=True, require="rack" if together else None)
+    if not together:
+        workload = replace(workload, annotations={**workload.annotations, names.UNCONSTRAINED: "true"})
     if runtime_class is not None:
         stores.runtime_classes.apply("ADDED", runtime_class)
         template = replace(workload.template, runtime_class=runtime_class.name)
@@ -66,7 +74,7 @@ def ask(server: Taken, runtime_class: RuntimeClass | None = None) -> tuple[str, 
     assert isinstance(demand, NodeDemand)
     writes = NodeRequests(view, cast(KubeClient, server), cast(GangEvents, server), fence=lambda: None)
     step = AskForNodes(NAME, rules("{className: first}").classes[0], 1)
-    return writes.ask(gang, demand, step, version="v1"), stores, gang
+    return writes.ask(gang, demand, step, version="v1", elsewhere=elsewhere), stores, gang
 
 
 def test_what_an_earlier_leader_has_made_is_ours() -> None:
@@ -82,6 +90,13 @@ def test_a_template_of_the_workload_gets_what_its_runtime_class_adds_to_pods() -
     server = Taken()
     ask(server, RuntimeClass("sandbox", overhead={}, node_selector={"sandbox": "yes"}, tolerations=()))
     assert server.made[0]["template"]["spec"]["nodeSelector"] == {"sandbox": "yes"}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_only_pods_that_need_one_domain_must_not_use_hosts_of_today(together: bool) -> None:
+    server = Taken()
+    ask(server, elsewhere=("h1",), together=together)
+    assert ("affinity" in server.made[0]["template"]["spec"]) is together
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import ProvisioningRequest, RequestCondition
+from engine.api.pod import PodSpec
+from engine.api.workload import Workload
 from engine.controller import provisioner
 from engine.controller.provisioner import FAILED_MOST, LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
 from engine.policy.model import parse_policy
-from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader, unavailable
 
 TOPOLOGY = "topologies: [{name: default, preset: demo, nodeSelector: {}}]\n"
@@ -21,6 +23,23 @@ ASKS = (
     + TOPOLOGY
     + "autoscaling: {provisioningRequest: {className: first, after: 10s, fallbacks: [{className: second}]}}\n"
 )
+
+
+CPU_HOSTS = [
+    replace(one, name=f"cpu-{one.name}", allocatable={"cpu": 96_000, "pods": 110}) for one in gpu_nodes(1, 2, 2)
+]
+
+
+def launched() -> Workload:
+    """A launcher that needs CPUs anywhere, and three workers of whole hosts that need one rack."""
+
+    def template(says: dict[str, str], **each: int) -> PodSpec:
+        labels = {names.MANAGED: "true"}
+        return spec(shape=shape(**each), gates=(names.GATE,), labels=labels, annotations=says)
+
+    launcher = pod_set("launcher", count=1, template=template({names.UNCONSTRAINED: "true"}, cpu=1000))
+    worker = pod_set("worker", count=3, template=template({names.REQUIRE: "rack"}, gpu=8))
+    return replace(job("train", require=None, held=True), pod_sets=(launcher, worker))
 
 
 def leader_of(nodes: int = 0, policy: str = ASKS) -> Leader:
@@ -271,6 +290,17 @@ def test_free_hosts_that_are_of_no_use_are_not_counted_again() -> None:
     leader.later(11)
     assert sorted(one.pods for one in requests(leader)) == [3, 5]
     assert leader.hands.node_requests.elsewhere == ()
+
+
+def test_free_hosts_are_of_use_for_pods_that_need_no_domain() -> None:
+    """A launcher on CPUs beside workers that need one rack: it may run on any host with room, today's included."""
+    leader = Leader(nodes=[*gpu_nodes(1, 2, 2), *CPU_HOSTS], policy=ASKS)
+    leader.stores.provisioning_version = "v1"
+    leader.has(launched())
+    leader.settle()
+    leader.later(11)
+    assert [one.pods for one in requests(leader)] == [4]
+    assert leader.hands.node_requests.elsewhere == ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
 
 
 def test_gangs_that_wait_for_something_else_ask_for_nothing() -> None:
