@@ -88,7 +88,7 @@ def demand_of(gang: Gang, node_selector: Mapping[str, str]) -> NodeDemand | str:
         return f"it has {len(found):,} pod sets, and a ProvisioningRequest takes {MAX_REQUEST_POD_SETS}"
     shapes = {ask.name: ask.shape_hash for ask in gang.request.pod_sets}
     selector = tuple(sorted(node_selector.items()))
-    content = [[one.pod_set.name, one.count, shapes.get(one.pod_set.name, "")] for one in found]
+    content = [[one.pod_set.name, one.count, shapes.get(one.pod_set.name, ""), one.together] for one in found]
     digest = hashlib.sha256(json.dumps([content, selector]).encode()).hexdigest()[:_HASH_DIGITS]
     return NodeDemand(tuple(found), selector, digest)
 

@@ -376,6 +376,23 @@ def test_a_changed_gang_gets_a_new_request(asked: Leader) -> None:
     assert [one.pods for one in requests(asked)] == [2]
 
 
+def test_a_gang_whose_level_is_only_preferred_from_now_on_asks_anew() -> None:
+    """Hosts of today are of use for it now: with them a pool may be large enough that was too small before."""
+    gang = job("train", count=4, held=True)
+    leader = leader_of(2)
+    leader.has(replace(gang, annotations={**gang.annotations, names.RELAX_AFTER: "1m"}))
+    leader.settle()
+    leader.later(11)
+    (first,) = requests(leader)
+    assert leader.hands.node_requests.elsewhere == ("b0-r0-h0", "b0-r0-h1")
+    answers(leader, Accepted=True, Provisioned=False)
+    for _ in range(12):
+        leader.later(11)
+    (second,) = requests(leader)
+    assert (second.pods, second.name != first.name) == (4, True)
+    assert leader.hands.node_requests.elsewhere == ()
+
+
 def test_without_a_class_requests_that_are_left_are_withdrawn(asked: Leader) -> None:
     """Also by a leader that never made one."""
     asked.leading = False
