@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.api.device import DeviceRequest
 from engine.api.placement import Assignment, GangRequest, PodSetRequest
 from engine.api.resources import Requests
 from engine.api.text import plural
@@ -48,11 +49,14 @@ def bound_count(gang: Gang) -> int:
 
 def gpu_count(gang: Gang) -> int:
     """Return the GPUs of all pods of a gang."""
-    return sum(pod_set.slots * gpus_of(gang.shapes[pod_set.name].requests) for pod_set in gang.workload.pod_sets)
+    shapes = ((pod_set.slots, gang.shapes[pod_set.name]) for pod_set in gang.workload.pod_sets)
+    return sum(slots * gpus_of(shape.requests, shape.devices) for slots, shape in shapes)
 
 
-def gpus_of(requests: Requests) -> int:
-    """Return the GPUs of requests, those used in part as whole ones."""
+def gpus_of(requests: Requests, devices: DeviceRequest | None) -> int:
+    """Return the GPUs of a pod, those used in part as whole ones; `devices` is what follows from its requests."""
+    if devices is not None:
+        return devices.gpus
     amounts = dict(requests)
     whole = sum(amount for name, amount in requests if is_gpu(name))
     return whole or -(-max(amounts.get(CORE, 0), amounts.get(GPU, 0)) // WHOLE)

@@ -116,7 +116,7 @@ def asks(gang: Gang) -> Iterator[output.AskedPods]:
             pod_set=ask.name,
             pods=ask.count,
             least=first[ask.name],
-            gpus=gpus_of(shape.requests) if shape is not None else 0,
+            gpus=gpus_of(shape.requests, shape.devices) if shape is not None else 0,
             require=ask.require or (of_gang.require if of_gang is not None else None),
             prefer=ask.prefer or (of_gang.prefer if of_gang is not None else None),
         )

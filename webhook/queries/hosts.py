@@ -13,8 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from engine.api.device import DeviceRequest
 from engine.api.placement import kept_hosts
 from engine.api.pod import Shape
+from engine.api.resources import Requests
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.key import is_gang_key
@@ -88,21 +90,27 @@ def holders_of(view: ClusterState) -> Holders:
     others: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
     of_gang: Counter[tuple[str, GangKey]] = Counter()
-    of_one = cache(gpus_of)  # many pods request the same
+    kinds = view.policy.device_kinds
+
+    @cache  # many pods request the same
+    def of_one(requests: Requests, devices: DeviceRequest | None) -> int:
+        return gpus_of(requests, kinds.extended(devices, requests))
+
     for pod in view.stores.pods.values():
         if pod.finished or not pod.spec.node_name:
             continue
         key = view.gangs.gang_of(pod)
         if key is not None and view.gangs.placed(key):
             pods[pod.spec.node_name][key] += 1
-            of_gang[pod.spec.node_name, key] += of_one(pod.spec.shape.requests)
+            of_gang[pod.spec.node_name, key] += of_one(pod.spec.shape.requests, pod.spec.shape.devices)
         else:
             others[pod.spec.node_name] += 1
     for of, host, found in view.capacity.reservations():
-        gpus[host] += found.count * gpus_of(found.requests)
+        of_all = found.count * gpus_of(found.requests, found.devices)
+        gpus[host] += of_all
         if is_gang_key(of):
             reserved[host][of] += found.count
-            of_gang[host, of] += found.count * gpus_of(found.requests)
+            of_gang[host, of] += of_all
     kept = {host: key for key, _, placement in view.gangs.keeping() for host in kept_hosts(placement.status)}
     holdings = {
         host: [

@@ -13,14 +13,16 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.devices.allocation import spare_devices
 from engine.gang.gang import Gang
+from engine.gang.summary import gpu_count
 from engine.policy.model import Policy, parse_policy
 from engine.resources.request import device_request
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from tests.support.cluster_records import changed, pod
 from tests.support.gpu_hosts import gpu_job, gpu_node, gpus, share, use, with_uses
+from webhook.queries.hosts import holders_of
 
-NAME = "example.com/gpu"
+NAME = "example.com/accelerator"
 KNOWN = parse_policy(f"gpu: {{vendors: [amd.com/gpu, {NAME}]}}")
 UNKNOWN = parse_policy("{}")
 HALF = share(50)
@@ -149,6 +151,17 @@ def test_a_scope_may_be_required_of_gpus_by_a_name_of_the_policy(policy: Policy,
     assert [error.message.split(", and ")[1].split(";")[0] for error in host.gang.request.errors] == told
     if not told:
         assert host.place() == [[0, 1]]
+
+
+def test_the_gpus_of_a_gang_are_counted_by_a_name_of_the_policy() -> None:
+    host = Host(KNOWN, asking(2), count=2)
+    assert gpu_count(host.gang) == 4
+    host.place()
+    host.show(host.bound("other", asking(1)))
+    found = holders_of(host.view)
+    assert (found.reserved_gpus["h"], found.others["h"]) == (4, 1)
+    host.show(with_uses(pod(host.workload, 0, host="h", name="a"), use(0), use(1)))
+    assert [(one.pods, one.reserved, one.gpus) for one in holders_of(host.view).holdings["h"]] == [(1, 1, 4)]
 
 
 def test_a_gang_is_told_the_gpus_that_are_left() -> None:
