@@ -110,7 +110,7 @@ class ClusterState:
         self._reservations = Reservations(
             self.capacity, self.nearby, self.pod_shapes, schedulers=lambda: self.policy.schedulers
         )
-        self._usage = NamespaceUsage()
+        self._usage = NamespaceUsage(self.policy.device_kinds.vendors)
         self.uncreated: tuple[Pod, ...] = ()  # pods that are left out for one question, and use no quota then
         self._owners: OwnerResolver | None = None
         self.gangs = GangIndex(self._pods, self.pod_shapes, owners=lambda: self.owners, by_host=by_host)
@@ -159,6 +159,7 @@ class ClusterState:
                 self._apply(what, old, new, touched)
             if self._recount_devices:
                 self._recount_devices = False
+                self._usage = NamespaceUsage(self.policy.device_kinds.vendors, self._pods.every())
                 for pod in self.stores.pods.values():
                     self.capacity.set_pod(pod.key, pod)
                 for devices in self.stores.devices.values():
@@ -304,7 +305,8 @@ class ClusterState:
 
     def reserved_usage(self, key: GangKey) -> Usage:
         """Return the usage of a gang's pods that are still to come."""
-        return sum((usage_of_pods(requests, count) for count, requests in self.capacity.to_come(key)), Usage())
+        vendors = self.policy.device_kinds.vendors
+        return sum((usage_of_pods(requests, count, vendors) for count, requests in self.capacity.to_come(key)), Usage())
 
     def _keeps_hosts(self, placement: Placement) -> bool:
         """Return whether the hosts of a Placement count until it is finished, though its pods have ended before.

@@ -179,23 +179,29 @@ class Usage:
 
 
 @lru_cache(maxsize=4_096)
-def usage_of_pods(requests: Requests, count: int) -> Usage:
-    """Return the usage of `count` pods with these requests; a share of a GPU counts by its larger part."""
-    whole = sum(amount for name, amount in requests if is_gpu(name))
+def usage_of_pods(requests: Requests, count: int, vendors: frozenset[str] = frozenset()) -> Usage:
+    """Return the usage of `count` pods with these requests; a share of a GPU counts by its larger part.
+
+    `vendors`: the policy's names of whole GPUs.
+    """
+    whole = sum(amount for name, amount in requests if name in vendors or is_gpu(name))
     return Usage(count * max((whole * WHOLE, *(amount for name, amount in requests if name in _PARTS))), count)
 
 
 class NamespaceUsage:
-    """The usage of bound pods by namespace; not thread-safe."""
+    """The usage of bound pods by namespace, under a policy with these `vendors`; not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, vendors: frozenset[str], pods: Iterable[Pod] = ()) -> None:
+        self._vendors = vendors
         self._usage: defaultdict[str, Usage] = defaultdict(Usage)
+        for pod in pods:
+            self.change(None, pod)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
         """Apply a change of a pod; one that has ended, or has no host yet, uses nothing."""
         for pod, sign in ((old, -1), (new, 1)):
             if pod is not None and not pod.finished and (pod.spec.node_name or pod.nominated_node):
-                found = self._usage[pod.namespace] + usage_of_pods(pod.spec.shape.requests, sign)
+                found = self._usage[pod.namespace] + usage_of_pods(pod.spec.shape.requests, sign, self._vendors)
                 self._usage[pod.namespace] = found
                 if found == Usage():
                     del self._usage[pod.namespace]

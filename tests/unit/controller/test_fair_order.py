@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
 from engine.capacity.quota import Usage, usage_of_pods
+from engine.policy.model import parse_policy
 from engine.scheduler.fairness import WeightedUsage
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import answer_in_view
@@ -175,6 +176,31 @@ def test_hosts_are_kept_for_a_starving_gang_of_the_namespace_that_uses_least() -
 def test_what_a_pod_uses_is_counted_in_percent_of_a_gpu(requests: tuple[tuple[str, int], ...], gpus: int) -> None:
     """Whole ones of any vendor, and the larger part of a share; other devices do not count."""
     assert usage_of_pods(requests, 3) == Usage(3 * gpus, 3)
+
+
+def test_gpus_by_a_name_of_the_policy_are_used_while_the_policy_knows_it() -> None:
+    """Of bound pods, and of slots that are reserved."""
+    policy = f"{fair()}gpu: {{vendors: [example.com/npu]}}\n"
+    npus = Shape(requests=(("example.com/npu", 2), ("pods", 1)))
+    nodes = [replace(one, allocatable={**one.allocatable, "example.com/npu": 2}) for one in gpu_nodes(1, 1, 2)]
+    leader = Leader(nodes=nodes, policy=policy)
+    wanted = gang("team-0")
+    leader.has(changed(wanted, template=replace(wanted.template, shape=npus)))
+    runs = job("runs", namespace="hog")
+    runs = changed(runs, template=replace(runs.template, shape=npus))
+    leader.has(one := pod(runs, None, host="b0-r0-h0"), pod(runs, None, host="b0-r0-h1", phase="Succeeded"))
+    leader.settle()
+
+    def used() -> dict[str, int]:
+        return {space: usage.gpus for space, usage in leader.view.usage().items()}
+
+    assert used() == {"team": 200, "hog": 200}
+    leader.view.set_policy(parse_policy(fair()))
+    assert used() == {"team": 0, "hog": 0}
+    leader.view.set_policy(parse_policy(policy))
+    assert used() == {"team": 200, "hog": 200}
+    end(leader, one)
+    assert used() == {"team": 200}
 
 
 def test_pods_decide_where_gpus_are_even() -> None:
