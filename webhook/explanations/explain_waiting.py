@@ -17,7 +17,7 @@ from webhook.explanations.preemptions import preemption_of
 from webhook.explanations.ways_out import more_urgent, placed_now, ways_out
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first
-from webhook.queries.gangs import WaitingGang, gang_name, resting, standstill
+from webhook.queries.gangs import WaitingGang, fault_text, gang_name, resting, standstill
 from webhook.queries.names import workload_label
 from webhook.queries.room import PodRoom, levels_of, obstacles, rooms_of
 from webhook.snapshot.snapshot import Snapshot
@@ -42,7 +42,7 @@ def explain_waiting(
         message += f"; {why}" if exists and (why := dropped_by_policy(policy, gang, mine.faults[0])) else ""
         return about(name_of(gang.workload), "refused", mine.faults[0].reason, message, faults=mine.faults, **common)
     outcome = _outcome(snapshot, gang, mine)
-    verdict, reason, message = _verdict(gang, row, outcome)
+    verdict, reason, message = _verdict(mine, row, outcome)
     common |= {"until": until_of(reason)}
     if verdict == "waits":
         since = waiting_since(gang.status)
@@ -123,9 +123,12 @@ def _outcome(snapshot: Snapshot, gang: Gang, mine: WaitingGang) -> Outcome | Non
     return Waits("WaitingForMembers", group.incomplete_text)
 
 
-def _verdict(gang: Gang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:
+def _verdict(mine: WaitingGang, row: output.GangAnswer, outcome: Outcome | None) -> tuple[output.Explained, Why, str]:
+    gang = mine.gang
     if (still := standstill(gang)) is not None:
         return "waits", *still
+    if mine.faults:
+        return "waits", mine.faults[0].reason, fault_text(mine.faults[0])
     if preemption_intent(gang.status).active and isinstance(outcome, Waits) and row.message:
         return "waits", known_code(row.reason), row.message
     match outcome:

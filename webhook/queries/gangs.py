@@ -193,6 +193,11 @@ def standstill(gang: Gang) -> tuple[Code, str] | None:
     return code, str(status.get("message") or REASONS[code].description)
 
 
+def fault_text(error: FieldError) -> str:
+    """Return an error in a request as the leader writes it: of a value, or of what is not there yet."""
+    return error.message if error.value is None else render(error)
+
+
 def resting(gang: Gang) -> bool:
     """Return True if a gang without slots has failed to start and was not planned since: the leader makes a pause.
 
@@ -256,7 +261,7 @@ def _waiting_answer(snapshot: Snapshot, one: WaitingGang, position: int | None, 
     elif outcome is not None and not kept:
         reason, message = outcome.reason, outcome.message
     elif one.faults:
-        reason, message = one.faults[0].reason, render(one.faults[0])
+        reason, message = one.faults[0].reason, fault_text(one.faults[0])
     by = one.forecast.by
     status = one.gang.status
     since = queued_at(one.gang.workload, one.gang.placement)

@@ -460,6 +460,23 @@ def test_a_member_of_a_pod_group_has_the_place_of_its_group(minute: int, verdict
         assert found.reason == ("" if verdict == "fits" else "QueuedBehind")
 
 
+def test_plain_pods_that_are_too_few_wait_for_the_others() -> None:
+    """That is no invalid value, and the leader need not have written it."""
+    pods = []
+    for number in range(2):
+        held = pod(
+            f"part-{number}", "", annotations={names.REQUIRE: "rack", names.GANG_NAME: "p", names.GANG_SIZE: "3"}
+        )
+        held["metadata"] |= {"namespace": "alice", "uid": f"part-{number}", "labels": {names.MANAGED: "true"}}
+        held["spec"] = {**held["spec"], "nodeName": "", "schedulingGates": [{"name": names.GATE}]}
+        pods.append(held)
+    cluster, said = [*grid(1, 1, 4), *pods], "2 of 3 pods of p exist; it starts when all of them do"
+    found = one(cluster, "pod/part-0")
+    assert (found.verdict, found.reason, found.message) == ("waits", "WaitingForMembers", said)
+    (row,) = gangs(snapshot(cluster)).gangs
+    assert (row.reason, row.message) == ("WaitingForMembers", said)
+
+
 def test_one_pod_of_a_group_does_not_start_together() -> None:
     """A group that one pod is enough for, without room for any."""
     asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
