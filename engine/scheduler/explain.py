@@ -203,7 +203,8 @@ def _used_up(short: Shortfall) -> Waits:
         return Waits("Fragmented", _needed(short) + hint)
     gpus = short.limiting is not None and "gpu" in short.limiting
     reason: Code = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
-    near = how_near(short.devices) if gpus and short.devices is not None and short.total_slots == 0 else ""
+    full = short.total_slots == 0 and short.hosts <= sum(short.exclusions.values())  # else slices alone find no room
+    near = how_near(short.devices) if gpus and short.devices is not None and full else ""
     return Waits(reason, f"{_needed(short, in_all=True)}; {_nodes(short)}{f'; {near}' if near else ''}")
 
 
@@ -348,15 +349,17 @@ def _in_one(level: str) -> str:
 def _needed(short: Shortfall, *, in_all: bool = False) -> str:
     needs = f"needs {_amount(short)}{_constraints(short)}"
     before = "" if _by_host(short) else "room for "
+    sliced = f"room for a slice of {plural(short.slices[0][1], 'pod')}" if short.slices else ""
+    if short.level is None and sliced and not short.total_slots:
+        return f"{needs}; there is no {sliced}"
     if short.level is None:
         have = f"{short.total_slots:,}" if short.total_slots else ("none" if _by_host(short) else "no pod")
         return f"{needs}; " + (f"{have} free" if _by_host(short) else f"there is room for {have}")
     total = f", {short.total_slots:,} in all" if in_all and short.best_slots < short.total_slots else ""
     searched = f"({plural(short.domains, sanitize(short.level))} looked at{total})"
     if short.best is None or short.best_slots <= 0:
-        return (
-            f"{needs}; no {sanitize(short.level)} has {'a free host' if _by_host(short) else 'room for one'} {searched}"
-        )
+        one = sliced or ("a free host" if _by_host(short) else "room for one")
+        return f"{needs}; no {sanitize(short.level)} has {one} {searched}"
     best = f"best is {sanitize(short.best)} with" if _named(short) else f"the best {sanitize(short.level)} has"
     return f"{needs}; {best} {before}{short.best_slots:,} {searched}"
 

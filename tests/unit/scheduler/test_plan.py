@@ -237,6 +237,26 @@ def test_room_that_no_whole_slice_can_use_does_not_count() -> None:
     assert outcome.message.startswith("needs 8 hosts in one block, 4 at a time in one rack; best is b0 with 4 (")
 
 
+@pytest.mark.parametrize(
+    ("asks", "text"),
+    [
+        (
+            {names.REQUIRE: "block"},
+            "needs 8 hosts in one block, 4 at a time in one rack; no block has {} (1 block looked",
+        ),
+        ({}, "needs 8 hosts, 4 at a time in one rack; there is {}; 12 nodes"),
+    ],
+)
+def test_hosts_that_make_no_whole_slice_are_free_all_the_same(asks: dict[str, str], text: str) -> None:
+    """Three hosts of each rack are free: it is not for want of a free host, or of GPUs on one."""
+    taken = {f"b0-r{rack}-h0": 1 for rack in range(3)}
+    outcome = plan_on(gpu_nodes(1, 3, 4), job(count=8, annotations={**SLICES, **asks}), placed=taken)
+    assert isinstance(outcome, Waits)
+    room = "room for a slice of 4 pods" if asks else "no room for a slice of 4 pods"
+    assert outcome.message.startswith(text.format(room))
+    assert outcome.message.endswith("12 nodes = 3 in use + 9 with room")
+
+
 def test_slices_larger_than_any_domain_are_never() -> None:
     """No rack could ever hold a slice of it."""
     outcome = plan_on(gpu_nodes(1, 4, 3), job(count=8, annotations=SLICES))
