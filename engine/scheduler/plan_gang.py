@@ -502,6 +502,7 @@ def _not_placed(
         room = _room_beside(inputs, capacity, answer.level)
         has = f", which has room for {room:,}" if room is not None and room < missing else ""
         return Waits("Fragmented", f"needs room for {plural(missing, 'more pod')} in {where}{has}")
+    of_one: Outcome | None = None
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
         explained = explain(answer, ask)
@@ -509,12 +510,20 @@ def _not_placed(
             return explained
         # With a minimum of the gang the pod set need not fit whole: its own numbers would not say what is missing.
         if _gang_minimum(inputs) is None or (isinstance(explained, Never) and ask.min_available):
-            return _of_pod_set(ask.name, explained)
-    ever = _free_resources(inputs, capacity, repaired=True)
-    asked = _asked(inputs, answer.level if answer.level >= 0 else gang.require)
+            of_one = _of_pod_set(ask.name, explained)
+        if isinstance(of_one, Never):
+            return of_one
     of_all = _wanted(inputs) < _count(inputs)
-    alone = "so many" if of_all else "each pod set fits alone, but all of them"
-    if isinstance(plan_gang(topology.tree, ever.free, _with_columns(gang, ever)), NoFit):
+    empty = _free_resources(inputs, capacity, repaired=True)
+    ever = plan_gang(topology.tree, empty.free, _with_columns(gang, empty))
+    # Also of a gang with a pod set that does not fit alone now: it must not wait for ever for what can never be.
+    never = isinstance(ever, NoFit) and (of_one is None or ever.pod_set is None)
+    if of_one is not None and not never:
+        return of_one
+    shared = ever.level if of_one is not None and isinstance(ever, NoFit) else answer.level
+    asked = _asked(inputs, shared if shared >= 0 else gang.require)
+    if never:
+        alone = "so many" if of_all else "each pod set fits alone, but all of them"
         return Never("GangTooLarge", f"{asked}; {alone} together do not fit even on empty hosts")
     reason: Code = "Fragmented"
     if answer.level < 0:

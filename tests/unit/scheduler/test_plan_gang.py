@@ -237,6 +237,24 @@ def test_a_rack_is_filled_by_whole_gpus_and_halves_of_different_names() -> None:
     )
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_gang_that_is_too_large_together_is_told_so_on_a_busy_cluster_too(busy: bool) -> None:
+    """Else it would wait for ever, and in strict order everybody behind it until the cluster is empty."""
+    pair = [pods_of("driver", 1), pods_of("workers", 4)]
+    gang = several(*pair, says={names.REQUIRE: "rack"})
+    taken = [pod_of(job("other"), None, host=f"b0-r{rack}-h{host}") for rack in range(2) for host in range(2)]
+    assert planned(gpu_nodes(1, 2, 4), gang, *(taken if busy else ())) == Never(
+        "GangTooLarge",
+        "needs room for 5 pods (1 of driver and 4 of workers) in one rack;"
+        " each pod set fits alone, but all of them together do not fit even on empty hosts",
+    )
+    if busy:
+        smaller = several(pods_of("driver", 1), pods_of("workers", 3), says={names.REQUIRE: "rack"})
+        waits = planned(gpu_nodes(1, 2, 4), smaller, *taken)
+        assert isinstance(waits, Waits)
+        assert waits.message.startswith("pod set workers: needs 3 hosts in one rack; best is b0-r0 with 2")
+
+
 def test_a_gpu_that_is_too_small_for_a_part_is_not_counted_against_whole_ones() -> None:
     """40 GiB GPUs hold none of the parts of 60 GiB, and whole ones all the same."""
     nodes = [gpu_node("small", 2, memory=40 * GIB), gpu_node("large", 2)]
