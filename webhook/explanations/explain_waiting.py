@@ -47,7 +47,8 @@ def explain_waiting(
     if verdict == "waits":
         since = waiting_since(gang.status)
         waited = snapshot.taken - since if since is not None else float(row.waiting_seconds or 0)
-        common |= {"preempts": preemption_of(snapshot, gang, outcome, waited=waited)}
+        with placed_first(snapshot.view, placed_now(ahead)):  # victims would have to make room beside these
+            common |= {"preempts": preemption_of(snapshot, gang, outcome, waited=waited)}
     if not snapshot.capacity_known:
         known = written_levels(gang) if verdict == "waits" else ()
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, levels=known, **common)

@@ -289,6 +289,22 @@ def test_a_request_of_the_template_has_no_command() -> None:
     assert ways["level"].command is None
 
 
+@pytest.mark.parametrize(("alone", "victims"), [(True, 1), (False, 0)])
+def test_a_preemption_counts_what_a_gang_ahead_takes(alone: bool, victims: int) -> None:
+    """Two hosts are free and two have a gang of lower priority: all four only as long as nobody goes first."""
+    cluster = [
+        *grid(1, 1, 4),
+        priority_class("urgent", 1000),
+        policy_map("preemption: {mode: lower-priority, after: 30s}\n"),
+        *placed("train", {"b0-r0-h2": ("b0/b0-r0", 1), "b0-r0-h3": ("b0/b0-r0", 1)}, bound=2),
+        template(waits("w", 4, {"require": "rack"}, minute=12), priorityClassName="urgent"),
+    ]
+    first = template(waits("first", 2, {"require": "rack"}), priorityClassName="urgent")
+    found = one(cluster if alone else [*cluster, first], "job/w")
+    assert found.verdict == "waits"
+    assert (found.preempts.count if found.preempts is not None else 0) == victims
+
+
 def test_a_gang_that_was_given_up_is_not_said_to_fit() -> None:
     status = {"reason": "StartLimitExceeded", "message": "5 starts in a row have failed"}
     cluster = [*grid(1, 1, 2), waits("w", 2, {"require": "rack"}), waiting_placement("w", **status)]
