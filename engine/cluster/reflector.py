@@ -547,8 +547,8 @@ class Reflector(Generic[R]):
     def _pop_list_request(self) -> bool:
         with self._lock:
             wanted, self._list_requested = self._list_requested, False
-            if wanted and not self._stopping:
-                self._wake.clear()
+            if not self._stopping:
+                self._wake.clear()  # it has ended one wait, and must not end the next one, after a fault
             return wanted
 
     def _register_stream(self, stream: Stream) -> bool:

@@ -616,6 +616,27 @@ def test_refresh_says_no_when_the_server_is_away(fake: FakeApi, watch: Watch) ->
     assert time.monotonic() - started < 1.5 + PROMPT
 
 
+def test_refresh_does_not_drive_a_list_that_is_refused(fake: FakeApi, api: KubeClient) -> None:
+    """An overloaded server that asks for pauses gets them, also when a term begins meanwhile."""
+    for number in range(100):
+        fake.put(f"{MAPS}/m{number}", data={"x": "1"})
+    reflector = Reflector(api, ALL, project, new_store(), large=50)
+    reflector.start()
+    try:
+        watching(fake)
+        busy = Answer(429, headers=(("Retry-After", "1"),))
+        fake.fault(busy, when=lambda request: not request.is_watch and request.query.get("limit") != "1", times=10**6)
+        fake.fault(Answer(410), when=is_watch, times=10**6)
+        fake.drop_watches()
+        eventually(lambda: "429" in (reflector.problem or ""))
+        fake.advance(10)
+        before = fake.count("GET", watch=False)
+        assert not reflector.refresh(1.5)
+        assert fake.count("GET", watch=False) - before < 10
+    finally:
+        reflector.stop()
+
+
 def test_an_unauthorized_watch_recovers(kubeconfig: Callable[..., str]) -> None:
     """A token that is not accepted for a while keeps the store as it was."""
     with FakeApi(token="t") as fake:
