@@ -135,6 +135,32 @@ def test_a_client_that_does_not_read_its_answer_holds_up_nobody(replica: Replica
         assert time.monotonic() - begin < PATIENCE
 
 
+def test_who_does_not_read_takes_no_turn_while_he_is_waited_for(replica: Replica) -> None:
+    """Others are answered long before any of those that read nothing has lost its connection for it."""
+    api = replica.client()
+
+    def answered() -> float:
+        return replica.metric(
+            "topogate_reviews_total", path="mutate", operation="CREATE", kind="Pod", outcome="patched"
+        )
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(api))
+        assert post(api, name="large")[0] == 200
+        before = answered()
+        for number in range(4 * THREADS):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.bind(("127.0.0.9", 0))
+            sock.connect(("127.0.0.1", replica.port))
+            client = stack.enter_context(replica.context().wrap_socket(sock, server_hostname="topogate.test"))
+            client.sendall(request_bytes(review_body(f"slow{number}", name="large")))
+        eventually(lambda: answered() >= before + THREADS, message="as many as there are turns are waited for")
+        for _ in range(5):
+            assert post(api)[0] == 200
+        assert replica.metric("topogate_connections") == 4 * THREADS + 1
+
+
 def test_a_kept_alive_connection_serves_many_reviews(replica: Replica) -> None:
     """Reviews that follow each other share one connection."""
     connection = replica.client()

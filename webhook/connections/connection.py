@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from webhook.connections.framing import Frame, frame
@@ -164,15 +165,21 @@ class Connection:
         self.buffer += data
         return not data
 
-    def send(self, data: bytes) -> None:
-        """Send all of `data` within WRITE_SECONDS. Raises OSError; TimeoutError is one."""
+    def send(
+        self, data: bytes, *, waiting: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
+    ) -> None:
+        """Send all of `data` within WRITE_SECONDS. Raises OSError; TimeoutError is one.
+
+        A client that does not read is waited for inside `waiting()`, which yields False if that must not be.
+        """
         deadline = time.monotonic() + WRITE_SECONDS
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[self.sock.send(rest) :]
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
-                self._wait_writable(deadline)
+                with waiting() as may_wait:
+                    self._wait_writable(deadline if may_wait else 0.0)
 
     def refuse_plain_http(self) -> None:
         """Answer a plain-HTTP request to the TLS port with an unencrypted HTTP error."""

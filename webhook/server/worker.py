@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.connections.connection import LINGER_SECONDS, ClientNotAllowed, Connection, Progress
+from webhook.connections.connection import LARGE, LINGER_SECONDS, ClientNotAllowed, Connection, Progress
 from webhook.connections.listener import accept_client, leave, listen
 from webhook.connections.parked import ParkedConnections, Stage
 from webhook.connections.thread_pool import ThreadPool
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 0.5  # between checks of the parked connections' time limits
 OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes later than this was prevented from running
 SPARE_FILES: Final = 8  # freed when no descriptor is left: the application opens files too
+SLOW_READERS: Final = "clients that do not read"  # no namespace: all of them share half of the places for waiting
 STOP_LINGER: Final = 2.0  # how long a stopping worker keeps silent connections: a request may be on its way
 
 
@@ -315,7 +316,10 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         request, framed = connection.take()
         sent = self.exchange.answer(connection, request, framed, busy=busy, last=not self.alive)
         connection.proven |= sent.reviewed
-        connection.send(sent.data)
+        if framed.size > LARGE and not busy:  # in the thread for large ones, which has no turn
+            connection.send(sent.data)
+        else:
+            connection.send(sent.data, waiting=lambda: self.app.service.turns.released(SLOW_READERS))
         if not sent.reusable:
             connection.finish()
             # The unread rest of a request would turn close() into a reset that can overtake the answer.
