@@ -9,7 +9,7 @@ from typing import Final
 from engine.api.names import PLACEMENTS, POLICY_NAME
 from engine.api.objects import Node
 from engine.api.text import join_and, join_comma, join_phrases, plural, sanitize
-from engine.resources.names import is_gpu
+from engine.resources.names import GPU_NAMES, is_gpu
 from engine.topology.levels import presets
 from engine.topology.spec import TopologySpec
 from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR, Topology, left_out, uncovered
@@ -223,4 +223,4 @@ def _checked(topology: Topology, nodes: Mapping[str, Node]) -> CheckedTopology:
 
 
 def _has_gpus(node: Node) -> bool:
-    return any(amount > 0 and is_gpu(name) for name, amount in node.allocatable.items())
+    return any(amount > 0 and (is_gpu(name) or name in GPU_NAMES) for name, amount in node.allocatable.items())
