@@ -107,9 +107,11 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
                     members = [] if gang.key in groups or plans <= 0 else _together(group, left)
                     groups.update(group.members)
                     plans -= len(members)
-                    for one, outcome in _plan_together(view, members, group, at=at):
+                    outcomes = _plan_together(view, members, group, at=at)
+                    starts = any(isinstance(outcome, Placed) for outcome in outcomes)
+                    for one, outcome in zip(members, outcomes, strict=True):
                         known = found.get(one.key, Forecast(outcome)).now
-                        if outcome is None or isinstance(outcome, Placed):
+                        if starts:
                             left.remove(one)
                         if isinstance(outcome, Placed):
                             found[one.key] = Forecast(known, at, _after(outcome, ended))
@@ -174,18 +176,15 @@ def _together(group: PodGroupState, left: Sequence[Gang]) -> list[Gang]:
     return members if enough else []
 
 
-def _plan_together(
-    view: ClusterState, members: Sequence[Gang], group: PodGroupState, *, at: float
-) -> Iterator[tuple[Gang, Outcome | None]]:
-    """Yield the outcome of each member; the plans are assumed. None for one without room in a group that starts."""
+def _plan_together(view: ClusterState, members: Sequence[Gang], group: PodGroupState, *, at: float) -> list[Outcome]:
+    """Return the outcome of each member; the plans are assumed. One without room in a group that starts waits alone."""
     if not members:
-        return
+        return []
     outcome = group_answer_in_view(view, members, group, now=0.0, settled_before=view.settled_before(at))
-    for gang in members:
-        if not isinstance(outcome, PlacedGroup):
-            yield gang, outcome
-        else:
-            yield gang, outcome.plans[gang.key][1] if gang.key in outcome.plans else None
+    if not isinstance(outcome, PlacedGroup):
+        return [outcome] * len(members)
+    plans = outcome.plans
+    return [plans[gang.key][1] if gang.key in plans else _plan(view, gang, at=at) for gang in members]
 
 
 def _after(placed: Placed, ended: Sequence[Ending]) -> tuple[str, ...]:

@@ -276,6 +276,15 @@ def test_a_pod_group_takes_its_room_before_those_behind_it() -> None:
     assert found["next"].start.by is None
 
 
+def test_a_member_without_room_in_a_pod_group_that_starts_waits_alone() -> None:
+    """Two pods are enough: the first member starts, the second is planned beside it, as by the leader."""
+    asks = {"unconstrained": "true", names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}
+    members = [waits("first", 2, asks), waits("second", 2, asks, minute=11)]
+    found = by_name(gangs(snapshot([*grid(1, 1, 2), *members])))
+    assert (found["first"].fits_now, found["second"].fits_now) == (True, False)
+    assert found["second"].message.startswith("needs 1 of 2 hosts; none free")
+
+
 def test_a_pod_group_that_lacks_pods_takes_no_room() -> None:
     asks = {"unconstrained": "true", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
     behind = waits("next", 4, {"require": "rack"}, minute=20)
