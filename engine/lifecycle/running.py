@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from engine.api.duration import format_duration
 from engine.api.placement import (
+    GangRequest,
     Placement,
+    PodSetRequest,
     has_started,
     was_ready,
 )
@@ -130,7 +132,8 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
             # excluded: the ledger knows what is wrong with it, and pods that grew may still fit there.
             reason, message = in_the_way(blocked_host, hosts)
             return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
-        if grown is not None and not _enough(placement, gang):
+        other = bool(assignments.assignments) and _requires_others(placement, gang)
+        if other or (grown is not None and not _enough(placement, gang)):
             return Decision(
                 Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned again")
             )
@@ -265,6 +268,24 @@ def _with_refused(status: Status, gang: Gang) -> Status:
     error = gang.request.errors[0]
     why = f"{plural(more, 'more pod')} cannot join: {error.field}: {error.message}"
     return replace(status, reason=error.reason, message=f"{status.message}; {why}")
+
+
+def _requires_others(placement: Placement, gang: Gang) -> bool:
+    """Return True if the gang requires other domains today than those that its slots were planned for.
+
+    Its pods may all be new ones: those of a gang of plain pods with the same name, or of a workload with an edited
+    request.
+    """
+    asked = gang.request
+    if not asked.pod_sets or asked.topology is None:
+        return False
+    planned = (placement.topology, placement.separation, _required(placement.gang, placement.pod_sets))
+    return planned != (asked.topology, asked.separation, _required(asked.gang, asked.pod_sets))
+
+
+def _required(gang: GangRequest | None, pod_sets: Iterable[PodSetRequest]) -> tuple[object, ...]:
+    of_pods = ((ask.name, ask.require, ask.slices, ask.colocate) for ask in pod_sets)
+    return (gang.require if gang is not None else None, *of_pods)
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:

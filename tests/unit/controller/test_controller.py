@@ -13,9 +13,11 @@ from engine.api.placement import Placement
 from engine.cache.grace import GRACE_SECONDS
 from engine.cluster.writes import WriteRefused
 from engine.controller.orphans import ORPHANED_AFTER, SWEEP_EVERY
+from engine.gang.gang import pinned_host
 from engine.lifecycle.gang_state import PAUSE_FIRST, RETRY_FIRST, RETRY_MOST
 from engine.lifecycle.running import BLOCKED_CHECK
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
+from tests.support.families import plain
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
 GROUP = gpu_nodes(1, 1, 4)
@@ -516,6 +518,34 @@ def test_a_job_replaced_by_another_of_its_name_makes_room() -> None:
     leader.settle()
     leader.later(GRACE_SECONDS)
     assert not leader.workload("waiting").suspended
+
+
+@pytest.mark.parametrize("later", [0.0, 5.0])
+def test_plain_pods_created_again_under_their_old_name_are_placed_as_they_ask_now(later: float) -> None:
+    """The slots of the pods before them were in two racks, and nobody has swept their Placement yet."""
+    nodes = gpu_nodes(1, 2, 2)
+    leader = Leader(nodes=[replace(one, unschedulable=one.name.endswith("h1")) for one in nodes])
+    anywhere = {names.UNCONSTRAINED: "true"}
+    leader.has(plain("a", says=anywhere), plain("b", says=anywhere))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+    for one in list(leader.stores.pods.values()):
+        host = pinned_host(one.spec.shape)
+        assert host is not None
+        leader.has(
+            replace(one, spec=replace(one.spec, node_name=host), resource_version=leader.hands.version()),
+        )
+    leader.has(*(replace(one, resource_version=leader.hands.version()) for one in nodes))
+    leader.later(5.0)
+    for one in list(leader.stores.pods.values()):
+        leader.stores.pods.apply("DELETED", one)
+    if later:
+        leader.later(later)
+    leader.has(plain("c", says={names.REQUIRE: "rack"}), plain("d", says={names.REQUIRE: "rack"}))
+    leader.later(10.0)
+    hosts = [pinned_host(one.spec.shape) or "" for one in leader.stores.pods.values()]
+    assert len({host.rpartition("-")[0] for host in hosts}) == 1, hosts
+    assert sorted(leader.hands.of("release")) == ["a", "b", "c", "d"]
 
 
 def test_a_host_left_out_for_a_while_is_tried_again_by_itself() -> None:

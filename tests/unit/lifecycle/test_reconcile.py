@@ -154,6 +154,20 @@ def test_slots_for_another_question_are_given_back_before_the_resume() -> None:
     assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned again")
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_no_pod_is_released_to_slots_that_break_the_level_which_its_gang_requires_now(started: bool) -> None:
+    """The user changed it before the first pod had a host; a gang of which one runs keeps its slots."""
+    gang = job(count=2, require="rack", suspendable=False)
+    placed = placement(gang, {"h0": 1, "h1": 1})
+    placed = replace(placed, pod_sets=(replace(placed.pod_sets[0], require=None, prefer="rack"),))
+    first = pod(gang, 0, host="h0") if started else pod(gang, 0, gated=True)
+    action = look(gang, placed, (first, pod(gang, 1, gated=True))).action
+    if started:
+        assert isinstance(action, Release)
+    else:
+        assert action == Unplace(suspend=False, reason="", message="the request changed: it is planned again")
+
+
 def test_slots_that_another_profile_chose_are_given_back_before_the_resume() -> None:
     gang = job(count=2, held=True)
     placed = replace(placement(gang, {"h0": 2}), profile="spread")
