@@ -200,6 +200,40 @@ def test_replicated_jobs_that_run_one_after_the_other_are_a_running_gang(gangs: 
     assert len(at("workers", gangs.hosts())) == 2
 
 
+def test_a_pod_that_completes_before_its_job_is_not_missing(gangs: Gangs) -> None:
+    """Its slot is kept for a restart, but the gang is whole: its Job says that the index has completed."""
+    gangs.fleet.grid("1x1x2")
+    submit(gangs, replicated(gangs, "workers", pods=2), asked=require("rack"))
+    gangs.all_run(2)
+    complete_pod(gangs.client, gangs.namespace, gangs.member(("workers", "0"))["metadata"]["name"])
+    eventually(
+        lambda: (gangs.placement("JobSet", "train") or {})["status"]["message"] == "1 pod ready",
+        message=lambda: f"one pod is enough now\n{gangs.describe()}",
+    )
+    assert gangs.phase("JobSet", "train") == "Running"
+    gangs.create("Job", "other", job(gangs, pods=1), annotations=require("rack"))
+    gangs.waits("Job", "other")
+
+
+def test_every_index_of_jobs_with_more_completions_than_parallelism_runs(gangs: Gangs) -> None:
+    """A later index gets the slot of a completed one."""
+    gangs.fleet.grid("1x1x4")
+    workers = replicated(gangs, "workers", jobs=2, pods=2)
+    workers["template"]["spec"]["completions"] = 4
+    submit(gangs, workers, asked=require("rack"))
+    hosts = set(gangs.all_run(4).values())
+    first = {pod["metadata"]["name"] for pod in gangs.members()}
+    gangs.complete()
+    eventually(
+        lambda: len({pod["metadata"]["name"] for pod in gangs.members()} - first) == 4,
+        message=lambda: f"the other indexes are created\n{gangs.describe()}",
+    )
+    assert set(gangs.all_run(4).values()) == hosts
+    assert told_right(gangs) == []
+    gangs.complete()
+    eventually(lambda: gangs.phase("JobSet", "train") == "Finished", message=gangs.describe)
+
+
 def test_a_success_policy_ends_it_early(gangs: Gangs) -> None:
     """successPolicy Any on the driver: its end is the JobSet's, and the workers' slots are free."""
     gangs.fleet.grid("1x1x4")
