@@ -204,7 +204,8 @@ def pod_group_of(sources: Iterable[AnnotationSource], *, dialects: Collection[st
     found: list[dict[str, str]] = []
     # They are written as annotations of ours, so without our own dialect they request nothing.
     for group, least, carried in _GROUPS if {POD_GROUP_DIALECT, NATIVE_DIALECT}.issubset(dialects) else ():
-        members = [said for source in own if group in (said := carried(source))]
+        # An empty name is none for these systems too: a chart writes it where no group is set.
+        members = [said for source in own if (said := carried(source)).get(group)]
         if not members:
             continue
         request = {names.POD_GROUP: members[0][group]}

@@ -218,13 +218,13 @@ def unusable_minimums(source: AnnotationSource, *, dialects: Collection[str]) ->
     They request nothing then: the pod starts alone. A name without a minimum may be for another system.
     """
     found = pod_group_of((source,), dialects=dialects)
-    if not found or names.MIN_AVAILABLE in found or names.SCHEDULER_PLUGINS_POD_GROUP in source.labels:
+    if not found or names.MIN_AVAILABLE in found or source.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP):
         return
     for group, least, carried in (
         (names.POD_GROUP_NAME, names.POD_GROUP_MIN, source.labels),
         (names.KOORDINATOR_GANG_NAME, names.KOORDINATOR_GANG_MIN, source.annotations),
     ):
-        if group in carried and least in carried:
+        if carried.get(group) and least in carried:
             value = quote(sanitize(carried[least], _MAX_VALUE))
             yield f"{least} {value} is no number above 0: the pod starts alone"
 

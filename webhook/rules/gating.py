@@ -312,7 +312,7 @@ def requests_of_labels(workload: Workload, policy: Policy) -> Mapping[str, str]:
     found = dict(pod_group_of(sources, dialects=policy.annotations.dialects))
     if not found:
         return {}
-    said = names.MIN_AVAILABLE in found or any(names.SCHEDULER_PLUGINS_POD_GROUP in one.labels for one in sources)
+    said = names.MIN_AVAILABLE in found or any(one.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP) for one in sources)
     if not said or not can_be_in_group(workload):
         del found[names.POD_GROUP]
         if int(found.get(names.MIN_AVAILABLE, workload.slots)) >= workload.slots:
@@ -330,7 +330,7 @@ def requests_of_pod_labels(pod: Pod, policy: Policy) -> Mapping[str, str]:
     if (pod.owner is not None and pod.owner.controller) or read_own_annotations(pod, dialects=dialects):
         return {}
     found = pod_group_of((own_source(pod),), dialects=dialects)
-    said = names.MIN_AVAILABLE in found or names.SCHEDULER_PLUGINS_POD_GROUP in pod.spec.labels
+    said = names.MIN_AVAILABLE in found or pod.spec.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP)
     return found if said else {}
 
 

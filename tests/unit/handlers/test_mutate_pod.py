@@ -595,6 +595,12 @@ def test_a_bare_pod_that_names_a_pod_group_object_is_held_until_that_says_how_ma
     [
         raw_pod(labels={names.POD_GROUP_NAME: "g"}, gates=()),
         raw_pod(labels={**GROUP, names.POD_GROUP_MIN: "x"}, gates=()),
+        raw_pod(labels={**GROUP, names.POD_GROUP_NAME: ""}, gates=()),
+        raw_pod(labels={names.SCHEDULER_PLUGINS_POD_GROUP: ""}, gates=()),
+        raw_pod(annotations={names.KOORDINATOR_GANG_NAME: "", names.KOORDINATOR_GANG_MIN: "4"}, gates=()),
+        raw_pod(
+            labels={names.SCHEDULER_PLUGINS_POD_GROUP: ""}, annotations={names.KOORDINATOR_GANG_NAME: "g"}, gates=()
+        ),
         raw_pod(labels=GROUP, annotations={names.UNCONSTRAINED: "false"}, gates=()),
         raw_pod(labels=GROUP, annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "false"}, gates=()),
         raw_pod(labels=GROUP, gates=(), schedulerName="volcano"),
@@ -604,6 +610,10 @@ def test_a_bare_pod_that_names_a_pod_group_object_is_held_until_that_says_how_ma
     ids=[
         "no minimum",
         "no number",
+        "no name",
+        "no name of a PodGroup object",
+        "no name of Koordinator's",
+        "no minimum and no name of a PodGroup object",
         "taken back",
         "taken back in Kueue's words",
         "another scheduler",

@@ -279,3 +279,26 @@ def test_a_minimum_that_is_none_is_all_pods(least: str) -> None:
     job = create(raw_job(labels={**GROUP, names.POD_GROUP_MIN: least}), FakeView())
     assert job["metadata"]["annotations"][names.UNCONSTRAINED] == "true"
     assert names.MIN_AVAILABLE not in job["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({names.POD_GROUP_NAME: "", names.POD_GROUP_MIN: "4"}, {}),
+        ({names.SCHEDULER_PLUGINS_POD_GROUP: ""}, {}),
+        ({}, {names.KOORDINATOR_GANG_NAME: "", names.KOORDINATOR_GANG_MIN: "4"}),
+    ],
+)
+def test_a_pod_group_without_a_name_is_none(labels: dict[str, str], annotations: dict[str, str]) -> None:
+    """So it is for the schedulers that these keys are for; a chart writes them where no group is set."""
+    for job in (raw_job(annotations, labels=labels), raw_job({}, template=annotations, template_labels=labels)):
+        assert mutate(review(job), FakeView(), 0.0).patch == ()
+        assert validate(review(job), FakeView(), 0.0).warnings == ()
+        assert create(job)["metadata"]["annotations"][names.PREFER] == "rack"  # its namespace's default
+
+
+def test_an_empty_name_of_a_pod_group_object_says_nothing_beside_a_group_of_another_system() -> None:
+    """Koordinator's group without a minimum is all of the workload's pods."""
+    job = raw_job({names.KOORDINATOR_GANG_NAME: "g"}, labels={names.SCHEDULER_PLUGINS_POD_GROUP: ""})
+    annotations = create(job, FakeView())["metadata"]["annotations"]
+    assert (annotations[names.UNCONSTRAINED], names.POD_GROUP in annotations) == ("true", False)
