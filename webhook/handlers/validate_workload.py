@@ -165,9 +165,8 @@ def _trusted(review: Review, policy: Policy) -> bool:
 
 def _changes_request(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
     """Return True if an UPDATE of a waiting gang changes its request."""
-    before, after = _parsed_request(old, view, policy), _parsed_request(new, view, policy)
-    changed = (before.pod_sets, before.gang, before.profile) != (after.pod_sets, after.gang, after.profile)
-    return new.suspended and changed
+    before, after = (replace(_parsed_request(one, view, policy), warnings=()) for one in (old, new))
+    return new.suspended and before != after
 
 
 def _hint(review: Review, workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> Response:

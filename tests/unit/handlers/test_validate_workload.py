@@ -726,6 +726,19 @@ def test_an_update_that_asks_for_nothing_new_costs_no_forecast() -> None:
     assert view.forecasts == 0
 
 
+@pytest.mark.parametrize("changes", [{"topology": "other"}, {"exclusive_topology": "rack"}, {"relax_after": "5m"}])
+def test_a_waiting_gang_is_forecast_anew_whatever_part_of_its_request_changes(changes: dict[str, str]) -> None:
+    """And refused where it can never fit any more, if the policy refuses those."""
+    levels = "[{name: rack, keys: [cloud.provider.com/topology-rack]}]"
+    both = f"[{{name: one, levels: {levels}}}, {{name: other, levels: {levels}}}]"
+    policy = parse_policy(f"topologies: {both}\nneverFits: deny")
+    old = stored(raw_job({names.TOPOLOGY: "one", names.REQUIRE: "rack"}), FakeView(policy=policy))
+    new = annotated(old, **changes)
+    told = admitted(old, new, gang_view(old, outcome=WAITS, policy=policy)).warnings
+    assert told[0].startswith("topogate: would wait: ")
+    assert not admitted(old, new, gang_view(old, outcome=NEVER, policy=policy)).allowed
+
+
 def test_an_old_fault_does_not_block_other_changes() -> None:
     old = live(raw_job({names.REQUIRE: "gone"}))
     new = copy.deepcopy(old)
