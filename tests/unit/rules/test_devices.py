@@ -268,6 +268,21 @@ def test_pods_that_are_none_of_ours_are_untouched(more: Json) -> None:
     assert said(pod, view).allowed
 
 
+@pytest.mark.parametrize(
+    ("kind", "version", "translated"),
+    [("DaemonSet", "apps/v1", False), ("ReplicaSet", "apps/v1", True), ("ReplicationController", "v1", True)],
+)
+def test_pods_of_kinds_that_are_not_placed_are_translated_but_for_those_of_daemonsets(
+    kind: str, version: str, translated: bool
+) -> None:
+    """These have their nodes: docs/tasks/researcher/gpus.md."""
+    pod = raw_pod(gates=(), **spec({"requests": {GPU: "50"}, "limits": {GPU: "50"}}))
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    stored = created(pod, FakeView(reported=DIMENSIONS))
+    assert asked(stored) == [{"requests": HALF, "limits": HALF} if translated else asked(pod)[0]]
+
+
 def test_a_pod_that_goes_on_to_more_keeps_its_original() -> None:
     """Another webhook adds a container after us: called again, we translate it and keep the first note."""
     view = FakeView(reported=DIMENSIONS)
