@@ -5,9 +5,12 @@ Without quota a gang could be created in part: its minimum must be admitted befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import chain, islice
+from typing import Final, Self
+
+import numpy as np
 
 from engine.api.objects import Quota
 from engine.api.placement import slots_by_host
@@ -17,11 +20,17 @@ from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
 from engine.gang.gang import Gang, PodGroupState, by_pod_set
+from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of, rule_of
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.separation import exclusive_hosts, kept_hosts
 from engine.topology.topology import Topology
+
+# Domains in which a gang is planned again to keep the limit of hosts.
+_DOMAIN_TRIES: Final = 4
+# Domains of which the hosts are counted to find these.
+_DOMAINS_COUNTED: Final = 32
 
 
 def on_hold(namespace: str, policy: Policy) -> Waits | None:
@@ -55,13 +64,15 @@ def within_host_limit(
     *,
     topology: Topology | None,
     plan: Callable[[frozenset[str]], Outcome],
+    room: Callable[[Topology], Ints64],
     staying: Iterable[str] = (),
 ) -> Outcome:
     """Return a plan within `maxReservedHosts` of the gang's namespace, or why it waits.
 
     `staying`: the hosts on which the gang keeps slots; those that it leaves do not count. A plan on too many hosts is
-    made once more (`plan`, with the hosts to leave out) on those that the namespace has and on as many of the new ones
-    as it may have: first those that take most of its pods, then the first ones of the plan.
+    made again (`plan`, with the hosts to leave out) on those that the namespace has and on as many new ones as it may
+    have: of the new ones of the plan first those that take most of its pods, then the first ones, then those of other
+    domains. `room`: how many pods of the gang each host of the topology has room for.
     """
     rule = rule_of(gang.workload.namespace, view.policy)
     limit = rule.rule.max_reserved_hosts if rule is not None else None
@@ -86,13 +97,17 @@ def within_host_limit(
         return [host for host in with_domains(slots_by_host(placed.pod_sets)) if host not in known]
 
     new = new_hosts(outcome)
-    if not new or len(known) + len(new) <= limit:
+    if not new or len(known) + len(new) <= limit or topology is None:
         return outcome
     slots, more = slots_by_host(outcome.pod_sets), max(0, limit - len(known))
     largest = sorted(new, key=lambda host: -slots[host])
-    for allowed in dict.fromkeys(frozenset(known.union(hosts[:more])) for hosts in (largest, new)):
-        if not allowed or topology is None:
-            break
+    of_plan = (frozenset(known.union(hosts[:more])) for hosts in (largest, new))
+    others = _by_domain(known, more, outcome, gang, topology=topology, room=room)
+    tried = {frozenset[str]()}
+    for allowed in chain(of_plan, islice(others, _DOMAIN_TRIES)):
+        if allowed in tried:
+            continue
+        tried.add(allowed)
         again = plan(frozenset(topology.tree.hosts) - allowed)
         if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit:
             return again
@@ -102,6 +117,43 @@ def within_host_limit(
         f"needs {plural(len(new), 'more host' if known else 'host')}{there}; the limit is {limit:,} "
         f"({rule.field('maxReservedHosts')})",
     )
+
+
+def _by_domain(
+    known: set[str], more: int, placed: Placed, gang: Gang, *, topology: Topology, room: Callable[[Topology], Ints64]
+) -> Iterator[frozenset[str]]:
+    """Yield hosts to plan a gang on: those that its namespace has, and at most `more` new ones of one domain.
+
+    One after the other the domains of the required level with most room; without a required level the whole topology
+    is one. A gang that keeps domains for itself takes those as a whole.
+    """
+    tree, separation, free = topology.tree, gang.request.separation, room(topology)
+    mine: Bools = np.zeros(len(tree.hosts), dtype=np.bool_)
+    mine[[tree.index[host] for host in known if host in tree.index]] = True
+    exclusive = topology.level_of(separation.exclusive) if separation is not None else None
+    require = topology.level_of(placed.require)
+    level = -1 if require is None else require if exclusive is None else min(require, exclusive)
+    taken_by = tree.domains[-1 if exclusive is None else exclusive]
+    sizes = np.bincount(taken_by, ~mine).astype(np.int64)
+    rooms = np.bincount(taken_by, free).astype(np.int64)
+    usable = np.where(mine | (sizes[taken_by] <= more), free, 0)
+    own, most = tree.sums(level, np.where(mine, free, 0)), tree.sums(level, usable)
+    found: list[tuple[int, int, frozenset[str]]] = []
+    for domain in np.lexsort((np.arange(len(most)), -most, -own))[:_DOMAINS_COUNTED].tolist():
+        first, end = tree.range(level, domain) if level >= 0 else (0, len(tree.hosts))
+        units = np.unique(taken_by[first:end])
+        order = units[np.lexsort((units, sizes[units], -rooms[units]))]
+        order = order[(sizes[order] > 0) & (sizes[order] <= more) & (rooms[order] > 0)][:more]
+        chosen, left = set[int](), more
+        for unit in order.tolist():
+            if sizes[unit] <= left:
+                chosen.add(unit)
+                left -= int(sizes[unit])
+        allowed = mine[first:end] | np.isin(taken_by[first:end], list(chosen))
+        if has := int(free[first:end][allowed].sum()):
+            hosts = (tree.hosts[first + place] for place in np.flatnonzero(allowed).tolist())
+            found.append((-has, domain, frozenset(known.union(hosts))))
+    yield from (hosts for _, _, hosts in sorted(found, key=lambda one: one[:2]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
+import numpy as np
 
 from engine.api.names import AUTO
 from engine.api.placement import (
@@ -36,6 +37,7 @@ from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
 from engine.gang.slots import ranks_to_place, request_to_place, with_counts
+from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
@@ -266,8 +268,36 @@ def _planned(
     )
     outcome = constrained(outcome, partial(plan, free, rules=None), rules, topology=topology, pods=pods)
     if limited:
-        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan, staying=staying)
+        out = excluded | nominated | request.leave_hosts
+        room = partial(_room, view, gang, request, barred=barred, out=out, emptied=emptied)
+        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan, room=room, staying=staying)
     return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
+
+
+def _room(
+    view: ClusterState,
+    gang: Gang,
+    request: PlacementRequest,
+    topology: Topology,
+    *,
+    barred: Barred,
+    out: frozenset[str],
+    emptied: frozenset[str],
+) -> Ints64:
+    """Return how many pods of a gang each host has room for, at most as many as it has; `out`: hosts without any."""
+    index = topology.tree.index
+    vacated = [index[host] for host in emptied if host in index]
+    total = np.zeros(len(topology.tree.hosts), dtype=np.int64)
+    for ask in request.pod_sets:
+        if ask.count:
+            counted = view.capacity.count(gang.shapes[ask.name], topology)
+            slots = counted.free.copy()
+            slots[vacated] = counted.empty[vacated]
+            total += np.clip(slots, 0, ask.count)
+    for hosts in barred.values():
+        total[hosts] = 0
+    total[[index[host] for host in out if host in index]] = 0
+    return total
 
 
 def _in_order(slots: Mapping[int, KeptSlot], ranks: Sequence[int] | None) -> Mapping[int, KeptSlot]:

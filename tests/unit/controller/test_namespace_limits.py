@@ -234,6 +234,22 @@ def test_the_new_host_that_takes_most_pods_comes_first() -> None:
     assert leader.view.gangs.hosts_in("a") == {"b0-r0-h1", "b0-r0-h2"}
 
 
+def test_a_gang_is_placed_in_the_rack_where_it_keeps_the_limit() -> None:
+    """Two racks fit it equally well: in the one that the planner chose two hosts are new, in the other only one."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2), policy=limited("maxReservedHosts: 2"))
+    others = occupied(leader, "b0-r0-h0", "b0-r0-h1")
+    leader.has(quarters("first", count=1, gpu=4))
+    leader.settle()
+    assert leader.view.gangs.hosts_in("a") == {"b0-r1-h0"}
+    vacate(leader, *others)
+    leader.has(pod(job("somebody", template=spec(shape=shape(gpu=4))), 0, host="b0-r0-h0", name="half"))
+    asked = {names.HELD_BY: names.HELD_BY_SUSPEND, names.REQUIRE: "rack"}
+    leader.has(replace(quarters("second", count=3, gpu=4, created=2.0), annotations=asked))
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second"]
+    assert leader.view.gangs.hosts_in("a") == {"b0-r1-h0", "b0-r1-h1"}
+
+
 def alone(name: str, level: str = "rack", *, namespace: str = "a", count: int = 1, created: float = 1.0) -> object:
     asked = {names.REQUIRE: "rack", names.EXCLUSIVE: level, names.HELD_BY: names.HELD_BY_SUSPEND}
     return gang(name, namespace=namespace, count=count, created=created, annotations=asked)
@@ -254,6 +270,16 @@ def test_domains_that_placed_gangs_keep_count_whole_for_later_gangs() -> None:
     )
     end(leader, "first")
     assert leader.hands.of("place") == ["first", "elsewhere", "second"]
+
+
+def test_an_exclusive_gang_takes_a_domain_that_is_within_the_limit() -> None:
+    """The planner prefers the rack of four, which counts whole; the rack of two is large enough too."""
+    policy = limited("maxReservedHosts: 2", more="planner: {profile: spread}\n")
+    leader = Leader(nodes=gpu_nodes(1, 2, 4)[:6], policy=policy)
+    leader.has(alone("first"))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first"]
+    assert leader.view.gangs.hosts_in("a") <= {"b0-r1-h0", "b0-r1-h1"}
 
 
 def test_a_domain_of_one_host_counts_once() -> None:
