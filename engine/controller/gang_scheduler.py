@@ -29,7 +29,7 @@ from engine.gang.slots import request_to_place
 from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import QueuedWait
 from engine.scheduler.fairness import Shares, weighted_usage
-from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
+from engine.scheduler.limits import has_host_limit, on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group
@@ -455,13 +455,15 @@ class GangScheduler:
 
         Exactly the same problem has the same answer, with its numbers. If fewer equal pods do not fit either, a gang
         with a reported reason learns its own numbers when there is time for them; so does one in a namespace with a
-        quota, which comes first.
+        quota or a limit of hosts, which come first.
         """
         gang_state, queue = self._term.of(key), self._term.queue
         same, miss = queue.answered(problem), queue.known_miss(problem)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
-        if same is not None and not self._view.stores.quotas.get_by(gang.workload.namespace):
+        namespace, view = gang.workload.namespace, self._view
+        alike = not view.stores.quotas.get_by(namespace) and not has_host_limit(namespace, view.policy)
+        if same is not None and alike:
             self._report(key, gang, same, now)
             return True
         if (

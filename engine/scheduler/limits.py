@@ -15,6 +15,7 @@ import numpy as np
 from engine.api.objects import Quota
 from engine.api.placement import slots_by_host
 from engine.api.pod import PodSpec
+from engine.api.reasons import REASONS
 from engine.api.text import did_you_mean, plural, quote
 from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
@@ -74,14 +75,10 @@ def within_host_limit(
     have: of the new ones of the plan first those that take most of its pods, then the first ones, then those of other
     domains. `room`: how many pods of the gang each host of the topology has room for.
     """
-    rule = rule_of(gang.workload.namespace, view.policy)
-    limit = rule.rule.max_reserved_hosts if rule is not None else None
-    if rule is None or limit is None or not isinstance(outcome, Placed):
+    limit = _HostLimit.of(view, gang)
+    if limit is None or not isinstance(outcome, Placed):
         return outcome
-    known = view.gangs.hosts_in(gang.workload.namespace, besides=gang.key)
-    kept = kept_hosts(view, gang.workload.namespace, besides=gang.key)
-    has = "has slots on" if kept <= known else "has slots on, or keeps,"
-    known |= kept
+    known = set(limit.known)
 
     def with_domains(hosts: Iterable[str]) -> list[str]:
         """Return hosts with the others of their domains, if the gang keeps those: such a domain counts whole."""
@@ -97,9 +94,9 @@ def within_host_limit(
         return [host for host in with_domains(slots_by_host(placed.pod_sets)) if host not in known]
 
     new = new_hosts(outcome)
-    if not new or len(known) + len(new) <= limit or topology is None:
+    if not new or len(known) + len(new) <= limit.most or topology is None:
         return outcome
-    slots, more = slots_by_host(outcome.pod_sets), max(0, limit - len(known))
+    slots, more = slots_by_host(outcome.pod_sets), max(0, limit.most - len(known))
     largest = sorted(new, key=lambda host: -slots[host])
     of_plan = (frozenset(known.union(hosts[:more])) for hosts in (largest, new))
     others = _by_domain(known, more, outcome, gang, topology=topology, room=room)
@@ -109,14 +106,61 @@ def within_host_limit(
             continue
         tried.add(allowed)
         again = plan(frozenset(topology.tree.hosts) - allowed)
-        if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit:
+        if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit.most:
             return again
-    there = f"; its namespace {has} {plural(len(known), 'host')}" if known else ""
-    return Waits(
-        "ReservedHostsLimit",
-        f"needs {plural(len(new), 'more host' if known else 'host')}{there}; the limit is {limit:,} "
-        f"({rule.field('maxReservedHosts')})",
-    )
+    there = f"; {limit.here(len(known))}" if known else ""
+    needs = f"needs {plural(len(new), 'more host' if known else 'host')}{there}"
+    return Waits("ReservedHostsLimit", f"{needs}; {limit.text}")
+
+
+def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
+    """Return the outcome of a gang without room, or that it waits for its namespace, which may have no more hosts.
+
+    Room on any other hosts would not help it: so no gang waits behind it, and no nodes are requested for it.
+    """
+    if not isinstance(outcome, Waits) or not REASONS[outcome.reason].by_new_nodes:
+        return outcome
+    limit = _HostLimit.of(view, gang)
+    if limit is None or len(limit.known) < limit.most:
+        return outcome
+    return Waits("ReservedHostsLimit", f"{limit.here(len(limit.known))}, and it does not fit there now; {limit.text}")
+
+
+def has_host_limit(namespace: str, policy: Policy) -> bool:
+    """Return whether the hosts of a namespace's gangs are limited."""
+    rule = rule_of(namespace, policy)
+    return rule is not None and rule.rule.max_reserved_hosts is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _HostLimit:
+    """The most hosts that the gangs of a namespace may have, and those that its other gangs have (`known`)."""
+
+    most: int
+    known: frozenset[str]
+    keeps: bool  # some of them without slots, in domains of exclusive gangs
+    field: str
+
+    @classmethod
+    def of(cls, view: ClusterState, gang: Gang) -> Self | None:
+        """Return the limit for a gang; None without any. The caller holds the state's lock."""
+        namespace = gang.workload.namespace
+        rule = rule_of(namespace, view.policy)
+        if rule is None or rule.rule.max_reserved_hosts is None:
+            return None
+        used = view.gangs.hosts_in(namespace, besides=gang.key)
+        kept = kept_hosts(view, namespace, besides=gang.key)
+        field = rule.field("maxReservedHosts")
+        return cls(rule.rule.max_reserved_hosts, frozenset(used | kept), not kept <= used, field)
+
+    def here(self, hosts: int) -> str:
+        """Return how many hosts the namespace has, in words."""
+        return f"its namespace {'has slots on, or keeps,' if self.keeps else 'has slots on'} {plural(hosts, 'host')}"
+
+    @property
+    def text(self) -> str:
+        """The limit in words."""
+        return f"the limit is {self.most:,} ({self.field})"
 
 
 def _by_domain(

@@ -39,7 +39,7 @@ from engine.gang.request import PlacementRequest
 from engine.gang.slots import ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
-from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, within_host_limit
+from engine.scheduler.limits import at_host_limit, creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -87,7 +87,9 @@ def schedule_gang(
     )
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
-    return outcome if view.policy.autoscaling.of(gang.request.topology) is None else _for_nodes(view, gang, outcome)
+    if view.policy.autoscaling.of(gang.request.topology) is not None:
+        outcome = _for_nodes(view, gang, outcome)
+    return at_host_limit(view, gang, outcome)
 
 
 def schedule_jointly(

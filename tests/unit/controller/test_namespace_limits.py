@@ -163,7 +163,7 @@ def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> Non
 
 def test_a_gang_past_its_limit_that_lacks_capacity_says_so_at_once() -> None:
     """Also if a smaller gang has got the same answer in this pass: from now on others may have to wait for it."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 5), policy=limited("maxReservedHosts: 2"))
+    leader = Leader(nodes=gpu_nodes(1, 1, 5), policy=limited("maxReservedHosts: 3"))
     leader.has(gang("first", count=2), gang("second", count=3, created=2.0))  # type: ignore[arg-type]
     leader.settle()
     assert leader.status("second")[1] == "ReservedHostsLimit"
@@ -171,6 +171,34 @@ def test_a_gang_past_its_limit_that_lacks_capacity_says_so_at_once() -> None:
     leader.settle()
     assert leader.hands.of("place") == ["first", "a3"]
     assert [leader.status(name)[1] for name in ("older", "second")] == ["InsufficientFreeGPUs"] * 2
+
+
+def test_at_the_limit_nobody_waits_for_a_gang_that_lacks_capacity() -> None:
+    """Its namespace may have no more hosts, so the free one would not help it, and neither would a second one."""
+    policy = limited("maxReservedHosts: 2", more="queue: {order: strict}\n")
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=policy)
+    leader.has(gang("first", count=2), gang("second", count=2, created=2.0), gang("b", namespace="b", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "b"]
+    placement = leader.placed("second")
+    assert placement is not None
+    assert (placement.status["reason"], placement.status["message"]) == (
+        "ReservedHostsLimit",
+        "its namespace has slots on 2 hosts, and it does not fit there now; the limit is 2 "
+        "(policy namespaces.rules[0].maxReservedHosts)",
+    )
+    end(leader, "first")
+    assert leader.hands.of("place") == ["first", "b", "second"]
+
+
+def test_a_gang_at_the_limit_does_not_get_the_answer_of_an_equal_one_elsewhere() -> None:
+    """The one of the other namespace waits for capacity."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxReservedHosts: 1"))
+    leader.has(gang("first"))  # type: ignore[arg-type]
+    leader.settle()
+    leader.has(gang("b", namespace="b", count=2, created=2.0), gang("second", count=2, created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert [leader.status(name)[1] for name in ("b", "second")] == ["InsufficientFreeGPUs", "ReservedHostsLimit"]
 
 
 def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:

@@ -96,6 +96,23 @@ def test_a_gang_asks_for_nodes_after_a_moment() -> None:
     assert len(leader.hands.of("ask")) == 1
 
 
+def test_no_nodes_for_a_gang_whose_namespace_may_have_no_more_hosts() -> None:
+    """It could not use them: the autoscaler would start them, and remove them, again and again."""
+    rule = "namespaces: {rules: [{namespaces: [default], maxReservedHosts: 2}]}\n"
+    leader = leader_of(2, ASKS + rule)
+    leader.has(job("first", count=2, held=True))
+    leader.settle()
+    leader.has(job("second", count=2, held=True, created=2000.0), job("third", count=4, held=True, created=3000.0))
+    leader.settle()
+    leader.later(11)
+    assert requests(leader) == []
+    assert [leader.status(name)[1] for name in ("second", "third")] == ["ReservedHostsLimit"] * 2
+    leader.view.set_policy(parse_policy(ASKS))
+    leader.settle()
+    leader.later(11)
+    assert sorted(one.pods for one in requests(leader)) == [2, 4]
+
+
 def test_the_gang_says_what_it_asked_for(asked: Leader) -> None:
     """In its message with the time and the class, and in the status as fields."""
     asked.later(11)
