@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.api.pod import Shape
+from engine.api.pod import Pod, Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding.devices import node_devices
@@ -66,7 +67,13 @@ class Host:
 
     def bound_of_gang(self, *minors: int) -> None:
         """The pod of the gang is bound there, with the devices of its annotation."""
-        made = pod(self.workload, 0, host="h", uid="own", name="own")
+        self._of_gang(pod(self.workload, 0, host="h", uid="own", name="own"), minors)
+
+    def released_of_gang(self, *minors: int) -> None:
+        """A pod of the gang, which has no ranks, is on its way there, with the devices of its annotation."""
+        self._of_gang(pod(self.workload, None, pin="h", uid="c", name="c"), minors)
+
+    def _of_gang(self, made: Pod, minors: Iterable[int]) -> None:
         annotations = {names.DEVICE_ALLOCATED: json.dumps({"npu": [{"minor": minor} for minor in minors]})}
         self.stores.pods.apply("ADDED", replace(made, spec=replace(made.spec, annotations=annotations)))
 
@@ -141,11 +148,7 @@ def test_a_part_of_a_device_is_reserved_in_full_for_a_pod_that_is_released_and_n
     placed = host.plan()
     assert placed is not None
     host.stores.placements.apply("ADDED", replace(placed, uid="u", resource_version="5"))
-    coming = pod(host.workload, None, pin="h", uid="c", name="c")
-    text = json.dumps({"npu": [{"minor": 0}]})
-    host.stores.pods.apply(
-        "ADDED", replace(coming, spec=replace(coming.spec, annotations={names.DEVICE_ALLOCATED: text}))
-    )
+    host.released_of_gang(0)
     host.view.refresh()
     asked = KIND.device_kinds.extended(None, ((CORE, 60),))
     assert asked is not None
@@ -160,11 +163,7 @@ def test_a_sick_device_is_not_replaced_by_one_that_a_released_pod_has() -> None:
     placed = host.plan()
     assert placed is not None
     host.stores.placements.apply("ADDED", replace(placed, uid="u", resource_version="5"))
-    coming = pod(host.workload, None, pin="h", uid="c", name="c")
-    text = json.dumps({"npu": [{"minor": 0}]})
-    host.stores.pods.apply(
-        "ADDED", replace(coming, spec=replace(coming.spec, annotations={names.DEVICE_ALLOCATED: text}))
-    )
+    host.released_of_gang(0)
     known = host.stores.devices.get("h")
     assert known is not None
     sick = tuple(replace(one, healthy=one.minor != 1) for one in known.devices)
