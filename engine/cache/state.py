@@ -41,7 +41,7 @@ from engine.gang.request import PlacementRequest
 from engine.gang.reservation import open_slots
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
-from engine.policy.namespaces import rule_of
+from engine.policy.namespaces import limits_hosts
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, labels_read, topologies_of
 
@@ -313,9 +313,7 @@ class ClusterState:
 
         For a limit of its namespace, or because it keeps other gangs out of its domains.
         """
-        rule = rule_of(placement.namespace, self.policy)
-        limited = rule is not None and rule.rule.max_reserved_hosts is not None
-        return limited or placement.separation is not None
+        return placement.separation is not None or limits_hosts(placement.namespace, self.policy)
 
     def topologies_under(self, policy: Policy) -> dict[str, Topology]:
         """Return the topologies that a policy would have over the current nodes."""

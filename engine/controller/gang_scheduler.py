@@ -28,8 +28,9 @@ from engine.gang.repair import KeptSlot
 from engine.gang.slots import request_to_place
 from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import QueuedWait
+from engine.policy.namespaces import limits_hosts
 from engine.scheduler.fairness import Shares, weighted_usage
-from engine.scheduler.limits import has_host_limit, on_hold, too_many_waiting, waiting_limit
+from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
 from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group
@@ -462,7 +463,7 @@ class GangScheduler:
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
         namespace, view = gang.workload.namespace, self._view
-        alike = not view.stores.quotas.get_by(namespace) and not has_host_limit(namespace, view.policy)
+        alike = not view.stores.quotas.get_by(namespace) and not limits_hosts(namespace, view.policy)
         if same is not None and alike:
             self._report(key, gang, same, now)
             return True

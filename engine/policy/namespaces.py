@@ -97,6 +97,12 @@ def rule_of(namespace: str, policy: Policy) -> RuleInForce | None:
     return None
 
 
+def limits_hosts(namespace: str, policy: Policy) -> bool:
+    """Return whether the hosts of a namespace's gangs are limited (`maxReservedHosts`)."""
+    rule = rule_of(namespace, policy)
+    return rule is not None and rule.rule.max_reserved_hosts is not None
+
+
 def weight_of(namespace: str, policy: Policy) -> int:
     """Return the weight of a namespace in the fair order of the queue."""
     weights = policy.queue.fairness.weights

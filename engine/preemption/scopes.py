@@ -18,7 +18,7 @@ from engine.gang.key import is_gang_key
 from engine.gang.request import PlacementRequest
 from engine.gang.slots import request_to_place
 from engine.planner.tree import Bools, Ints64, Tree
-from engine.policy.namespaces import rule_of
+from engine.policy.namespaces import limits_hosts
 from engine.preemption.room import Domains, Holdings, Need, Room, Shortfalls
 from engine.preemption.search import Preemptible, Scope
 from engine.preemption.victims import Victim
@@ -167,8 +167,7 @@ def has_host_limit(view: ClusterState, gang: Gang) -> bool:
 
     The hosts that these have do not count as new ones.
     """
-    rule = rule_of(gang.workload.namespace, view.policy)
-    return rule is not None and rule.rule.max_reserved_hosts is not None
+    return limits_hosts(gang.workload.namespace, view.policy)
 
 
 def _helps(view: ClusterState, needed: Needed) -> Bools:

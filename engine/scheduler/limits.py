@@ -126,12 +126,6 @@ def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
     return Waits("ReservedHostsLimit", f"{limit.here(len(limit.known))}, and it does not fit there now; {limit.text}")
 
 
-def has_host_limit(namespace: str, policy: Policy) -> bool:
-    """Return whether the hosts of a namespace's gangs are limited."""
-    rule = rule_of(namespace, policy)
-    return rule is not None and rule.rule.max_reserved_hosts is not None
-
-
 @dataclass(frozen=True, slots=True)
 class _HostLimit:
     """The most hosts that the gangs of a namespace may have, and those that its other gangs have (`known`)."""
