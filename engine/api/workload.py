@@ -68,6 +68,11 @@ class PodSet:
         return min(self.slots, self.remaining)
 
     @property
+    def completed(self) -> int:
+        """The number of slots whose pods have completed: none takes their place."""
+        return self.slots - self.needed
+
+    @property
     def evicted_freely(self) -> bool:
         """True when an eviction costs no more than the work of its pod: no retry, and no restart of others."""
         return self.replace == "free" or self.evictable

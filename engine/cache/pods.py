@@ -7,6 +7,7 @@ the pods below it are indexed again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from engine.api import names
@@ -31,9 +32,10 @@ class PodIndex:
         self._by_host = by_host
         self._links: dict[Key, Workload | Owned] = {}
         self._pods: dict[PodKey, Pod] = {}
-        # Namespace and uid -> the objects that name it as their controller there, in the order of arrival.
-        self._below: dict[tuple[str, str], dict[Key, None]] = {}
-        self._links_below: dict[tuple[str, str], dict[Key, None]] = {}  # the same without pods, of which there are many
+        # Namespace and uid -> the objects that name it as their controller there, in the order of arrival; pods, of
+        # which there are many, apart from the others.
+        self._links_below: dict[tuple[str, str], dict[Key, None]] = {}
+        self._pods_below: dict[tuple[str, str], dict[Key, None]] = {}
         self._members: dict[GangKey, dict[PodKey, Pod]] = {}
         self._orphans: dict[ReservationKey, Pod] = {}
         self._keys: dict[PodKey, ReservationKey] = {}
@@ -184,20 +186,19 @@ class PodIndex:
 
     def _link(self, link: Link) -> None:
         if link.owner is not None:
-            for index in self._indexes_of(link):
-                index.setdefault((link.namespace, link.owner.uid), {})[object_key(link)] = None
+            self._index_of(link).setdefault((link.namespace, link.owner.uid), {})[object_key(link)] = None
 
     def _unlink(self, link: Link) -> None:
         if link.owner is not None:
             above = (link.namespace, link.owner.uid)
-            for index in self._indexes_of(link):
-                below: dict[Key, Any] = index.get(above, {})
-                below.pop(object_key(link), None)
-                if not below:
-                    index.pop(above, None)
+            index = self._index_of(link)
+            below: dict[Key, Any] = index.get(above, {})
+            below.pop(object_key(link), None)
+            if not below:
+                index.pop(above, None)
 
-    def _indexes_of(self, link: Link) -> tuple[dict[tuple[str, str], dict[Key, None]], ...]:
-        return (self._below,) if isinstance(link, Pod) else (self._below, self._links_below)
+    def _index_of(self, link: Link) -> dict[tuple[str, str], dict[Key, None]]:
+        return self._pods_below if isinstance(link, Pod) else self._links_below
 
     def _reindex_below(self, old: Link | None, new: Link | None, owners: OwnerResolver) -> set[ReservationKey]:
         touched: set[ReservationKey] = set()
@@ -209,7 +210,7 @@ class PodIndex:
             if above in seen:
                 continue
             seen.add(above)
-            for key in self._below.get(above, {}):
+            for key in chain(self._links_below.get(above, ()), self._pods_below.get(above, ())):
                 below = self.find(key)
                 if isinstance(below, Pod):
                     touched |= self._remove(below.key) | self._index(below, owners)
@@ -222,7 +223,7 @@ def _completed(link: Workload | Owned | None) -> int:
     """Return how many pods of a Job have completed; 0 of anything else."""
     if not isinstance(link, Workload) or link.key[:2] != _JOB:
         return 0
-    return sum(pod_set.slots - pod_set.needed for pod_set in link.pod_sets)
+    return sum(pod_set.completed for pod_set in link.pod_sets)
 
 
 def _identity(link: Link | None) -> object:

@@ -311,7 +311,7 @@ def completed_without_slot(workload: Workload, assignment: Assignment | None) ->
     found = 0
     for pod_set in workload.pod_sets:
         if not rank_is_slot(pod_set):
-            found += pod_set.slots - pod_set.needed
+            found += pod_set.completed
         elif pod_set.finished_ranks:
             plan = assignment.plan_of(pod_set.name) if assignment is not None else PodSetPlan(pod_set.name, ())
             found += len(_finished_ranks(pod_set) - slot_by_rank(plan).keys())
@@ -325,8 +325,8 @@ def completed_in_jobs(gang: Gang) -> int:
     """
     found = Counter[str]()
     for pod_set, of_job in _in_jobs(gang):
-        found[pod_set.name] += of_job.slots - of_job.needed
-    return sum(max(0, found[one.name] - (one.slots - one.needed)) for one in gang.workload.pod_sets)
+        found[pod_set.name] += of_job.completed
+    return sum(max(0, found[one.name] - one.completed) for one in gang.workload.pod_sets)
 
 
 def ranks_completed_in_jobs(gang: Gang, pod_set: PodSet) -> set[int]:
