@@ -352,9 +352,10 @@ def connect(*, kubeconfig: str | None = None, context: str | None = None, user_a
             config.load_incluster_config(client_configuration=settings)
         else:
             files = kubeconfig or os.environ.get("KUBECONFIG")
-            context = context or current_context(merged_kubeconfigs(files))
+            merged = merged_kubeconfigs(files)
+            context = context or current_context(merged)
             config.load_kube_config(config_file=files, context=context, client_configuration=settings)
-            impersonation = headers_of_kubeconfig(files, context)
+            impersonation = headers_of_kubeconfig(merged.config, context)
     except ImpersonationProblem as problem:
         raise ApiUnavailable(f"the user in {kubeconfig or 'the kubeconfig'}: {problem}") from None
     except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise

@@ -6,10 +6,11 @@ The official client ignores these fields: without the headers, commands act with
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from engine.cluster.kubeconfig import merged_kubeconfigs
+if TYPE_CHECKING:
+    from kubernetes.config.kube_config import ConfigNode
 
 # What may be in a header's name beside letters, digits and _.-~ (RFC 9110), but for %: as client-go escapes it.
 _SAFE: Final = "!#$&'*+^`|"
@@ -21,12 +22,11 @@ class ImpersonationProblem(ValueError):
     """The fields cannot be used; the message names the one."""
 
 
-def headers_of_kubeconfig(file: str | None, context: str | None) -> Headers:
-    """Return the headers for a context (None: the current one) of a kubeconfig (None: the usual ones).
+def headers_of_kubeconfig(merged: ConfigNode, context: str | None) -> Headers:
+    """Return the headers for a context (None: the current one) of kubeconfigs as the official client merges them.
 
-    The kubeconfig is one that the official client can load. Raises ImpersonationProblem.
+    Raises ImpersonationProblem.
     """
-    merged = merged_kubeconfigs(file).config
     chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"].safe_get("user")
     if not chosen or not merged.safe_get("users"):
         return ()

@@ -10,6 +10,7 @@ import yaml
 
 from engine.cluster.client import ApiUnavailable, connect
 from engine.cluster.impersonation import ImpersonationProblem, headers_of, headers_of_kubeconfig
+from engine.cluster.kubeconfig import merged_kubeconfigs
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,16 @@ def test_the_user_is_that_of_the_context(tmp_path: Path) -> None:
     """In one of several files, as $KUBECONFIG may name them; a context may have no user."""
     first = written(tmp_path / "a", context="alices", user={"as": "alice"})
     second = written(tmp_path / "b", context="bobs", user={"as": "bob"})
-    assert headers_of_kubeconfig(f"{first}:{second}", "alices") == (("Impersonate-User", "alice"),)
-    assert headers_of_kubeconfig(f"{first}:{second}", "bobs") == (("Impersonate-User", "bob"),)
-    assert headers_of_kubeconfig(second, None) == (("Impersonate-User", "bob"),)
+    assert headers_of_kubeconfig(merged_kubeconfigs(f"{first}:{second}").config, "alices") == (
+        ("Impersonate-User", "alice"),
+    )
+    assert headers_of_kubeconfig(merged_kubeconfigs(f"{first}:{second}").config, "bobs") == (
+        ("Impersonate-User", "bob"),
+    )
+    assert headers_of_kubeconfig(merged_kubeconfigs(second).config, None) == (("Impersonate-User", "bob"),)
     nobody = yaml.safe_load(Path(second).read_text()) | {"users": None}
     Path(second).write_text(yaml.safe_dump(nobody))
-    assert headers_of_kubeconfig(second, None) == ()
+    assert headers_of_kubeconfig(merged_kubeconfigs(second).config, None) == ()
 
 
 def test_a_kubeconfig_that_cannot_be_followed_connects_with_nothing(tmp_path: Path) -> None:
