@@ -63,6 +63,7 @@ class Leaf:
 
     chain: bytes
     key: bytes = field(repr=False)
+    not_before: float
     renew_at: float
     not_after: float
 
@@ -163,7 +164,7 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
     _check_signer(issuer, now)
     key = ec.generate_private_key(ec.SECP256R1())
     start = _time(now)
-    end = min(start + LEAF_LIFETIME, issuer.not_valid_after_utc)
+    begin, end = start - BACKDATE, min(start + LEAF_LIFETIME, issuer.not_valid_after_utc)
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
     certificate = (
@@ -173,7 +174,7 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(start - BACKDATE)
+        .not_valid_before(begin)
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
@@ -190,7 +191,11 @@ def new_leaf(authority: Authority, *, dns_names: Sequence[str], addresses: Seque
     )
     not_after = end.timestamp()
     return Leaf(
-        chain=pem_of(certificate), key=_key_pem(key), renew_at=now + (not_after - now) * 2 / 3, not_after=not_after
+        chain=pem_of(certificate),
+        key=_key_pem(key),
+        not_before=begin.timestamp(),
+        renew_at=now + (not_after - now) * 2 / 3,
+        not_after=not_after,
     )
 
 

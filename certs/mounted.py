@@ -218,7 +218,8 @@ def _leaf(files: MountedFiles, certificate: x509.Certificate) -> Leaf:
     if not fits:
         raise CertificateUnusable(f"{KEY_FILE} is not the key of {CHAIN_FILE}")
     renew_at, end = life_of(certificate)
-    return Leaf(files.chain, files.key, renew_at=renew_at, not_after=end)
+    begin = certificate.not_valid_before_utc.timestamp()
+    return Leaf(files.chain, files.key, not_before=begin, renew_at=renew_at, not_after=end)
 
 
 def _signer(

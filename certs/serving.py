@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from certs.authority import BACKDATE, Authority, Leaf, new_leaf
+from certs.authority import Authority, Leaf, new_leaf
 
 
 def serving_context(chain: bytes, key: bytes, *, clients: bytes = b"") -> ssl.SSLContext:
@@ -59,7 +59,6 @@ class ServingCertificate:
         self._clients = clients
         self._clients_used = b""
         self._signer = b""
-        self._signed_at = 0.0
         self._leaf: Leaf
         self.context: ssl.SSLContext
         self.renew()
@@ -81,10 +80,9 @@ class ServingCertificate:
 
     def renew(self) -> None:
         """Sign a new leaf and serve it from the next handshake on. A failure keeps the old one."""
-        authority, clients, now = self._authority(), self._clients(), self._clock()
-        leaf = new_leaf(authority, dns_names=self._dns_names, addresses=self._addresses, now=now)
+        authority, clients = self._authority(), self._clients()
+        leaf = new_leaf(authority, dns_names=self._dns_names, addresses=self._addresses, now=self._clock())
         context = serving_context(leaf.chain, leaf.key, clients=clients)
-        self._signed_at = now
         self._leaf, self._signer, self._clients_used, self.context = leaf, authority.signer, clients, context
 
     def renew_if_due(self) -> bool:
@@ -94,7 +92,7 @@ class ServingCertificate:
         ahead and is set back before the leaf's begin makes it due too: nobody would accept it until then.
         """
         same = self._authority().signer == self._signer and self._clients() == self._clients_used
-        if same and self._signed_at - BACKDATE.total_seconds() <= self._clock() < self._leaf.renew_at:
+        if same and self._leaf.not_before <= self._clock() < self._leaf.renew_at:
             return False
         self.renew()
         return True
