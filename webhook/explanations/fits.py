@@ -67,7 +67,9 @@ def fits(
             by=timestamp(by) if by is not None else None, after=later.after if later is not None else ()
         )
 
-    def fits_at(level: str | None) -> bool:
+    def fits_at(level: str | None, room: int) -> bool:
+        if room < pods or not (lacks_room or isinstance(outcome, Placed)):
+            return False
         asked = probe(view, require=level, prefer=prefer if level is None else None, **ask)
         return not asked.request.errors and isinstance(plan_now(snapshot, asked), Placed)
 
@@ -85,13 +87,7 @@ def fits(
         message=outcome.message.replace("placed", "would place", 1) if isinstance(outcome, Placed) else outcome.message,
         assignment=placed,
         best=_best(chosen, slots, require or prefer),
-        levels=tuple(
-            _levels(
-                chosen,
-                slots,
-                lambda level, room: (lacks_room or isinstance(outcome, Placed)) and room >= pods and fits_at(level),
-            )
-        ),
+        levels=tuple(_levels(chosen, slots, fits_at)),
         until=None if isinstance(outcome, Placed) else until_of(outcome.reason),
         start=start,
         remarks=snapshot.remarks,
