@@ -55,7 +55,7 @@ def gpu_count(gang: Gang) -> int:
 
 def gpus_of(requests: Requests, devices: DeviceRequest | None) -> int:
     """Return the GPUs of a pod, those used in part as whole ones; `devices` is what follows from its requests."""
-    if devices is not None:
+    if devices is not None and devices.gpus:
         return devices.gpus
     amounts = dict(requests)
     whole = sum(amount for name, amount in requests if is_gpu(name))

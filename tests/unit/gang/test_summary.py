@@ -31,6 +31,7 @@ def test_gpus_are_counted_whole(requests: tuple[tuple[str, int], ...], gpus: int
         ((("koordinator.sh/gpu-memory", 8 << 30),), 1),
         ((("koordinator.sh/gpu-memory-ratio", 100), ("koordinator.sh/gpu.shared", 2)), 2),
         ((("koordinator.sh/rdma", 100),), 0),
+        ((("example.com/gpu", 2), ("koordinator.sh/rdma", 100)), 2),
     ],
 )
 def test_gpus_are_counted_by_whatever_is_requested_of_them(requests: tuple[tuple[str, int], ...], gpus: int) -> None:
