@@ -72,6 +72,17 @@ class Site:
         self.stores.workloads.apply("MODIFIED", self.workload)
         self.view.refresh()
 
+    def grow(self, **counts: int) -> Placed:
+        """The workload has these numbers of pods now; the plan of the slots that it lacks."""
+        self.workload = changed(self.workload, resource_version=str(self.version + 1), **counts)
+        self.stores.workloads.apply("MODIFIED", self.workload)
+        self.view.refresh()
+        grow = self.decide()
+        assert isinstance(grow, Extend), grow
+        outcome = schedule_extension(self.view, self.gang, grow.extension)
+        assert isinstance(outcome, Placed), outcome
+        return outcome
+
     def tell(self, devices: NodeDevices) -> None:
         self.stores.devices.apply("MODIFIED", devices)
         self.view.refresh()
@@ -161,14 +172,7 @@ def test_a_rank_that_runs_keeps_its_devices_where_others_have_completed() -> Non
     site.plan()
     site.run()
     site.show(site.bound(2, use(0)), site.bound(3, use(1)))
-    fresh = {"slots": 6, "total": 6, "remaining": 4}
-    site.workload = changed(site.workload, resource_version=str(site.version + 1), **fresh)
-    site.stores.workloads.apply("MODIFIED", site.workload)
-    site.view.refresh()
-    grow = site.decide()
-    assert isinstance(grow, Extend), grow
-    outcome = schedule_extension(site.view, site.gang, grow.extension)
-    assert isinstance(outcome, Placed), outcome
+    outcome = site.grow(slots=6, total=6, remaining=4)
     after = {rank: uses for plan in outcome.pod_sets for rank, uses in devices_by_rank(plan).items()}
     assert {rank: [use.minor for use in uses or ()] for rank, uses in after.items()} == {2: [0], 3: [1], 4: [2], 5: [3]}
 
@@ -182,13 +186,7 @@ def test_a_pod_that_replaces_one_of_a_gang_that_has_grown_gets_the_same_amounts(
     assert before.devices is not None
     site.run()
     site.show(site.bound(0 if ranked else None, *before.devices[0]))
-    site.workload = changed(site.workload, resource_version=str(site.version + 1), slots=2, total=2, remaining=2)
-    site.stores.workloads.apply("MODIFIED", site.workload)
-    site.view.refresh()
-    grow = site.decide()
-    assert isinstance(grow, Extend), grow
-    outcome = schedule_extension(site.view, site.gang, grow.extension)
-    assert isinstance(outcome, Placed), outcome
+    outcome = site.grow(slots=2, total=2, remaining=2)
     after = [uses for plan in outcome.pod_sets for slot in plan.slots for uses in slot.devices or ()]
     assert len(after) == 2
     assert before.devices[0] in after
