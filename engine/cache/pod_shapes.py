@@ -78,10 +78,10 @@ class PodShapes:
         for name in list(self._observed.get(uid, ())):
             self._drop(uid, name, key)
 
-    def forget(self, key: GangKey) -> None:
-        """Drop the observed requests of a workload: by its uid, or by the key of a gang of plain pods."""
-        self._observed.pop(key, None)
-        self._former.pop(key, None)
+    def forget(self, uid: str) -> None:
+        """Drop the observed requests of a workload by its uid; of a gang of plain pods, by its key."""
+        self._observed.pop(uid, None)
+        self._former.pop(uid, None)
 
     def _drop(self, uid: str, name: str, key: GangKey) -> None:
         of_workload = self._observed.get(uid, {})

@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.api import names
 from engine.api.device import NodeDevices
@@ -49,6 +50,11 @@ from engine.topology.topology import Topology, labels_read, topologies_of
 MAX_PARSED = 32_768
 # Another thread is delivering the answer to a write of ours: microseconds, unless the machine is overloaded.
 DELIVERED_WITHIN = 2.0
+
+T = TypeVar("T")
+Versioned = TypeVar("Versioned", Node, NodeDevices)
+
+_NONE: AbstractSet[ReservationKey] = frozenset()
 
 
 @dataclass(slots=True)
@@ -156,7 +162,7 @@ class ClusterState:
                 touched |= self._pods.reindex(self.owners)
             while self._inbox:
                 what, old, new = self._inbox.popleft()
-                self._apply(what, old, new, touched)
+                touched |= self._apply(what, old, new)
             if self._recount_devices:
                 self._recount_devices = False
                 self._usage = NamespaceUsage(self.policy.device_kinds.vendors, self._pods.every())
@@ -198,101 +204,111 @@ class ClusterState:
             pending, self._pending = self._pending, Changes()
             return pending
 
-    def _apply(self, what: str, old: Any, new: Any, touched: set[ReservationKey]) -> None:
+    def _apply(self, what: str, old: Any, new: Any) -> AbstractSet[ReservationKey]:
+        """Apply one change of a store; return the keys of the reservations to count again."""
         match what:
             case "nodes":
-                node: Node = new or old
-                if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
-                    return  # a heartbeat, an image pulled: nothing that a plan looks at
-                self.capacity.set_node(node.name, new)
-                self._daemon_pods.set_node(node.name)
-                self._device_faults(node.name, self.capacity.device_notes(node.name) if new is not None else ())
-                self._pending.capacity_freed = self._pending.hosts = True
-                self._pending.gangs |= self.gangs.on_host(node.name)
-                if old is None or new is None or self._other_labels(old, new):
-                    self._topology_stale = True
-                if old is None or new is None or old.allocatable != new.allocatable:
-                    touched |= self._reservations.unreserved
+                return self._apply_node(old, new)
             case "pods":
-                pod: Pod = new or old
-                self.capacity.set_pod(pod.key, new)
-                self._daemon_pods.set_pod(old, new)
-                if self.nearby.set_pod(old, new):
-                    self._pending.capacity_freed = True
-                self._usage.change(old, new)
-                if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
-                    self._grace.arrived(new)
-                touched |= self._pods.set_pod(old, new, self.owners)
-                if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
-                    self._pending.capacity_freed = True
-                if new is not None and released(new) and new.unschedulable and old is not None:
-                    # if no gang has a slot for it, nothing is kept now
-                    self._pending.capacity_freed |= not old.unschedulable
-                if new is not None and names.GATE in new.spec.gates:
-                    self._pending.held_pods.add(pod.key)
+                return self._apply_pod(old, new)
             case "workloads":
-                workload: Workload = new or old
-                if old is not None:
-                    self._keep_unwanted_slots(old, new if new is not None and new.uid == old.uid else None)
-                touched |= self.gangs.set_workload(old, new)
-                if old is not None and (new is None or new.uid != old.uid):
-                    self.pod_shapes.forget(old.uid)
-                    self._pending.capacity_freed = True
-                elif old is not None and new is not None:
-                    self.pod_shapes.renew(old, new)
-                if new is not None:
-                    if new.finished:
-                        self.pod_shapes.forget(new.uid)
-                    if old is not None and _slot_fields(old) != _slot_fields(new):
-                        self._pending.capacity_freed = True
-                touched |= self._pods.set_link(old, new, self.owners)
-                touched |= self.gangs.keys_through(workload)
+                return self._apply_workload(old, new)
+            case "owned":
+                return self._pods.set_link(old, new, self.owners)
             case "placements":
-                if old is not None and (new is None or new.assignment is None):
-                    self._keep_dropped_slots(old)
-                touched |= self.gangs.set_placement(old, new)
-                dropped = old is not None and old.assignment is not None
-                dropped = dropped and (new is None or new.assignment != old.assignment)
-                ended = new is not None and new.status.get("phase") == "Finished" and self._keeps_hosts(new)
-                if dropped or ended:
-                    self._pending.capacity_freed = True
+                return self._apply_placement(old, new)
+            case "podgroups":
+                return self.gangs.set_pod_group(old, new)
+            case "provisioningrequests":
+                request: ProvisioningRequest = new or old
+                placement = self.stores.placements.get((request.namespace, request.gang))
+                return {placed_key(placement)} if placement is not None else _NONE
             case "devices":
-                devices: NodeDevices = new or old
-                if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
-                    return
-                self.capacity.set_devices(devices.name, new)
-                self._device_faults(devices.name, self.capacity.device_notes(devices.name))
-                self._pending.hosts = True
-                self._pending.gangs |= self.gangs.on_host(devices.name)  # one may be lost for a gang, or there again
+                self._apply_devices(old, new)
             case "daemonsets":
-                if old == new:
-                    return  # its status has changed
-                self._daemon_pods.set_daemon_set(old, new)
+                if old != new:  # not its status alone
+                    self._daemon_pods.set_daemon_set(old, new)
             case "persistentvolumes" | "persistentvolumeclaims" | "storageclasses":
                 if old != new:  # not its status alone
                     self._pending.capacity_freed = self._pending.hosts = True
             case "poddisruptionbudgets":
                 self._pending.budgets = True
-            case "podgroups":
-                touched |= self.gangs.set_pod_group(old, new)
-            case "provisioningrequests":
-                request: ProvisioningRequest = new or old
-                if (placement := self.stores.placements.get((request.namespace, request.gang))) is not None:
-                    touched.add(placed_key(placement))
             case "quotas":
                 self._daemon_pods.set_quota((new or old).namespace)
                 self._pending.capacity_freed = True
             case "hypernodes":
                 if old != new:  # not its status alone
-                    self._topology_stale = True
-                    self._pending.everything = True
+                    self._topology_stale = self._pending.everything = True
             case str() if what.startswith(f"{PLURAL}."):
-                self._topology_stale = True
-                self._pending.everything = True
-            case "owned":
-                touched |= self._pods.set_link(old, new, self.owners)
+                self._topology_stale = self._pending.everything = True
             case _:
                 self._pending.everything = True
+        return _NONE
+
+    def _apply_node(self, old: Node | None, new: Node | None) -> AbstractSet[ReservationKey]:
+        if _same_but_version(old, new):
+            return _NONE  # a heartbeat, an image pulled: nothing that a plan looks at
+        name = _either(old, new).name
+        self.capacity.set_node(name, new)
+        self._daemon_pods.set_node(name)
+        self._device_faults(name, self.capacity.device_notes(name) if new is not None else ())
+        self._pending.capacity_freed = self._pending.hosts = True
+        self._pending.gangs |= self.gangs.on_host(name)
+        if old is None or new is None or self._other_labels(old, new):
+            self._topology_stale = True
+        same_amounts = old is not None and new is not None and old.allocatable == new.allocatable
+        return _NONE if same_amounts else self._reservations.unreserved
+
+    def _apply_devices(self, old: NodeDevices | None, new: NodeDevices | None) -> None:
+        if _same_but_version(old, new):
+            return
+        name = _either(old, new).name
+        self.capacity.set_devices(name, new)
+        self._device_faults(name, self.capacity.device_notes(name))
+        self._pending.hosts = True
+        self._pending.gangs |= self.gangs.on_host(name)  # one may be lost for a gang, or there again
+
+    def _apply_pod(self, old: Pod | None, new: Pod | None) -> AbstractSet[ReservationKey]:
+        key = _either(old, new).key
+        self.capacity.set_pod(key, new)
+        self._daemon_pods.set_pod(old, new)
+        frees = self.nearby.set_pod(old, new) or _frees(old, new)
+        self._usage.change(old, new)
+        if new is not None and host_of(new) is not None and (old is None or host_of(old) is None):
+            self._grace.arrived(new)
+        touched = self._pods.set_pod(old, new, self.owners)
+        if frees:
+            self._pending.capacity_freed = True
+        if new is not None and names.GATE in new.spec.gates:
+            self._pending.held_pods.add(key)
+        return touched
+
+    def _apply_workload(self, old: Workload | None, new: Workload | None) -> AbstractSet[ReservationKey]:
+        if old is not None:
+            self._keep_unwanted_slots(old, new if new is not None and new.uid == old.uid else None)
+        touched = self.gangs.set_workload(old, new)
+        if old is not None and (new is None or new.uid != old.uid):
+            self.pod_shapes.forget(old.uid)
+            self._pending.capacity_freed = True
+        elif old is not None and new is not None:
+            self.pod_shapes.renew(old, new)
+        if new is not None and new.finished:
+            self.pod_shapes.forget(new.uid)
+        if old is not None and new is not None and _slot_fields(old) != _slot_fields(new):
+            self._pending.capacity_freed = True
+        linked = self._pods.set_link(old, new, self.owners)
+        return touched | linked | self.gangs.keys_through(_either(old, new))
+
+    def _apply_placement(self, old: Placement | None, new: Placement | None) -> AbstractSet[ReservationKey]:
+        if old is not None and (new is None or new.assignment is None):
+            self._keep_dropped_slots(old)
+        touched = self.gangs.set_placement(old, new)
+        before = old.assignment if old is not None else None
+        dropped = before is not None and (new is None or new.assignment != before)
+        ended = new is not None and new.status.get("phase") == "Finished" and self._keeps_hosts(new)
+        if dropped or ended:
+            self._pending.capacity_freed = True
+        return touched
 
     def usage(self) -> dict[str, Usage]:
         """Return the usage by namespace: of bound pods, and of slots that are reserved for gangs."""
@@ -582,6 +598,26 @@ def _is_about(what: str, item: Any, host: str, gang: str) -> bool:
         pod: Pod = item
         return pod.spec.node_name == host and pod.spec.labels.get(names.GANG) != gang
     return what in ("nodes", "devices") and host == item.name
+
+
+def _either(old: T | None, new: T | None) -> T:
+    """Return an object as it is after a change, or as it was if it is gone."""
+    found = new if new is not None else old
+    assert found is not None
+    return found
+
+
+def _same_but_version(old: Versioned | None, new: Versioned | None) -> bool:
+    """Return True if an object has been written, but nothing that is read of it is another."""
+    return old is not None and new is not None and replace(old, resource_version=new.resource_version) == new
+
+
+def _frees(old: Pod | None, new: Pod | None) -> bool:
+    """Return True if a change of a pod frees capacity, or slots that are kept for it."""
+    if new is None or new.finished or (old is not None and not old.deleting and new.deleting):
+        return True
+    # If no gang has a slot for a pod that does not fit, nothing is kept for it.
+    return released(new) and bool(new.unschedulable) and old is not None and not old.unschedulable
 
 
 def _replaces(workload: Workload) -> bool:
