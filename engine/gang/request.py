@@ -195,71 +195,129 @@ def parse_request(
         labels = bool(pod_group_of(sources, dialects=policy.annotations.dialects))
         refused = _not_allowed(said[0], rule, what="pod-group labels" if labels else "request")
         return PlacementRequest(errors=tuple(sorted((*errors, refused), key=_order)))
-    chosen = _topology(said, workload, policy=policy, topologies=topologies)
-    levels = level_names(policy.topologies, topologies, chosen)
-    if rule is not None and rule.rule.levels is not None:
-        levels = levels.allowing(rule.rule.levels, by=rule.field("levels"))
-    of_all, value_errors = _fold([one for one in said if one.about in _GANG_WIDE], levels=levels, topologies=topologies)
-    scopes, fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
-    whole, of_pods = scopes[0], scopes[1:] or [scope for scope in scopes if scope.pod_set is not None]
-    grouped = any(one.about == names.POD_GROUP for one in said)
-    errors += [*value_errors, *fold_errors, *bounds(workload, policy), *template_errors(workload)]
-    for scope in scopes:
-        errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
-        errors += [] if grouped and scope is whole else minimum_errors(scope)
-        errors += device_errors(scope, workload, policy.device_kinds)
-        errors += slice_errors(scope, whole, workload, levels)
-    errors += [*nesting_errors(whole, scopes[1:], levels), *colocation_errors(scopes)]
-    errors += spread_group_errors(said)
-    errors += move_errors(workload, said)
-    if rule is not None and not rule.rule.exclusive:
-        errors += [_not_exclusive(one, rule) for one in said if one.about == names.EXCLUSIVE]
-    if grouped:
-        named = of_all.get(names.POD_GROUP, "")
-        from_object = any(source.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP) == named for source in sources)
-        errors += pod_group_errors(workload, whole, scopes[1:], said, from_object=from_object)
-    elif said and not any(one.about in LEVELS for one in said):
-        # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
+    reading, value_errors = _read(said, workload, policy=policy, topologies=topologies, rule=rule)
+    errors += [*value_errors, *_errors_in(reading, sources, policy)]
+    # The rules above already report slice sizes, keys of plain gangs and shared domains without a level.
+    if said and not reading.grouped and not any(one.about in LEVELS for one in said):
         without_level = [one for one in said if one.about in _NEEDS_LEVEL] or ([] if errors else said)
         errors += map(asks_for_no_level, without_level[:1])
     if errors:
         return PlacementRequest(errors=tuple(sorted(set(errors), key=_order)), warnings=warnings)
+    return _valid_request(reading, policy, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The annotations of a workload, with their meanings.
+
+    `gang_wide`: meanings that hold for the whole gang wherever they are set. `whole`: the scope of the whole gang; with
+    one pod set also that pod set's. `rest`: the scopes of several pod sets. `rule`: of the namespace.
+    """
+
+    workload: Workload
+    said: tuple[RequestAnnotation, ...]
+    gang_wide: Mapping[str, str]
+    whole: RequestScope
+    rest: tuple[RequestScope, ...]
+    topology: str | None
+    levels: LevelNames
+    rule: RuleInForce | None
+
+    @property
+    def scopes(self) -> tuple[RequestScope, ...]:
+        """The scope of the whole gang, then those of several pod sets."""
+        return (self.whole, *self.rest)
+
+    @property
+    def of_pods(self) -> tuple[RequestScope, ...]:
+        """The scopes of the pod sets."""
+        return self.rest or ((self.whole,) if self.whole.pod_set is not None else ())
+
+    @property
+    def grouped(self) -> bool:
+        """True if the workload names a pod group."""
+        return any(one.about == names.POD_GROUP for one in self.said)
+
+
+def _read(
+    said: tuple[RequestAnnotation, ...],
+    workload: Workload,
+    *,
+    policy: Policy,
+    topologies: Mapping[str, Topology],
+    rule: RuleInForce | None,
+) -> tuple[_Reading, list[FieldError]]:
+    """Return the meanings of annotations, and an error for each value without any."""
+    chosen = _topology(said, workload, policy=policy, topologies=topologies)
+    levels = level_names(policy.topologies, topologies, chosen)
+    if rule is not None and rule.rule.levels is not None:
+        levels = levels.allowing(rule.rule.levels, by=rule.field("levels"))
+    wide, value_errors = _fold([one for one in said if one.about in _GANG_WIDE], levels=levels, topologies=topologies)
+    (whole, *rest), fold_errors = _scopes(workload, policy=policy, levels=levels, topologies=topologies)
+    reading = _Reading(workload, said, wide, whole, tuple(rest), topology=chosen, levels=levels, rule=rule)
+    return reading, [*value_errors, *fold_errors]
+
+
+def _errors_in(reading: _Reading, sources: Sequence[AnnotationSource], policy: Policy) -> list[FieldError]:
+    """Return the errors in what annotations mean together, and beside the workload; not that a level is missing."""
+    workload, whole, rest, levels = reading.workload, reading.whole, reading.rest, reading.levels
+    errors = [*bounds(workload, policy), *template_errors(workload)]
+    for scope in reading.scopes:
+        errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
+        errors += [] if reading.grouped and scope is whole else minimum_errors(scope)
+        errors += device_errors(scope, workload, policy.device_kinds)
+        errors += slice_errors(scope, whole, workload, levels)
+    errors += [*nesting_errors(whole, rest, levels), *colocation_errors(reading.scopes)]
+    errors += [*spread_group_errors(reading.said), *move_errors(workload, reading.said)]
+    if reading.rule is not None and not reading.rule.rule.exclusive:
+        errors += [_not_exclusive(one, reading.rule) for one in reading.said if one.about == names.EXCLUSIVE]
+    if reading.grouped:
+        named = reading.gang_wide.get(names.POD_GROUP, "")
+        from_object = any(source.labels.get(names.SCHEDULER_PLUGINS_POD_GROUP) == named for source in sources)
+        errors += pod_group_errors(workload, whole, rest, reading.said, from_object=from_object)
+    return errors
+
+
+def _valid_request(reading: _Reading, policy: Policy, warnings: tuple[str, ...]) -> PlacementRequest:
+    """Return the request of annotations without errors; `warnings`: those found before."""
+    workload, whole, wide, levels = reading.workload, reading.whole, reading.gang_wide, reading.levels
     group = None
-    if grouped:
+    if reading.grouped:
         least = whole.meanings.get(names.MIN_AVAILABLE)
-        group = PodGroupRequest(of_all[names.POD_GROUP], int(least) if least is not None else None)
+        group = PodGroupRequest(wide[names.POD_GROUP], int(least) if least is not None else None)
     gang = _gang(whole, workload) if whole.pod_set is None else None
-    asks = _asks(whole, of_pods, gang, workload)
+    asks = _asks(whole, reading.of_pods, gang, workload)
+    schedule_timeout = _seconds(wide, names.SCHEDULE_TIMEOUT)
     about_request = request_warnings(
         workload,
-        scopes,
+        reading.scopes,
         asks,
         gang,
-        gang_wide=of_all,
+        gang_wide=wide,
         keeps_incomplete=policy.incomplete == "keep",
         preemption=policy.preemption,
         defragment=policy.defragment,
         group=group.minimum if group is not None else None,
         levels=levels,
         dialects=policy.annotations.dialects,
-        longest_wait=longest_wait(_seconds(of_all, names.SCHEDULE_TIMEOUT), policy),
+        longest_wait=longest_wait(schedule_timeout, policy),
     )
     return PlacementRequest(
         pod_sets=asks,
         gang=gang,
-        topology=chosen,
+        topology=reading.topology,
         warnings=(*warnings, *about_request),
-        relax_after=_seconds(of_all, names.RELAX_AFTER),
-        schedule_timeout=_seconds(of_all, names.SCHEDULE_TIMEOUT),
-        start_timeout=_seconds(of_all, names.START_TIMEOUT),
-        recover_timeout=_seconds(of_all, names.RECOVER_TIMEOUT),
-        profile=of_all.get(names.PROFILE),
+        relax_after=_seconds(wide, names.RELAX_AFTER),
+        schedule_timeout=schedule_timeout,
+        start_timeout=_seconds(wide, names.START_TIMEOUT),
+        recover_timeout=_seconds(wide, names.RECOVER_TIMEOUT),
+        profile=wide.get(names.PROFILE),
         levels=levels.allowed,
         pod_group=group,
-        separation=_separation(of_all),
-        preemptible=of_all.get(names.PREEMPTIBLE) != "false",
-        leave_hosts=frozenset(filter(None, of_all.get(names.REPLACE, "").split(","))),
-        replan=replan if (replan := of_all.get(names.REPLAN)) != "false" else None,
+        separation=_separation(wide),
+        preemptible=wide.get(names.PREEMPTIBLE) != "false",
+        leave_hosts=frozenset(filter(None, wide.get(names.REPLACE, "").split(","))),
+        replan=replan if (replan := wide.get(names.REPLAN)) != "false" else None,
     )
 
 
