@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 from engine.api.duration import format_duration
 from engine.api.placement import (
@@ -29,7 +30,14 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.reservation import reservation
-from engine.gang.slots import SlotAssignments, assign_slots, completed_in_jobs, lacking_slots, scaled_down
+from engine.gang.slots import (
+    SlotAssignments,
+    Unassigned,
+    assign_slots,
+    completed_in_jobs,
+    lacking_slots,
+    scaled_down,
+)
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
@@ -57,177 +65,262 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
 
     `now` is the leader's own clock, `wall` the time of day, in which the status records since when a phase lasts.
     """
-    workload, placement = gang.workload, gang.placement
-    assert placement is not None and placement.assignment is not None
-    if (smaller := scaled_down(workload, placement, gang.pods)) is not None:
+    assert gang.placement is not None and gang.placement.assignment is not None
+    if (smaller := scaled_down(gang.workload, gang.placement, gang.pods)) is not None:
         return Decision(Shrink(smaller))
     if (replanned := replan_running(gang, wall=wall)) is not None:
         return replanned
-    live = [pod for pod in gang.pods if pod.live]
-    unready = not_ready(live, wall)
-    started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
-    if live or started:
-        timers.empty_since = None  # not the time of this look: the next one may come hours later
-    elif timers.empty_since is None:
-        timers.empty_since = now
-    loss = losses(gang, hosts=hosts, timers=timers, policy=policy, now=now)
-    if loss is not None and not isinstance(loss.action, NoAction):
-        return loss
-    status = loss.status if loss is not None else None
-    restart, recover = recovery(gang, timers=timers, policy=policy, now=now, wall=wall, started=started)
-    if restart is not None:
+    return _Pass(gang, gang.placement, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts).decide()
+
+
+class _Pass:
+    """One pass over a running gang: the steps that may follow, of which it takes the first that is due.
+
+    Each step returns its decision, or None if the next ones may follow; it may leave them a status or a time to wake.
+    """
+
+    def __init__(
+        self,
+        gang: Gang,
+        placement: Placement,
+        *,
+        timers: Timers,
+        policy: Policy,
+        now: float,
+        wall: float,
+        hosts: HostHealth,
+    ) -> None:
+        self._gang, self._placement, self._workload = gang, placement, gang.workload
+        self._timers, self._policy, self._now, self._wall, self._hosts = timers, policy, now, wall, hosts
+        self._live = [pod for pod in gang.pods if pod.live]
+        self._unready = not_ready(self._live, wall)
+        self._started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
+        self._unbound = [pod for pod in self._live if not pod.spec.node_name and not pod.spec.gates]
+        self._late: list[Pod] = []  # pods that their host has kept unbound for too long
+        self._status: Status | None = None  # more urgent than the progress
+        self._wakes: list[float | None] = []
+
+    def decide(self) -> Decision:
+        """Return the decision of the first step that is due."""
+        if self._live or self._started:
+            self._timers.empty_since = None  # not the time of this pass: the next one may come hours later
+        elif self._timers.empty_since is None:
+            self._timers.empty_since = self._now
+        return self._lost_nodes() or self._time_outs() or self._never_bound() or self._slots()
+
+    def _lost_nodes(self) -> Decision | None:
+        """React to live pods on lost nodes."""
+        loss = losses(self._gang, hosts=self._hosts, timers=self._timers, policy=self._policy, now=self._now)
+        if loss is None or not isinstance(loss.action, NoAction):
+            return loss
+        self._status = loss.status
+        self._wakes.append(loss.wake)
+        return None
+
+    def _time_outs(self) -> Decision | None:
+        """Restart a gang that was incomplete, or not ready, for too long."""
+        gang, timers, policy, now, wall = self._gang, self._timers, self._policy, self._now, self._wall
+        restart, recover = recovery(gang, timers=timers, policy=policy, now=now, wall=wall, started=self._started)
+        if restart is not None:
+            return restart
+        restart, overdue = not_ready_in_time(
+            gang, self._live, self._unready, timers=timers, policy=policy, now=now, wall=wall, hosts=self._hosts
+        )
+        self._wakes += [recover, overdue]
+        self._wakes += [
+            now + one.since + STEADY_AFTER - wall for pod in self._unready if (one := pod.readiness) and one.ready
+        ]
         return restart
-    wakes = [recover, loss.wake if loss is not None else None]
-    restart, overdue = not_ready_in_time(
-        gang, live, unready, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts
-    )
-    if restart is not None:
-        return restart
-    wakes.append(overdue)
-    slow = bool(unready) and left_to_start(gang, live, policy, wall) <= 0
-    wakes += [now + one.since + STEADY_AFTER - wall for pod in unready if (one := pod.readiness) and one.ready]
 
-    unbound = [pod for pod in live if not pod.spec.node_name and not pod.spec.gates]
-    timers.age(unbound, now)
-    wakes += [since + policy.timeouts.bind for since in timers.unbound_since.values()]
-    unmet = [pod for pod in unbound if now - timers.unbound_since[pod.uid] >= policy.timeouts.bind]
-    # Without a message of the scheduler the host is not the cause: the scheduler is down, far behind, or waits for a
-    # volume that is being made, and on any other host the gang would wait for that once more.
-    late = [pod for pod in unmet if pod.unschedulable]
-    if unmet:
-        futile = [pod for pod in late if about_the_pod(pod.unschedulable)]
-        status = not_bound(futile or late or unmet, policy, started)
-        late = [pod for pod in late if pod not in futile]
-        if futile and not started and can_suspend(workload):
-            message = (
-                f"{status.message}; another host would not help: the slots are released, and it is tried again later"
-            )
-            return Decision(Unplace(suspend=True, reason=status.reason, message=message, pause=True))
-        if late and not started and can_suspend(workload):
-            for pod in late:
-                timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
-            return Decision(Unplace(suspend=True, reason=status.reason, message=status.message))
-    if started:
-        timers.forget_pauses()
-    replaceable = [pod for pod in late if replaced_freely(gang, pod, started)]
-    for pod in replaceable:
-        timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
-        timers.keep_excluded(pinned_host(pod.spec.shape), now)  # until another slot is found, or it is bound after all
+    def _never_bound(self) -> Decision | None:
+        """Move a gang whose pods are not bound in time, as long as none has started; else tell why."""
+        timers, now, timeout = self._timers, self._now, self._policy.timeouts.bind
+        timers.age(self._unbound, now)
+        self._wakes += [since + timeout for since in timers.unbound_since.values()]
+        unmet = [pod for pod in self._unbound if now - timers.unbound_since[pod.uid] >= timeout]
+        if not unmet:
+            return None
+        # Without a message of the scheduler the host is not the cause: the scheduler is down, far behind, or waits for
+        # a volume that is being made, and on any other host the gang would wait for that once more.
+        refused = [pod for pod in unmet if pod.unschedulable]
+        futile = [pod for pod in refused if about_the_pod(pod.unschedulable)]
+        self._late = [pod for pod in refused if pod not in futile]
+        self._status = not_bound(futile or self._late or unmet, self._policy, self._started)
+        if self._started or not refused or not can_suspend(self._workload):
+            return None
+        reason, message = self._status.reason, self._status.message
+        if futile:
+            message += "; another host would not help: the slots are released, and it is tried again later"
+            return Decision(Unplace(suspend=True, reason=reason, message=message, pause=True))
+        for pod in self._late:
+            timers.exclude_host(pod, pinned_host(pod.spec.shape), now)
+        return Decision(Unplace(suspend=True, reason=reason, message=message))
 
-    out, leave = timers.hosts_out(now), gang.request.leave_hosts
+    def _slots(self) -> Decision:
+        """Release pods to their slots, replace slots that are lost, add those that are missing, or wait."""
+        if self._started:
+            self._timers.forget_pauses()
+        replaceable = self._replaceable()
+        assignments = assign_slots(self._workload, self._placement, self._gang.pods)
+        blocked_host = next((one.slot.host for one in assignments.assignments if self._blocked(one.slot.host)), None)
+        orphaned = on_gone_node(self._gang, self._hosts)
+        grown, coming = (None, 0) if orphaned else self._growth()
+        if not self._started and not self._unbound:
+            anew = self._plan_anew(assignments, blocked_host, grown)
+            if anew is not None:
+                return anew
+        refused = assignments.refused if grown is None else ()
+        released = self._release(assignments, refused)
+        if released is not None:
+            return released
+        self._wakes.append(self._now + BLOCKED_CHECK if blocked_host is not None or self._late else None)
+        return (
+            self._replace_slots(replaceable, refused, orphaned=orphaned)
+            or self._evict_displaced()
+            or self._leave_hosts(refused)
+            or self._grow(grown)
+            or self._wait(assignments, coming)
+        )
 
-    def blocked(host: str) -> bool:
-        return host in out or host in leave or not hosts.usable(host) or hosts.overcommitted(host)
+    def _replaceable(self) -> list[Pod]:
+        """Return the pods that are replaced because their host keeps them unbound; their hosts are left out."""
+        replaceable = [pod for pod in self._late if replaced_freely(self._gang, pod, self._started)]
+        for pod in replaceable:
+            host = pinned_host(pod.spec.shape)
+            self._timers.exclude_host(pod, host, self._now)
+            self._timers.keep_excluded(host, self._now)  # until another slot is found, or it is bound after all
+        return replaceable
 
-    assignments = assign_slots(workload, placement, gang.pods)
-    ready = tuple(one for one in assignments.assignments if not blocked(one.slot.host))
-    blocked_host = next((one.slot.host for one in assignments.assignments if blocked(one.slot.host)), None)
-    orphaned = on_gone_node(gang, hosts)
-    grown, coming = None if orphaned else _growth(gang, hosts), 0
-    if grown is not None and (started or unbound) and _unseen(gang):
-        coming, grown = grown.more, None
-    if not started and not unbound:
+    def _blocked(self, host: str) -> bool:
+        """Return True if no pod of the gang may be released to a host."""
+        left_out = host in self._excluded or host in self._gang.request.leave_hosts
+        return left_out or not self._hosts.usable(host) or self._hosts.overcommitted(host)
+
+    @cached_property
+    def _excluded(self) -> frozenset[str]:
+        """The hosts that are excluded now, with those of this pass; computed once."""
+        return self._timers.hosts_out(self._now)
+
+    def _growth(self) -> tuple[ExtensionRequest | None, int]:
+        """Return the request for further slots, or the number of pods that are planned when they exist."""
+        grown = _growth_of(self._gang, self._hosts)
+        if grown is not None and (self._started or self._unbound) and _unseen(self._gang):
+            return None, grown.more
+        return grown, 0
+
+    def _plan_anew(
+        self, assignments: SlotAssignments, blocked_host: str | None, grown: ExtensionRequest | None
+    ) -> Decision | None:
+        """Release the slots of a gang of which no pod is released yet, where they are not what it needs."""
+        suspend = can_suspend(self._workload)
         if blocked_host is not None:
-            # No pod was released yet: the whole gang moves, so that no part starts without the rest. The host is not
-            # excluded: the ledger knows what is wrong with it, and pods that grew may still fit there.
-            reason, message = in_the_way(blocked_host, hosts)
-            return Decision(Unplace(suspend=can_suspend(workload), reason=reason, message=message))
-        other = bool(assignments.assignments) and _requires_others(placement, gang)
-        if other or (grown is not None and not _enough(placement, gang)):
-            return Decision(
-                Unplace(suspend=can_suspend(workload), reason="", message="the request changed: it is planned again")
-            )
-    refused = () if grown is not None else assignments.refused
-    if ready and (group := gang.pod_group) is not None and not (group.placed or group.started):
-        # Those released before keep their slots; no other pod starts before the minimum of the group has some.
-        status, ready = status or Status("Placed", "WaitingForMembers", group.unplaced_text), ()
-    if ready:
-        return Decision(Release(ready), status or _progress(gang, live, unready, hosts, slow=slow), refused)
-    wakes.append(now + BLOCKED_CHECK if blocked_host is not None or late else None)
+            # The whole gang moves, so that no part starts without the rest. The host is not excluded: the ledger knows
+            # what is wrong with it, and pods that grew may still fit there.
+            reason, message = in_the_way(blocked_host, self._hosts)
+            return Decision(Unplace(suspend=suspend, reason=reason, message=message))
+        other = bool(assignments.assignments) and _requires_others(self._placement, self._gang)
+        if other or (grown is not None and not _enough(self._placement, self._gang)):
+            return Decision(Unplace(suspend=suspend, reason="", message="the request changed: it is planned again"))
+        return None
 
-    # A pod to replace counts as if it terminated: its slot is lost, and its successor needs another one before it goes.
-    pods = [replace(pod, deleting=True) if pod in replaceable else pod for pod in gang.pods]
-    pods = pods if (started or unbound) and not orphaned else []
-    repair = _repair(gang, pods, timers=timers, blocked=blocked, now=now)
-    wakes += [since + MISSED_AFTER for since in timers.vacant_since.values()]
-    wake = min((one for one in wakes if one is not None and one > now), default=None)
-    if repair is not None:
+    def _release(self, assignments: SlotAssignments, refused: tuple[Unassigned, ...]) -> Decision | None:
+        """Release the pods with usable slots."""
+        ready = tuple(one for one in assignments.assignments if not self._blocked(one.slot.host))
+        if not ready:
+            return None
+        group = self._gang.pod_group
+        if group is not None and not (group.placed or group.started):
+            # Those released before keep their slots; no other pod starts before the minimum of the group has some.
+            self._status = self._status or Status("Placed", "WaitingForMembers", group.unplaced_text)
+            return None
+        return Decision(Release(ready), self._status or self._progress(), refused)
+
+    def _replace_slots(
+        self, replaceable: list[Pod], refused: tuple[Unassigned, ...], *, orphaned: bool
+    ) -> Decision | None:
+        """Find slots for those that are lost."""
+        # A pod to replace counts as if it terminated: its slot is lost, and its successor needs another one before it
+        # goes.
+        pods = [replace(pod, deleting=True) if pod in replaceable else pod for pod in self._gang.pods]
+        repair = self._repair(pods if (self._started or self._unbound) and not orphaned else [])
+        self._wakes += [since + MISSED_AFTER for since in self._timers.vacant_since.values()]
+        if repair is None:
+            return None
         repair = replace(repair, replaced=tuple(replaceable))
-        why = _lost(repair, placement, status, hosts)
-        meanwhile = Status("Incomplete" if started else "Placed", "NodeLost", why)
-        return Decision(Extend(repair, why, status or meanwhile), None, refused, wake=wake)
-    if due := timers.remove(off_their_slots(gang, unbound, started=started), now):
-        return Decision(EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due)), status)
-    if leave:
-        progress = status or _progress(gang, live, unready, hosts, slow=slow)
-        move = leave_hosts(gang, timers=timers, now=now, blocked=blocked, progress=progress)
-        if move is not None:
-            wakes += [wake, move.wake]
-            wake = min((one for one in wakes if one is not None and one > now), default=None)
-            return replace(move, refused=refused, wake=wake)
-    if grown is not None and status is None:
+        why = _lost(repair, self._placement, self._status, self._hosts)
+        meanwhile = self._status or Status("Incomplete" if self._started else "Placed", "NodeLost", why)
+        return Decision(Extend(repair, why, meanwhile), None, refused, wake=self._wake())
+
+    def _repair(self, pods: list[Pod]) -> ExtensionRequest | None:
+        """Return the request for lost slots; a rank without any pod counts only after a while."""
+        vacant: list[tuple[str, int]] = []
+        since = self._timers.vacant_since
+
+        def missed(pod_set: str, rank: int) -> bool:
+            vacant.append((pod_set, rank))
+            return self._now - since.get((pod_set, rank), self._now) >= MISSED_AFTER
+
+        repair = None
+        if pods:
+            repair = repair_request(self._workload, self._placement, pods, blocked=self._blocked, missed=missed)
+        self._timers.miss(vacant, self._now)
+        return repair
+
+    def _evict_displaced(self) -> Decision | None:
+        """Remove unbound pods that are not on their slots."""
+        displaced = off_their_slots(self._gang, self._unbound, started=self._started)
+        due = self._timers.remove(displaced, self._now)
+        if not due:
+            return None
+        remove = EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due))
+        return Decision(remove, self._status)
+
+    def _leave_hosts(self, refused: tuple[Unassigned, ...]) -> Decision | None:
+        """Move pods off the hosts that their user wants them to leave."""
+        if not self._gang.request.leave_hosts:
+            return None
+        progress = self._status or self._progress()
+        move = leave_hosts(self._gang, timers=self._timers, now=self._now, blocked=self._blocked, progress=progress)
+        if move is None:
+            return None
+        self._wakes.append(move.wake)
+        return replace(move, refused=refused, wake=self._wake())
+
+    def _grow(self, grown: ExtensionRequest | None) -> Decision | None:
+        """Find further slots, unless there is something more urgent to tell."""
+        if grown is None or self._status is not None:
+            return None
         why = f"{plural(grown.more, 'more pod')} to join"
-        return Decision(Extend(grown, why, _progress(gang, live, unready, hosts, slow=slow)), wake=wake)
-    return _waiting(
-        gang,
-        assignments,
-        live,
-        timers,
-        policy,
-        now=now,
-        started=started,
-        status=status or _with_refused(_with_coming(_progress(gang, live, unready, hosts, slow=slow), coming), gang),
-        wake=wake,
-    )
+        return Decision(Extend(grown, why, self._progress()), wake=self._wake())
+
+    def _wait(self, assignments: SlotAssignments, coming: int) -> Decision:
+        """Wait for pods, or release the slots if none appears in time."""
+        status = self._status or _with_refused(_with_coming(self._progress(), coming), self._gang)
+        wanted = sum(pod_set.needed for pod_set in self._workload.pod_sets)
+        if not self._live and not self._started and wanted > 0:
+            assert self._timers.empty_since is not None
+            hold = self._policy.timeouts.hold
+            if self._now >= self._timers.empty_since + hold:
+                self._timers.expired = True
+                message = (
+                    f"no pod was created within {format_duration(hold)}; the slots are released "
+                    f"(quota exceeded, or creation failing? see the Events of the {sanitize(self._workload.kind)})"
+                )
+                back = Unplace(suspend=can_suspend(self._workload), reason="HoldExpired", message=message, pause=True)
+                return Decision(back)
+            self._wakes.append(self._timers.empty_since + hold)
+        return Decision(NoAction(), status, assignments.refused, wake=self._wake())
+
+    def _wake(self) -> float | None:
+        """Return when to look at the gang again, though nothing has changed."""
+        return min((one for one in self._wakes if one is not None and one > self._now), default=None)
+
+    def _progress(self) -> Status:
+        slow = bool(self._unready) and left_to_start(self._gang, self._live, self._policy, self._wall) <= 0
+        return _progress(self._gang, self._live, self._unready, self._hosts, slow=slow)
 
 
-def _repair(
-    gang: Gang, pods: list[Pod], *, timers: Timers, blocked: Callable[[str], bool], now: float
-) -> ExtensionRequest | None:
-    """Return the request for lost slots; a rank without any pod counts only after a while."""
-    vacant: list[tuple[str, int]] = []
-
-    def missed(pod_set: str, rank: int) -> bool:
-        vacant.append((pod_set, rank))
-        return now - timers.vacant_since.get((pod_set, rank), now) >= MISSED_AFTER
-
-    assert gang.placement is not None
-    repair = repair_request(gang.workload, gang.placement, pods, blocked=blocked, missed=missed) if pods else None
-    timers.miss(vacant, now)
-    return repair
-
-
-def _waiting(
-    gang: Gang,
-    assignments: SlotAssignments,
-    live: list[Pod],
-    timers: Timers,
-    policy: Policy,
-    *,
-    now: float,
-    started: bool,
-    status: Status,
-    wake: float | None,
-) -> Decision:
-    """Return the decision to wait for pods, or to release the slots if none appears in time."""
-    workload = gang.workload
-    wanted = sum(pod_set.needed for pod_set in workload.pod_sets)
-    if not live and not started and wanted > 0:
-        assert timers.empty_since is not None
-        end = timers.empty_since + policy.timeouts.hold
-        if now >= end:
-            timers.expired = True
-            message = (
-                f"no pod was created within {format_duration(policy.timeouts.hold)}; the slots are released "
-                f"(quota exceeded, or creation failing? see the Events of the {sanitize(workload.kind)})"
-            )
-            back = Unplace(suspend=can_suspend(workload), reason="HoldExpired", message=message, pause=True)
-            return Decision(back)
-        wake = end if wake is None else min(wake, end)
-    return Decision(NoAction(), status, assignments.refused, wake=wake)
-
-
-def _growth(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
+def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
     """Return the request for further slots under the current request; None if there is nothing to add."""
     asked = gang.request
     if gang.placement is None or not asked.pod_sets:
