@@ -332,37 +332,43 @@ class Controller:
 
     def _act(self, key: GangKey, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
         gang_state.wake = decision.wake
-        if isinstance(decision.action, Enqueue) and gang.placement is None and not self._below_limit(key, gang):
+        waits = isinstance(decision.action, Enqueue)
+        if waits and gang.placement is None and not self._below_limit(key, gang):
             self._wait_for_limit(key, gang, now)
             return
-        self._term.count(
-            key,
-            not (gang.workload.finished or gang.workload.deleting)
-            and (gang.placement is not None or isinstance(decision.action, Enqueue)),
-        )
-        if not isinstance(decision.action, Enqueue):
+        ends = gang.workload.finished or gang.workload.deleting
+        self._term.count(key, not ends and (gang.placement is not None or waits))
+        if not waits:
             self._term.queue.drop(key)
             self._term.numbers.drop(key)
             gang_state.waiting_since = None
             gang_state.end_wait("withdrawn", now)
         if not isinstance(decision.action, Extend):
             self._term.extensions.drop(key)
-        ungated = ungated_pods(gang.workload, gang.pods) if gang.request.asked is not None else []
-        known = gang_state.refused
-        refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
-        gang_state.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
-        for refused in refusals:
-            if refused.pod.uid not in known:
-                self._executor.events.publish_for_pod(refused.pod, "HeldWithoutSlot", refused.why)
-        for pod in ungated:
-            if pod.uid not in known:
-                self._executor.events.publish_for_pod(
-                    pod, "GateRemoved", "someone else removed its scheduling gate; it counts on the node where it runs"
-                )
-        if fresh := sum(1 for pod in ungated if pod.uid not in known):
-            self._executor.events.record_gates_removed(gang, fresh)
+        self._tell_about_pods(gang, decision, gang_state)
         if decision.status is not None:
             self._reporter.report(key, gang, decision.status, now)
+        self._perform(key, gang, decision, gang_state, now)
+
+    def _tell_about_pods(self, gang: Gang, decision: Decision, gang_state: GangState) -> None:
+        """Publish an Event for each pod that gets no slot, or whose gate somebody else has removed: once."""
+        ungated = ungated_pods(gang.workload, gang.pods) if gang.request.asked is not None else []
+        refusals = (*decision.refused, *(Unassigned(pod, _LATER) for pod in gang.later))
+        known = gang_state.refused
+        gang_state.refused = frozenset(pod.uid for pod in (*(refused.pod for refused in refusals), *ungated))
+        events = self._executor.events
+        for refused in refusals:
+            if refused.pod.uid not in known:
+                events.publish_for_pod(refused.pod, "HeldWithoutSlot", refused.why)
+        fresh = [pod for pod in ungated if pod.uid not in known]
+        for pod in fresh:
+            message = "someone else removed its scheduling gate; it counts on the node where it runs"
+            events.publish_for_pod(pod, "GateRemoved", message)
+        if fresh:
+            events.record_gates_removed(gang, len(fresh))
+
+    def _perform(self, key: GangKey, gang: Gang, decision: Decision, gang_state: GangState, now: float) -> None:
+        """Begin the action of a decision: a place in a queue, or a write."""
         executor = self._executor
         match decision.action:
             case NoAction():
@@ -371,22 +377,8 @@ class Controller:
                 self._gangs.add(key, gang, decision.wake, now)
             case Resume():
                 self._term.send(key, lambda: executor.resume(gang))
-            case Unplace(suspend=suspend, reason=reason, message=message, pause=pause, failed=failed) as lost:
-                gang_state.last_plan = None
-                status = Status("Waiting", reason, message)
-                # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
-                event = self._reporter.reported(key, gang, status, now)
-                unused = None if suspend else unused_plan(gang, reason, now)
-
-                def unplace() -> None:
-                    executor.unplace(gang, status, suspend=suspend, event=event, failed=failed, moves=lost.moves)
-                    # A failed write does not end the waiting times: it is retried after the ordinary back-off.
-                    rest = self._view.policy.timeouts.bind / 10 if suspend else 0.0
-                    gang_state.timers.given_back(now, rest=rest, unused=unused)
-                    if pause and (suspend or gang.workload.suspended):
-                        gang_state.timers.pause(now)
-
-                self._term.send(key, unplace)
+            case Unplace() as lost:
+                self._unplace(key, gang, lost, gang_state, now)
             case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
                 self._term.send(key, lambda: executor.rewrite(gang, assignment))
             case Extend() as action:
@@ -407,3 +399,23 @@ class Controller:
             case Unmanage() as let:
                 gang_state.name = None
                 self._term.send(key, lambda: executor.unmanage(gang, let))
+
+    def _unplace(self, key: GangKey, gang: Gang, lost: Unplace, gang_state: GangState, now: float) -> None:
+        """Begin to remove the assignment of a gang."""
+        gang_state.last_plan = None
+        status = Status("Waiting", lost.reason, lost.message)
+        # Reported with the write, not after it: the next plan, and its own reason, may come a moment later.
+        event = self._reporter.reported(key, gang, status, now)
+        unused = None if lost.suspend else unused_plan(gang, lost.reason, now)
+
+        def unplace() -> None:
+            self._executor.unplace(
+                gang, status, suspend=lost.suspend, event=event, failed=lost.failed, moves=lost.moves
+            )
+            # A failed write does not end the waiting times: it is retried after the ordinary back-off.
+            rest = self._view.policy.timeouts.bind / 10 if lost.suspend else 0.0
+            gang_state.timers.given_back(now, rest=rest, unused=unused)
+            if lost.pause and (lost.suspend or gang.workload.suspended):
+                gang_state.timers.pause(now)
+
+        self._term.send(key, unplace)
