@@ -118,29 +118,44 @@ def reconcile(
             timers.forget_failed_starts(failed_starts(placement.status))
         return _user_suspension(gang)
     if placement is None or placement.assignment is None:
-        timers.resumed_since = None
-        if not gated and _expired(gang, timers):
-            return Decision(NoAction())  # no pod appeared: planned again when one does
-        timers.expired = False
-        if (held := _after_failed_starts(gang, timers=timers, policy=policy, now=now, wall=wall)) is not None:
-            return Decision(NoAction(), held)
-        if _given_up(gang, policy, wall):
-            message = timeout_text(gang.request, policy, placement.status if placement is not None else {})
-            return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", message))
-        return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
+        return _without_slots(gang, gated, timers=timers, policy=policy, now=now, wall=wall)
+    return _with_slots(gang, placement, timers=timers, policy=policy, now=now, wall=wall, hosts=hosts)
+
+
+def _without_slots(
+    gang: Gang, gated: tuple[Pod, ...], *, timers: Timers, policy: Policy, now: float, wall: float
+) -> Decision:
+    """Return the decision about a gang to plan: it may have used up its starts, or its time to wait."""
+    timers.resumed_since = None
+    if not gated and _expired(gang, timers):
+        return Decision(NoAction())  # no pod appeared: planned again when one does
+    timers.expired = False
+    if (held := _after_failed_starts(gang, timers=timers, policy=policy, now=now, wall=wall)) is not None:
+        return Decision(NoAction(), held)
+    if _given_up(gang, policy, wall):
+        message = timeout_text(gang.request, policy, gang.status)
+        return Decision(NoAction(), Status("Waiting", "ScheduleTimeout", message))
+    return Decision(Enqueue(), wake=timers.retry_at if timers.retry_at > now else None)
+
+
+def _with_slots(
+    gang: Gang, placement: Placement, *, timers: Timers, policy: Policy, now: float, wall: float, hosts: HostHealth
+) -> Decision:
+    """Return the decision about a gang with slots, which is to be resumed or runs."""
+    suspended = gang.workload.suspended
     if _left_behind(gang):
-        suspend = can_suspend(workload) and not workload.suspended
+        suspend = can_suspend(gang.workload) and not suspended
         return Decision(Unplace(suspend=suspend, reason="WaitingForMembers", message=_LEFT_BEHIND))
-    if workload.suspended and _start_failed(placement):
+    if suspended and _start_failed(placement):
         # The last leader had suspended it for that, and no time for the rest.
         return Decision(Unplace(suspend=False, reason="StartTimeout", message="pods were not ready in time"))
-    if workload.suspended and not stale(gang):
+    if suspended and not stale(gang):
         timers.empty_since = None
         if (moving := replan_suspended(gang, hosts, now=now, wall=wall)) is not None:
             return moving
     if (fresh := hosts.other_devices()) is not None and not stale(gang):
         return Decision(ReassignDevices(fresh))
-    if workload.suspended:
+    if suspended:
         timers.empty_since = None  # after the resume its pods have the whole timeout to appear
         return _before_resume(gang, hosts, timers=timers, policy=policy, now=now)
     timers.resumed_since = None
