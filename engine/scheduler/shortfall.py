@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -315,34 +315,11 @@ def shortfall_of(
     ceiling = int(domain_slots(topology.tree, built, level, slices).max(initial=0))
     sums_empty = domain_slots(topology.tree, empty, level, slices)
     largest = int(sums_empty.argmax()) if level >= 0 and len(empty) else -1
-    request = shape.devices
-    gpus_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
-    cards_short = NO_FUNCTIONS if request and request.vf_selector is not None else NO_CARDS
     any_cards = with_any_cards(shape, topology, capacity, counted)
-    first = {why: reasons.index(why) for why in dict.fromkeys(reasons) if why}
-    counts = Counter(filter(None, reasons))
-    for why, places in full_hosts(shape, topology, capacity, eligible=usable, counted=counted, by_numbers=by_numbers):
-        cards = any_cards.free[places] > 0
-        parts = [(why, places)]
-        if why == DEVICES_SHORT:
-            parts = [(cards_short, places[cards]), (gpus_short, places[~cards])]
-        for words, among in parts:
-            if len(among):
-                first[words] = min(int(among[0]), first.get(words, len(reasons)))
-                counts[words] += len(among)
-    # In the order of the first host of each, by which messages decide between equal numbers.
-    exclusions = Counter({why: counts[why] for why in sorted(counts, key=lambda one: first[one])})
-    for reason in topology.outside.values():
-        exclusions[reason] += 1
+    full = full_hosts(shape, topology, capacity, eligible=usable, counted=counted, by_numbers=by_numbers)
     per_host = int(empty.max()) if len(empty) else 0
     devices = device_shortfall(shape, topology, capacity, reasons)
-    gpu = [name for name, _ in shape.requests if name.endswith("/gpu")]
-    host_gpus: int | None
-    if devices is not None:
-        gpus_per_pod, host_gpus = devices.gpus, devices.most
-    else:  # names that the policy's vendors have
-        gpus_per_pod = sum(amount for name, amount in shape.requests if name in gpu)
-        host_gpus = capacity.largest(gpu[0], topology) if gpu else None
+    gpus_per_pod, host_gpus = _gpus(shape, devices, capacity, topology)
     missing = unreported(shape, capacity)
     return Shortfall(
         count=least,
@@ -356,7 +333,7 @@ def shortfall_of(
         capacity_total=int(domain_slots(topology.tree, empty, -1, slices).max(initial=0)),
         per_host=per_host or None,
         hosts=len(tree.hosts) + len(topology.outside),
-        exclusions=dict(exclusions),
+        exclusions=_exclusions(reasons, full, shape.devices, topology, any_cards=any_cards.free > 0),
         slices=ask.slices,
         best_domains=_best_domains(
             answer, topology, np.where(usable, counted.free, 0), slices, names_hosts=names_hosts
@@ -380,6 +357,54 @@ def shortfall_of(
         if missing
         else (),
     )
+
+
+def _exclusions(
+    reasons: Sequence[str],
+    full: Iterable[tuple[str, Ints64]],
+    request: DeviceRequest | None,
+    topology: Topology,
+    *,
+    any_cards: Bools,
+) -> dict[str, int]:
+    """Return the number of hosts for each reason why they cannot take a pod, or no further one.
+
+    `reasons`: of each host, empty where it can; `full`: reasons why others have no room, with the hosts. `any_cards`:
+    hosts with room, if any network card were enough.
+    """
+    first = {why: reasons.index(why) for why in dict.fromkeys(reasons) if why}
+    counts = Counter(filter(None, reasons))
+    for why, places in full:
+        for words, among in _by_device(places, request, any_cards) if why == DEVICES_SHORT else ((why, places),):
+            if len(among):
+                first[words] = min(int(among[0]), first.get(words, len(reasons)))
+                counts[words] += len(among)
+    # In the order of the first host of each, by which messages decide between equal numbers.
+    exclusions = Counter({why: counts[why] for why in sorted(counts, key=lambda one: first[one])})
+    for reason in topology.outside.values():
+        exclusions[reason] += 1
+    return dict(exclusions)
+
+
+def _by_device(
+    places: Ints64, request: DeviceRequest | None, any_cards: Bools
+) -> tuple[tuple[str, Ints64], tuple[str, Ints64]]:
+    """Return the hosts that are short of network cards, and those that are short of GPUs, with their reasons."""
+    gpus_short = UNSUITABLE if request and request.selector else APART if request and request.scope else IN_PART
+    cards_short = NO_FUNCTIONS if request and request.vf_selector is not None else NO_CARDS
+    cards = any_cards[places]
+    return (cards_short, places[cards]), (gpus_short, places[~cards])
+
+
+def _gpus(
+    shape: Shape, devices: DeviceShortfall | None, capacity: Capacity, topology: Topology
+) -> tuple[int, int | None]:
+    """Return the whole GPUs that a pod asks for, and those of the largest host."""
+    if devices is not None:
+        return devices.gpus, devices.most
+    amounts = {name: amount for name, amount in shape.requests if name.endswith("/gpu")}
+    largest = capacity.largest(next(iter(amounts)), topology) if amounts else None
+    return sum(amounts.values()), largest
 
 
 def _best_domains(
