@@ -194,54 +194,88 @@ def faults(
     pods = [pod for pod in in_order(pods) if pod.live]
     if placed or not pods:
         return ()
-    grouped = in_pod_group(pods[0], dialects=dialects)
-    if not grouped and not _NAME.fullmatch(workload.name):
-        where = f"metadata.annotations[{names.GANG_NAME}]"
-        message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(workload.name)}"
-        return (FieldError(where, "Invalid value", None, "InvalidValue", message),)
-    about = names.MIN_AVAILABLE if grouped else names.GANG_SIZE
-    size, field = workload.slots, f"metadata.annotations[{about}]"
     asked = [read_own_annotations(pod, dialects=dialects) for pod in pods]  # once: a gang may have very many pods
+    grouped = any(one.about == names.POD_GROUP for one in asked[0])
+    fault = (
+        (None if grouped else _name_fault(workload.name))
+        or _size_fault(workload.name, pods, asked, grouped=grouped)
+        or _count_fault(workload, len(pods), grouped=grouped)
+        or _difference(pods, asked)
+        or (None if grouped else _missing(workload, len(pods)))
+    )
+    return () if fault is None else (fault,)
+
+
+def _name_fault(name: str) -> FieldError | None:
+    if _NAME.fullmatch(name):
+        return None
+    message = f"must be a name of 1 to 63 letters, digits, -, _ and .; got {quote(name)}"
+    return FieldError(_path(names.GANG_NAME), "Invalid value", None, "InvalidValue", message)
+
+
+def _size_fault(
+    gang: str, pods: Sequence[Pod], asked: Sequence[Sequence[RequestAnnotation]], *, grouped: bool
+) -> FieldError | None:
+    """Return what is wrong with the sizes (of a pod group: the minimums) that pods give their gang."""
+    about = names.MIN_AVAILABLE if grouped else names.GANG_SIZE
     sizes: set[int] = set()
     for pod, said in zip(pods, asked, strict=True):
         keys = {one.about for one in said}
-        if grouped != (names.POD_GROUP in keys) or (grouped and keys & {names.GANG_NAME, names.GANG_SIZE}):
-            where = f"metadata.annotations[{names.POD_GROUP}]"
+        if grouped != (names.POD_GROUP in keys) or (grouped and keys & _GANG_KEYS):
             message = f"a pod is in a pod group or in a gang of that name and size, not in both{_pod_suffix(pod)}"
-            return (FieldError(where, "Invalid value", None, "ConflictingAnnotations", message),)
+            return FieldError(_path(names.POD_GROUP), "Invalid value", None, "ConflictingAnnotations", message)
         text = _value(said, about)
         if grouped and _size(text or "", digits=_MINIMUM_DIGITS) is None:
             continue  # an error of its request, or of one that differs from the others
         if text is None:
             message = f"names a gang but not its size{_pod_suffix(pod)}; add {about}"
-            return (FieldError(field, "Required value", None, "MissingValue", message),)
+            return FieldError(_path(about), "Required value", None, "MissingValue", message)
         if (number := _size(text, digits=_MINIMUM_DIGITS if grouped else _SIZE_DIGITS)) is None:
             message = f"must be a whole number, 1 or more; got {sanitize(text, 63)}{_pod_suffix(pod)}"
-            return (FieldError(field, "Invalid value", None, "InvalidValue", message),)
+            return FieldError(_path(about), "Invalid value", None, "InvalidValue", message)
         sizes.add(number)
-    if len(sizes) > 1:
-        what = "minimums" if grouped else "sizes"
-        different = f"different {what} ({', '.join(map(str, sorted(sizes)[:8]))})"
-        message = f"the pods of {workload.name} give {different}; give all of them the same"
-        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
-    if len(pods) > size:
-        there = f"{workload.name} has {plural(len(pods), 'pod')}, more than its size of {size}"
-        message = f"{there}; delete {len(pods) - size:,}, or give all of them the right size"
-        return (FieldError(field, "Invalid value", None, "GangSizeMismatch", message),)
+    if len(sizes) <= 1:
+        return None
+    different = f"different {'minimums' if grouped else 'sizes'} ({', '.join(map(str, sorted(sizes)[:8]))})"
+    message = f"the pods of {gang} give {different}; give all of them the same"
+    return FieldError(_path(about), "Invalid value", None, "GangSizeMismatch", message)
+
+
+def _count_fault(workload: Workload, count: int, *, grouped: bool) -> FieldError | None:
+    size = workload.slots
+    if count <= size:
+        return None
+    there = f"{workload.name} has {plural(count, 'pod')}, more than its size of {size}"
+    message = f"{there}; delete {count - size:,}, or give all of them the right size"
+    about = names.MIN_AVAILABLE if grouped else names.GANG_SIZE
+    return FieldError(_path(about), "Invalid value", None, "GangSizeMismatch", message)
+
+
+def _difference(pods: Sequence[Pod], asked: Sequence[Sequence[RequestAnnotation]]) -> FieldError | None:
+    """Return the error for a pod with another request, or other eligible hosts, than the first one."""
     alike = [{(one.about, one.value) for one in said} for said in asked]
     if (peer := next((pod for pod, each in zip(pods, alike, strict=True) if each != alike[0]), None)) is not None:
         message = f"{pods[0].name} and {peer.name} have different requests; the pods of one gang must have the same"
-        return (FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message),)
+        return FieldError("metadata.annotations", "Invalid value", None, "ConflictingAnnotations", message)
     if (peer := next((pod for pod in pods if eligible(pod) != eligible(pods[0])), None)) is not None:
         message = (
             f"{pods[0].name} and {peer.name} have different eligible hosts "
             "(nodeSelector, affinity, tolerations or devices)"
         )
-        return (FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message),)
-    if len(pods) < size and not grouped:
-        message = f"{len(pods)} of {plural(size, 'pod')} of {workload.name} exist; it starts when all of them do"
-        return (FieldError(field, "Invalid value", None, "WaitingForMembers", message),)
-    return ()
+        return FieldError("spec", "Invalid value", None, "ConflictingAnnotations", message)
+    return None
+
+
+def _missing(workload: Workload, count: int) -> FieldError | None:
+    size = workload.slots
+    if count >= size:
+        return None
+    message = f"{count} of {plural(size, 'pod')} of {workload.name} exist; it starts when all of them do"
+    return FieldError(_path(names.GANG_SIZE), "Invalid value", None, "WaitingForMembers", message)
+
+
+def _path(about: str) -> str:
+    return f"metadata.annotations[{about}]"
 
 
 def size_of(pod: Pod, *, dialects: Collection[str]) -> int | None:
