@@ -28,39 +28,49 @@ def child_objects(entry: KindEntry, raw: Mapping[str, Any], *, registry: Registr
 
     After a contained object follow those that are created from it.
     """
-    scope = PathScope(PathNode(raw), PathNode(raw))
     try:
-        for spec in entry.makes:
-            kind = registry.find(spec.kind.group, spec.kind.kind)
-            for node in each(spec.object, scope, limit=MAX_POD_SETS):
-                if kind is not None and isinstance(node.value, Mapping):
-                    yield ChildObject(node.steps, kind, {**node.value, **_head(kind)})
-        for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS) if entry.contains is not None else ():
-            inner = find(entry.contains.object, PathScope(scope.root, node)) if entry.contains is not None else None
-            if inner is not None and isinstance(inner.value, Mapping):
-                kind = registry.entry_of(inner.value)
-                if kind is not None and kind.handling == "placed":
-                    yield ChildObject(inner.steps, kind, inner.value)
-                    for part in child_objects(kind, inner.value, registry=registry) if kind.contains is None else ():
-                        yield replace(part, steps=(*inner.steps, *part.steps))
+        yield from _made(entry, raw, registry)
+        for node, content in _contents(entry, raw):
+            kind = registry.entry_of(content)
+            if kind is None or kind.handling != "placed":
+                continue
+            yield ChildObject(node.steps, kind, content)
+            if kind.contains is None:
+                for part in child_objects(kind, content, registry=registry):
+                    yield replace(part, steps=(*node.steps, *part.steps))
     except NodeError:
         return  # reported when the object itself is read
+
+
+def _made(entry: KindEntry, raw: Mapping[str, Any], registry: Registry) -> Iterator[ChildObject]:
+    """Yield the objects that the controller of an object's kind makes from its parts; stop at an unreadable one."""
+    scope = PathScope(PathNode(raw), PathNode(raw))
+    for spec in entry.makes:
+        kind = registry.find(spec.kind.group, spec.kind.kind)
+        for node in each(spec.object, scope, limit=MAX_POD_SETS):
+            if kind is not None and isinstance(node.value, Mapping):
+                yield ChildObject(node.steps, kind, {**node.value, **_head(kind)})
+
+
+def _contents(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[PathNode, Mapping[str, Any]]]:
+    """Yield the whole objects that an object contains, each with its node."""
+    if entry.contains is None:
+        return
+    scope = PathScope(PathNode(raw), PathNode(raw))
+    for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS):
+        inner = find(entry.contains.object, PathScope(scope.root, node))
+        if inner is not None and isinstance(inner.value, Mapping):
+            yield inner, inner.value
 
 
 def unread_objects(
     entry: KindEntry, raw: Mapping[str, Any], *, registry: Registry
 ) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
     """Yield the metadata of contained objects of unregistered kinds, with the steps to it: their pods are declared."""
-    if entry.contains is None:
-        return
-    scope = PathScope(PathNode(raw), PathNode(raw))
     try:
-        for node in each(entry.contains.for_each, scope, limit=MAX_POD_SETS):
-            inner = find(entry.contains.object, PathScope(scope.root, node))
-            if inner is None or not isinstance(inner.value, Mapping) or registry.entry_of(inner.value) is not None:
-                continue
-            if isinstance(metadata := inner.value.get("metadata"), Mapping):
-                yield (*inner.steps, "metadata"), metadata
+        for node, content in _contents(entry, raw):
+            if registry.entry_of(content) is None and isinstance(metadata := content.get("metadata"), Mapping):
+                yield (*node.steps, "metadata"), metadata
     except NodeError:
         return  # reported when the object itself is read
 

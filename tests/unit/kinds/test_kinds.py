@@ -10,6 +10,7 @@ import pytest
 
 from engine.api.field import path_of
 from engine.gang.gang import pod_set_of, rank_of
+from engine.kinds.children import child_objects
 from engine.kinds.registry import built_in
 from tests.support.kinds import FILES, example, group_of, merged, pod_of, structure_of, workload_of
 
@@ -165,3 +166,20 @@ def test_the_count_inside_an_app_wrapper_is_named_from_its_root() -> None:
     counted = structure_of(example("appwrapper")["object"]).pod_sets[1].counted
     assert counted is not None
     assert path_of(counted) == "spec.components[0].template.spec.pytorchReplicaSpecs.Worker.replicas"
+
+
+def test_a_component_that_cannot_be_read_hides_no_child_of_another() -> None:
+    def job_set(replicated_jobs: Any) -> dict[str, Any]:
+        spec = {"replicatedJobs": replicated_jobs}
+        return {"template": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}}
+
+    components = [job_set("none"), job_set([{"template": {"metadata": {"name": "of-the-second"}}}])]
+    wrapper = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "spec": {"components": components}}
+    entry = built_in().entry_of(wrapper)
+    assert entry is not None
+    found = child_objects(entry, wrapper, registry=built_in())
+    assert [path_of(one.steps) for one in found] == [
+        "spec.components[0].template",
+        "spec.components[1].template",
+        "spec.components[1].template.spec.replicatedJobs[0].template",
+    ]
