@@ -20,7 +20,7 @@ from local.controlplane import ControlPlane
 from tests.support.admission import FakeView, review
 from tests.support.eventually import eventually
 from tests.support.installed import install
-from tests.support.kinds import merged
+from tests.support.kinds import TEMPLATE, merged
 from tests.support.plain_objects import BY_NAME, NAMESPACE, at, collection, definitions, known_templates, plain
 from tests.support.recorder import Recorder
 from webhook.admission.review import Response, decode_review, encode
@@ -261,6 +261,8 @@ BESIDE: Mapping[str, Sequence[tuple[str, ...]]] = {
     "rayjob": (("rayClusterSpec", "headGroupSpec", "headService", "metadata"),),
     "rayservice": (("rayClusterConfig", "headGroupSpec", "headService", "metadata"), ("serveService", "metadata")),
 }
+# Kind -> the template of pods that belong to no gang of it.
+OUTSIDE: Mapping[str, str] = {"rayjob": "submitterPodTemplate"}
 CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
@@ -300,6 +302,20 @@ def beside(name: str, requests: Sequence[str]) -> Iterator[Case]:
         else:
             body["spec"][steps[0]] = part
         yield Case(f"{asked} in {'.'.join(steps)}", collection(entry), body)
+
+
+def outside(name: str, requests: Sequence[str]) -> Iterator[Case]:
+    """Each request on a workload whose pods outside its gang are given to others, by everything that does it."""
+    entry = BY_NAME[name]
+    for asked, aside in product(requests, ASIDE):
+        body = plain(entry)
+        _write(body, *REQUESTS[asked])
+        of_metadata, labels, spec = ASIDE[aside]
+        template: Json = copy.deepcopy(TEMPLATE)
+        _write(template, of_metadata, labels)
+        template["spec"].update(copy.deepcopy(dict(spec)))
+        body["spec"][OUTSIDE[name]] = template
+        yield Case(f"{asked}; {aside} in {OUTSIDE[name]}", collection(entry), body)
 
 
 def wrapped(requests: Sequence[str]) -> Iterator[Case]:
@@ -353,6 +369,7 @@ KINDS: Mapping[str, list[Case]] = {
             *(makers(name, tuple(REQUESTS)) if name in MADE else ()),
             *(annotated(name, tuple(REQUESTS)) if name in ANNOTATED else ()),
             *(beside(name, tuple(REQUESTS)) if name in BESIDE else ()),
+            *(outside(name, ("nothing", *ASKS)) if name in OUTSIDE else ()),
             *(wrapped(tuple(REQUESTS)) if name == "appwrapper" else ()),
             *(configured(("nothing", *ASKS)) if name == "sparkapplication" else ()),
             *(patched(tuple(REQUESTS)) if name == "trainjob" else ()),

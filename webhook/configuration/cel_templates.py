@@ -7,6 +7,8 @@ deep lists are nested: `tsss` is a list of lists of lists of templates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.kinds.paths import ITEMS, VALUES
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
@@ -16,8 +18,9 @@ from webhook.configuration.cel import indented, is_identifier, nodes, text, text
 def templates(registry: Registry) -> str:
     """Return the CEL list of pod templates in `o` and the objects that it contains (`tsss`).
 
-    It holds the mappings at each template path. Objects of Kubernetes' own groups, which are many and have a schema,
-    are searched only at the template paths of their kinds.
+    It holds the mappings at each template path; of templates of pods that belong to no gang only the metadata, so that
+    their scheduler or node says nothing of the gang. Objects of Kubernetes' own groups, which are many and have a
+    schema, are searched only at the template paths of their kinds.
     """
     own = tuple(entry for entry in registry.entries if "." not in entry.match.group)
     groups = sorted({entry.match.group for entry in own if entry.handling != "pods"})
@@ -29,15 +32,17 @@ def templates(registry: Registry) -> str:
 {indented(_every_template(registry), 2)})"""
 
 
-def template_paths(registry: Registry) -> tuple[tuple[str, ...], ...]:
-    """Return the distinct template paths of all placed kinds, in the order of the registry."""
-    found = [
-        (*(spec.for_each.steps if spec.for_each is not None and not spec.template.whole else ()), *spec.template.steps)
-        for entry in registry.entries
-        if entry.handling != "pods"
-        for spec in entry.pod_sets
-    ]
-    return tuple(dict.fromkeys(found))
+def template_paths(registry: Registry) -> Mapping[tuple[str, ...], bool]:
+    """Return the distinct template paths of all placed kinds, in the order of the registry.
+
+    True for those of pods in gangs, False where no kind has a template of such pods.
+    """
+    found: dict[tuple[str, ...], bool] = {}
+    for spec in (spec for entry in registry.entries if entry.handling != "pods" for spec in entry.pod_sets):
+        outer = spec.for_each.steps if spec.for_each is not None and not spec.template.whole else ()
+        steps = (*outer, *spec.template.steps)
+        found[steps] = found.get(steps, False) or spec.member == "gang"
+    return found
 
 
 def fields_beside_spec(registry: Registry) -> tuple[str, ...]:
@@ -53,8 +58,10 @@ def fields_beside_spec(registry: Registry) -> tuple[str, ...]:
 def _every_template(registry: Registry) -> str:
     flat: list[str] = []
     listed: list[str] = []
-    for steps in template_paths(registry):
-        found, nested = nodes("s" if _in_spec(steps) else "w", steps)
+    for steps, of_gang in template_paths(registry).items():
+        found, nested = nodes("s" if _in_spec(steps) else "w", steps, last=of_gang)
+        if not of_gang:
+            found += ".map(x, type(x) == map && has(x.metadata), dyn({'metadata': x.metadata}))"
         (listed if nested else flat).append(found)
     parts = ["[" + ",\n ".join(flat) + "]"] if flat else []
     every = " +\n".join([*parts, *listed]) or "[[]]"

@@ -24,13 +24,13 @@ _KUEUE_GATE = f"g.name.startsWith('{names.KUEUE_GATE_PREFIX}')"
 def workload_exempt(registry: Registry, schedulers: Iterable[str] = DEFAULT_SCHEDULERS) -> str:
     """Return the expression that the workload `o` with the templates `tsss` is exempt.
 
-    `schedulers` are those that the policy serves.
+    `schedulers` are those that the policy serves. Templates of pods in no gang are without a spec, and do not count.
     """
     return f"""\
 [o.metadata.?labels.orValue({{}}), o.metadata.?annotations.orValue({{}})].exists(l, {_QUEUE} in l) ||
 {_EXCLUSIVE}.exists(k, k in o.metadata.?annotations.orValue({{}})) ||
 {_of_kinds(registry)}{of_other_schedulers(registry, schedulers)} ||
-tsss.exists(tss, tss.exists(ts, ts.exists(t,
+tsss.exists(tss, tss.exists(ts, ts.exists(t, has(t.spec) && (
   [?t.?metadata].exists(m, type(m) == map && (
     [?m.?labels].exists(l, type(l) == map && {_QUEUE} in l) ||
     [?m.?annotations].exists(a, type(a) == map && ({_WORKLOAD} in a || {_EXCLUSIVE}.exists(k, k in a))))) ||
@@ -38,7 +38,7 @@ tsss.exists(tss, tss.exists(ts, ts.exists(t,
     [?p.?schedulingGroup, ?p.?workloadRef].exists(g, g != null) ||
     [?p.?nodeName].exists(n, type(n) == string && n != '') ||
     [?p.?schedulingGates].exists(gs, type(gs) == list &&
-      gs.exists(g, type(g) == map && has(g.name) && type(g.name) == string && {_KUEUE_GATE})))))))"""
+      gs.exists(g, type(g) == map && has(g.name) && type(g.name) == string && {_KUEUE_GATE}))))))))"""
 
 
 def of_other_schedulers(registry: Registry, schedulers: Iterable[str]) -> str:

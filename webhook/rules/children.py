@@ -6,7 +6,7 @@ retries for ever, and its warnings have no reader; so the user is warned when su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -78,7 +78,7 @@ def child_requests(
             if _check_part_of_gang(findings, made, found, asks=above, maker=entry.match.kind, view=view, policy=policy):
                 asking.append(made.steps)
     for steps, template in beside_templates(entry, document):
-        if _has_our_key(template):
+        if _mentions_placement(template.get("metadata"), policy):
             where = f"{path_of(steps)}.metadata"
             findings.warnings.append(
                 f"{where} belongs to no pod of the gang: set it on the {entry.match.kind} or other templates"
@@ -104,15 +104,34 @@ def _not_read(
             ("annotations", AnnotationSource(at, annotations, none)),
             ("labels", AnnotationSource(at, none, labels)),
         ):
-            meant = any(unknown_keys((source,))) or any(misspelt(source.annotations, dialects=dialects))
-            meant = meant or any(pod_group_of((source,), dialects=dialects))
-            if meant or read_annotations((source,), dialects=dialects):
+            if _asks(source, dialects):
                 yield _ignored(steps, name, entry)
     for prefix, settings in configured_annotations(entry, document):
         for key, value in settings.items():
             source = AnnotationSource(prefix, {key: value}, {})
             if read_annotations((source,), dialects=dialects) or any(unknown_keys((source,))):
                 yield f"{prefix}{key} is ignored: set it in metadata"  # the longest key leaves no space for more
+
+
+def _asks(source: AnnotationSource, dialects: Sequence[str]) -> bool:
+    """Return True if annotations or labels make a request, or were probably meant to."""
+    return (
+        any(unknown_keys((source,)))
+        or any(misspelt(source.annotations, dialects=dialects))
+        or any(pod_group_of((source,), dialects=dialects))
+        or bool(read_annotations((source,), dialects=dialects))
+    )
+
+
+def _mentions_placement(metadata: object, policy: Policy) -> bool:
+    """Return True if metadata makes a request, or has keys of another system for one that are not read."""
+    if not isinstance(metadata, Mapping):
+        return False
+    source, dialects = (
+        AnnotationSource("", _keys(metadata, "annotations"), _keys(metadata, "labels")),
+        policy.annotations.dialects,
+    )
+    return _asks(source, dialects) or any(unread((source,), dialects=dialects))
 
 
 def _ignored(steps: Steps, name: str, entry: KindEntry) -> str:

@@ -172,6 +172,10 @@ CASES: Mapping[str, Json] = {
     "a JobSet that asks, with typos in its Jobs' metadata": jobset(RACK, job=TYPO),
     "a RayJob whose submitter asks": rayjob(submitter=RACK),
     "a RayJob that asks, and so does its submitter": rayjob(RACK, submitter=RACK),
+    "a RayJob that asks, whose submitter is Kueue's": rayjob(RACK, submitter={names.KUEUE_WORKLOAD: "w"}),
+    "a RayJob whose submitter has a foreign key that is not read": rayjob(
+        submitter={"kai.scheduler/segment-size": "4"}
+    ),
     "a RayJob that asks": rayjob(RACK),
     "an AppWrapper whose component asks": appwrapper(job=RACK),
     "an AppWrapper with typos in a component's metadata": appwrapper(job=TYPO),
