@@ -15,6 +15,7 @@ import jsonpatch
 import pytest
 
 from engine.api import names
+from engine.decoding import pods as decoded_pods
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.admission import FakeView, review
@@ -112,6 +113,9 @@ ASIDE: Mapping[str, tuple[Mapping[str, str], Mapping[str, str], Mapping[str, Any
     "GPUs in Koordinator's names": ({}, {}, {"containers": gpus("50")}),
     "GPUs that make no sense": ({}, {}, {"containers": gpus("0")}),
 }
+# A pod that makes other pods, as `spark-submit` does: of no workload.
+DRIVER: Json = {"metadata": {"name": "driver", "namespace": NAMESPACE, "uid": "driver"}, "spec": {"containers": []}}
+OF_DRIVER: Json = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "driver", "controller": True}
 ELSEWHERE = "elsewhere"
 OTHERS: Mapping[str, Mapping[str, Any]] = {  # kind -> what of its own gives it to others, or to us
     "job": {"managedBy": "example.com/mine"},
@@ -135,11 +139,16 @@ class Case:
     body: Json
 
 
+def known() -> FakeView:
+    """What the service knows of the cluster."""
+    return FakeView(pods=[decoded_pods.pod(DRIVER)])
+
+
 class Service:
     """Answers as the service does, and keeps what it told."""
 
     def __init__(self) -> None:
-        self.view = FakeView()
+        self.view = known()
         self.told: list[str] = []
 
     def review(self, path: str, body: bytes) -> bytes:
@@ -190,16 +199,24 @@ FEW = (
 )
 
 
+WRONG = ("a request for a level that is not there", "a gang without its size", "a size without a gang")
+
+
 def pods() -> Iterator[Case]:
-    """Each request by itself, and some of them with everything that gives a pod to others."""
-    for asked, aside in [*((one, "ours") for one in REQUESTS), *product(FEW, ASIDE)]:
-        body: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}}
+    """Each request by itself, some with everything that gives it to others, and wrong ones on a pod that a pod made."""
+    made = [(one, "ours", (OF_DRIVER,)) for one in WRONG]
+    for asked, aside, owners in [
+        *made,
+        *((one, "ours", ()) for one in REQUESTS),
+        *((*one, ()) for one in product(FEW, ASIDE)),
+    ]:
+        body: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "ownerReferences": [*owners]}}
         _write(body, *REQUESTS[asked])
         of_metadata, labels, spec = ASIDE[aside]
         _write(body, of_metadata, labels)
         containers = [{"name": "main", "image": "none"}]
         body["spec"] = {"containers": containers, "automountServiceAccountToken": False, **copy.deepcopy(dict(spec))}
-        yield Case(f"{asked}; {aside}", PODS, body)
+        yield Case(f"{asked}; {aside}{', of a pod' if owners else ''}", PODS, body)
 
 
 def workloads(name: str, requests: Sequence[str], asides: Sequence[str]) -> Iterator[Case]:
@@ -390,7 +407,7 @@ EACH = [
 
 def answers(case: Case) -> tuple[Response, Response]:
     """What the handlers say of the object: to /mutate, and of the result to /validate."""
-    view = FakeView()
+    view = known()
     sent = {**copy.deepcopy(case.body)}
     sent["metadata"]["namespace"] = NAMESPACE
     mutated = mutate(review(sent, namespace=NAMESPACE, **ADMIN), view, 0.0)
@@ -400,7 +417,7 @@ def answers(case: Case) -> tuple[Response, Response]:
 
 def at_update(stored: Json, new: Json) -> tuple[Response, Response, Json]:
     """The same of an object that is changed, and the object then."""
-    view = FakeView()
+    view = known()
     mutated = mutate(review(new, old=stored, namespace=NAMESPACE, **ADMIN), view, 0.0)
     after = jsonpatch.apply_patch(copy.deepcopy(new), [dict(one) for one in mutated.patch])
     return mutated, validate(review(after, old=stored, namespace=NAMESPACE, **ADMIN), view, 0.0), after

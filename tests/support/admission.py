@@ -21,7 +21,7 @@ from engine.decoding import workloads as cluster_workloads
 from engine.devices.allocation import Uses, allocation
 from engine.gang import key as gang_key
 from engine.gang.key import placed_key
-from engine.gang.ownership import Key, Link, OwnerResolver
+from engine.gang.ownership import Key, Link, OwnerResolver, object_key
 from engine.gang.request import PlacementRequest
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
@@ -208,6 +208,7 @@ class FakeView:
     policy: Policy | None = field(default_factory=default_policy)
     nodes: Sequence[Node] = field(default_factory=lambda: NODES)
     workloads: Sequence[Workload] = ()
+    pods: Sequence[Pod] = ()
     placements: Sequence[Placement] = ()
     late: Sequence[Placement] = ()  # what comes while `await_revision` waits
     newcomers: Sequence[Workload] = ()  # what comes while `await_owner` waits
@@ -238,7 +239,7 @@ class FakeView:
         return (self.policy or default_policy()).registry
 
     def find(self, key: Key) -> Link | None:
-        return self.workload(*key)
+        return next((one for one in self.pods if object_key(one) == key), None) or self.workload(*key)
 
     def owners(self, policy: Policy) -> OwnerResolver:
         return OwnerResolver(self.find, policy, self.topologies, self.own_namespace)

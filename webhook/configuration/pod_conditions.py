@@ -100,11 +100,12 @@ def asks_of_schedulers(schedulers: Iterable[str]) -> str:
 def of_no_workload(registry: Registry) -> str:
     """Return the condition that a requesting pod belongs to no workload of a registered kind.
 
-    A pod of such a workload is not sent, because the workload was.
+    A pod of such a workload is not sent, because the workload was. One that a pod made is sent: whose it is, the
+    service finds out.
     """
     kinds: dict[str, list[str]] = {}
     for entry in registry.entries:
-        made = [(ref.group, ref.kind) for ref in entry.owners]
+        made = [(ref.group, ref.kind) for ref in entry.owners if (ref.group, ref.kind) != ("", "Pod")]
         if entry.handling in ("placed", "through"):
             made.append((entry.match.group, entry.match.kind))
         for group, kind in made:

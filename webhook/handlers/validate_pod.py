@@ -40,13 +40,12 @@ def validate_pod(review: Review, view: Reader, policy: Policy, deadline: float) 
     aside = reason if pod.owner is None and has_request(pod, policy) else None
     if reason is not None and not REASONS[reason].checked:
         return replace(answer(review, (), warned, policy=policy), aside=aside)
-    managed = names.MANAGED in pod.spec.labels
-    if managed and pod.owner is not None and _registered(pod, view):
-        return allowed()  # its workload was reviewed
+    managed, found = names.MANAGED in pod.spec.labels, alone(pod, view, policy)
+    if managed and _of_reviewed_workload(pod, found, view):
+        return allowed()
     forged = annotation_errors(pod.spec.annotations, "metadata", review, policy, before={}) if not pod.mirror else ()
     if reason is not None:
         return replace(answer(review, forged, warned, policy=policy), aside=aside)
-    found = alone(pod, view, policy)
     if not managed and mode_of(pod.namespace, policy).manages and _lost_marks(pod, view, policy):
         return forbidden(
             "the pod asks for a topology, but its topogate.dev labels were removed during admission", "ImmutableField"
@@ -105,9 +104,15 @@ def validate_binding(review: Review, view: Reader, deadline: float) -> Response:
     )
 
 
-def _registered(pod: Pod, view: Reader) -> bool:
-    assert pod.owner is not None
-    return bool(view.registry.of_kind(pod.owner.api_version.rpartition("/")[0], pod.owner.kind))
+def _of_reviewed_workload(pod: Pod, found: Alone | None, view: Reader) -> bool:
+    """Return True for a pod of a registered kind's object, or of another pod that may belong to one.
+
+    Pods make pods without any workload too: the driver of `spark-submit` makes its executors.
+    """
+    if pod.owner is None:
+        return False
+    entries = view.registry.of_kind(pod.owner.api_version.rpartition("/")[0], pod.owner.kind)
+    return any(entry.handling != "pods" for entry in entries) or (bool(entries) and found is None)
 
 
 def _lost_marks(pod: Pod, view: Reader, policy: Policy) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import WorkloadRef
+from engine.api.pod import OwnerRef
 from engine.api.text import MAX_WARNING
 from engine.decoding import pods
 from engine.gang.key import placed_key
@@ -17,6 +18,7 @@ from engine.policy.model import default_policy
 from engine.resources.names import Reported
 from engine.scheduler.outcome import Never, Waits
 from tests.support.admission import (
+    UID,
     FakeView,
     Json,
     apply,
@@ -35,6 +37,8 @@ from webhook.handlers.validate import validate
 from webhook.rules.membership import alone
 
 ASKS = {names.REQUIRE: "rack"}
+DRIVER = pods.pod({"metadata": {"name": "o", "namespace": "ml", "uid": "u"}, "spec": {"containers": []}})
+OWNERS = pytest.mark.parametrize("owner", [None, ("Thing", "example.com/v1"), ("Pod", "v1")])
 
 
 def admitted(pod: Json, view: FakeView | None = None, **more: Any) -> Response:
@@ -74,7 +78,7 @@ def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> No
     )
 
 
-@pytest.mark.parametrize("owner", [None, "Thing"])
+@OWNERS
 @pytest.mark.parametrize(
     ("said", "field"),
     [
@@ -87,10 +91,13 @@ def test_a_pod_of_an_unregistered_owner_that_asks_is_held_with_a_warning() -> No
         ({names.REQUIRE: "rack", names.START_TIMEOUT: "1m"}, names.START_TIMEOUT),
     ],
 )
-def test_what_a_pod_by_itself_asks_for_wrongly_is_refused(said: dict[str, str], field: str, owner: str | None) -> None:
-    pod = raw_pod(annotations=said, gates=()) if owner is None else owned(owner, "example.com/v1")
+def test_what_a_pod_by_itself_asks_for_wrongly_is_refused(
+    said: dict[str, str], field: str, owner: tuple[str, str] | None
+) -> None:
+    """Also one that another pod makes, as a driver of spark-submit its executors."""
+    pod = raw_pod(gates=()) if owner is None else owned(*owner)
     pod["metadata"]["annotations"] = said
-    answer = admitted(pod)
+    answer = admitted(pod, FakeView(pods=[DRIVER]))
     assert answer.code == 422
     assert f"metadata.annotations[{field}]" in [cause.field for cause in answer.causes]
 
@@ -101,7 +108,7 @@ def test_a_pod_by_itself_that_lost_our_label_on_the_way_is_refused() -> None:
     assert (answer.code, answer.reason) == (403, "Forbidden")
 
 
-@pytest.mark.parametrize("owner", [None, "Thing"])
+@OWNERS
 @pytest.mark.parametrize(
     ("said", "field"),
     [
@@ -112,13 +119,28 @@ def test_a_pod_by_itself_that_lost_our_label_on_the_way_is_refused() -> None:
     ],
 )
 def test_what_a_pod_of_a_plain_gang_asks_for_wrongly_is_refused(
-    said: dict[str, str], field: str, owner: str | None
+    said: dict[str, str], field: str, owner: tuple[str, str] | None
 ) -> None:
-    pod = raw_pod(annotations=said, gates=()) if owner is None else owned(owner, "example.com/v1")
+    pod = raw_pod(gates=()) if owner is None else owned(*owner)
     pod["metadata"]["annotations"] = said
-    answer = admitted(pod)
+    answer = admitted(pod, FakeView(pods=[DRIVER]))
     assert answer.code == 422
     assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{field}]"]
+
+
+def test_a_pod_of_a_pod_whose_workload_was_reviewed_passes() -> None:
+    """The executors of a SparkApplication are its driver's: nothing would help a controller that is refused them."""
+    driver = replace(DRIVER, owner=OwnerRef("batch/v1", "Job", "train-7", UID, True))
+    executor = owned("Pod", "v1")
+    executor["metadata"]["annotations"] = {names.REQUIRE: "rak"}
+    job = live(raw_job(template=ASKS))
+    assert admitted(executor, FakeView(pods=[driver], workloads=[workload(job)])).allowed
+
+
+def test_a_pod_of_a_pod_that_is_not_known_yet_is_held_not_refused() -> None:
+    executor = owned("Pod", "v1")
+    executor["metadata"]["annotations"] = {names.REQUIRE: "rak"}
+    assert admitted(executor, FakeView()).allowed
 
 
 def test_a_pod_of_a_plain_gang_is_held() -> None:
