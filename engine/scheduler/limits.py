@@ -5,7 +5,7 @@ Without quota a gang could be created in part: its minimum must be admitted befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, Self
@@ -21,6 +21,7 @@ from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
 from engine.gang.gang import Gang, PodGroupState, by_pod_set
+from engine.gang.slots import request_to_place
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of, rule_of
@@ -78,20 +79,10 @@ def within_host_limit(
     limit = _HostLimit.of(view, gang)
     if limit is None or not isinstance(outcome, Placed):
         return outcome
-    known = set(limit.known)
-
-    def with_domains(hosts: Iterable[str]) -> list[str]:
-        """Return hosts with the others of their domains, if the gang keeps those: such a domain counts whole."""
-        found = [*hosts]
-        known_here = frozenset(found if topology is None else (one for one in found if one in topology.tree.index))
-        if topology is not None:
-            found += sorted(exclusive_hosts(known_here, gang.request.separation, topology).difference(found))
-        return found
-
-    known.update(with_domains(staying))
+    known = limit.known.union(_with_domains(staying, gang, topology))
 
     def new_hosts(placed: Placed) -> list[str]:
-        return [host for host in with_domains(slots_by_host(placed.pod_sets)) if host not in known]
+        return [host for host in _with_domains(slots_by_host(placed.pod_sets), gang, topology) if host not in known]
 
     new = new_hosts(outcome)
     if not new or len(known) + len(new) <= limit.most or topology is None:
@@ -108,22 +99,25 @@ def within_host_limit(
         again = plan(frozenset(topology.tree.hosts) - allowed)
         if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit.most:
             return again
-    there = f"; {limit.here(len(known))}" if known else ""
-    needs = f"needs {plural(len(new), 'more host' if known else 'host')}{there}"
-    return Waits("ReservedHostsLimit", f"{needs}; {limit.text}")
+    return limit.wait(len(new), len(known))
 
 
-def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
-    """Return the outcome of a gang without room, or that it waits for its namespace, which may have no more hosts.
+def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome, *, kept: Mapping[str, Sized]) -> Outcome:
+    """Return the outcome of a gang without room, or that it waits for its namespace, which may not have enough hosts.
 
-    Room on any other hosts would not help it: so no gang waits behind it, and no nodes are requested for it.
+    Room on any other hosts would not help it: so no gang waits behind it, and no nodes are requested for it. `kept`:
+    its pods that have a host already, by pod set.
     """
     if not isinstance(outcome, Waits) or not REASONS[outcome.reason].by_new_nodes:
         return outcome
     limit = _HostLimit.of(view, gang)
-    if limit is None or len(limit.known) < limit.most:
+    if limit is None:
         return outcome
-    return Waits("ReservedHostsLimit", f"{limit.here(len(limit.known))}, and it does not fit there now; {limit.text}")
+    known, more = len(limit.known), limit.most - len(limit.known)
+    if more <= 0:
+        return Waits("ReservedHostsLimit", f"{limit.here(known)}, and it does not fit there now; {limit.text}")
+    needed = _least_new_hosts(view, gang, limit.known, kept)
+    return outcome if needed <= more else limit.wait(needed, known, at_least=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +150,51 @@ class _HostLimit:
         """The limit in words."""
         return f"the limit is {self.most:,} ({self.field})"
 
+    def wait(self, new: int, known: int, *, at_least: bool = False) -> Waits:
+        """Return the outcome of a gang that needs so many new hosts where its namespace has `known` ones."""
+        needs = f"needs {'at least ' if at_least else ''}{plural(new, 'more host' if known else 'host')}"
+        there = f"; {self.here(known)}" if known else ""
+        return Waits("ReservedHostsLimit", f"{needs}{there}; {self.text}")
+
+
+def _with_domains(hosts: Iterable[str], gang: Gang, topology: Topology | None) -> list[str]:
+    """Return hosts with the others of their domains, if the gang keeps those: such a domain counts whole."""
+    found = [*hosts]
+    if topology is not None:
+        known_here = frozenset(one for one in found if one in topology.tree.index)
+        found += sorted(exclusive_hosts(known_here, gang.request.separation, topology).difference(found))
+    return found
+
+
+def _least_new_hosts(view: ClusterState, gang: Gang, known: Collection[str], kept: Mapping[str, Sized]) -> int:
+    """Return how many hosts besides `known` a gang needs at least, if new ones are like the largest for its pods.
+
+    0 where no host is large enough for one of them: nothing is known of those that would be.
+    """
+    request, topology = request_to_place(gang), view.topologies.get(gang.request.topology or "")
+    if topology is None or topology.waits:
+        return 0
+    tree, of_gang, found = topology.tree, request.gang.require if request.gang is not None else None, 0
+    mine: Bools = np.zeros(len(tree.hosts), dtype=np.bool_)
+    mine[[tree.index[host] for host in known if host in tree.index]] = True
+    for ask in request.pod_sets:
+        counted = view.capacity.count(gang.shapes[ask.name], topology)
+        level, largest = topology.level_of(of_gang or ask.require), int(counted.empty.max(initial=0))
+        there = tree.sums(-1 if level is None else level, np.where(mine, counted.free, 0)).max(initial=0)
+        missing = min(ask.count, ask.min_available) - len(kept.get(ask.name, ())) - int(there)
+        if largest:
+            found = max(found, -(-missing // largest))
+    return found
+
 
 def _by_domain(
-    known: set[str], more: int, placed: Placed, gang: Gang, *, topology: Topology, room: Callable[[Topology], Ints64]
+    known: frozenset[str],
+    more: int,
+    placed: Placed,
+    gang: Gang,
+    *,
+    topology: Topology,
+    room: Callable[[Topology], Ints64],
 ) -> Iterator[frozenset[str]]:
     """Yield hosts to plan a gang on: those that its namespace has, and at most `more` new ones of one domain.
 

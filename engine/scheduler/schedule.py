@@ -89,7 +89,7 @@ def schedule_gang(
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
     if view.policy.autoscaling.of(gang.request.topology) is not None:
         outcome = _for_nodes(view, gang, outcome)
-    return at_host_limit(view, gang, outcome)
+    return at_host_limit(view, gang, outcome, kept=kept)
 
 
 def schedule_jointly(

@@ -163,14 +163,37 @@ def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> Non
 
 def test_a_gang_past_its_limit_that_lacks_capacity_says_so_at_once() -> None:
     """Also if a smaller gang has got the same answer in this pass: from now on others may have to wait for it."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 5), policy=limited("maxReservedHosts: 3"))
-    leader.has(gang("first", count=2), gang("second", count=3, created=2.0))  # type: ignore[arg-type]
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=limited("maxReservedHosts: 2"))
+    partly(leader, "b0-r0-h0", "b0-r0-h1", "b0-r0-h2")
+    leader.has(quarters("second", count=3, created=2.0))
     leader.settle()
     assert leader.status("second")[1] == "ReservedHostsLimit"
-    leader.has(*(gang(name, namespace="b", count=pods, created=0.0) for name, pods in (("a3", 3), ("older", 2))))  # type: ignore[arg-type]
+    leader.has(
+        *(replace(quarters(name, count=pods, created=0.0), namespace="b") for name, pods in (("a3", 3), ("older", 2)))
+    )
     leader.settle()
-    assert leader.hands.of("place") == ["first", "a3"]
+    assert leader.hands.of("place") == ["a3"]
     assert [leader.status(name)[1] for name in ("older", "second")] == ["InsufficientFreeGPUs"] * 2
+
+
+def test_nobody_waits_for_a_gang_that_needs_more_hosts_than_its_namespace_may_have() -> None:
+    """Its namespace may have one more host, and the gang needs two at least, unless larger ones come."""
+    policy = limited("maxReservedHosts: 2", more="queue: {order: strict}\n")
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=policy)
+    leader.has(gang("first"), gang("second", count=2, created=2.0), gang("b", namespace="b", created=3.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "b"]
+    placement = leader.placed("second")
+    assert placement is not None
+    assert (placement.status["reason"], placement.status["message"]) == (
+        "ReservedHostsLimit",
+        "needs at least 2 more hosts; its namespace has slots on 1 host; the limit is 2 "
+        "(policy namespaces.rules[0].maxReservedHosts)",
+    )
+    (node,) = gpu_nodes(1, 1, 3)[2:]
+    leader.has(replace(node, allocatable={name: 2 * amount for name, amount in node.allocatable.items()}))
+    leader.later(60.0)
+    assert leader.hands.of("place") == ["first", "b", "second"]
 
 
 def test_at_the_limit_nobody_waits_for_a_gang_that_lacks_capacity() -> None:

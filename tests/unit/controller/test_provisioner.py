@@ -113,6 +113,23 @@ def test_no_nodes_for_a_gang_whose_namespace_may_have_no_more_hosts() -> None:
     assert sorted(one.pods for one in requests(leader)) == [2, 4]
 
 
+def test_no_nodes_for_a_gang_that_needs_more_hosts_than_its_namespace_may_have() -> None:
+    """Two more are allowed: enough for a gang of two pods, which asks, and not for one of four, of a host each."""
+    rule = "namespaces: {rules: [{namespaces: [default], maxReservedHosts: 4}]}\n"
+    leader = leader_of(2, ASKS + rule)
+    leader.has(job("first", count=2, held=True))
+    leader.settle()
+    leader.has(job("second", count=2, held=True, created=2000.0), job("third", count=4, held=True, created=3000.0))
+    leader.settle()
+    leader.later(11)
+    assert [one.pods for one in requests(leader)] == [2]
+    assert leader.status("third")[1] == "ReservedHostsLimit"
+    assert message(leader, "third") == (
+        "needs at least 4 more hosts; its namespace has slots on 2 hosts; the limit is 4 "
+        "(policy namespaces.rules[0].maxReservedHosts)"
+    )
+
+
 def test_the_gang_says_what_it_asked_for(asked: Leader) -> None:
     """In its message with the time and the class, and in the status as fields."""
     asked.later(11)
