@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine import metrics
 from engine.api import names
-from engine.api.placement import Placement, ReplanRecord
+from engine.api.placement import Assignment, Placement, ReplanRecord
 from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
@@ -19,7 +19,7 @@ from engine.gang.summary import domains_by_level
 from engine.lifecycle.host_health import HostHealth, named
 from engine.lifecycle.moves import kept_record
 from engine.preemption.movable import not_creatable
-from engine.scheduler.limits import on_hold
+from engine.scheduler.limits import on_hold, past_host_limit
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import new_placement, schedule_gang
 from engine.topology.topology import Topology
@@ -94,17 +94,21 @@ class ReplanScheduler:
         metrics.plans.labels(type(outcome).__name__).inc()
         if not isinstance(outcome, Placed):
             return outcome.message
-        gain = self._gain(gang, outcome, topology)
-        return (outcome, gain) if gain else f"no place is better now: {_domains_text(gang, topology)}"
+        assert gang.placement is not None and gang.placement.assignment is not None
+        current = part_to_place(gang, gang.placement.assignment)
+        past_limit = past_host_limit(view, gang, current.hosts, topology)
+        if gain := self._gain(gang, current, outcome, topology, past_limit=past_limit):
+            return outcome, gain
+        kept = f"no place is better now: {_domains_text(current, topology)}"
+        return f"{kept}; {past_limit}, within which fewer of its pods fit" if past_limit else kept
 
-    def _gain(self, gang: Gang, placed: Placed, topology: Topology) -> str:
+    def _gain(self, gang: Gang, now: Assignment, placed: Placed, topology: Topology, *, past_limit: str) -> str:
         """Return what is better in a new plan, in words; "" if nothing is, or something worse comes first.
 
         First all pods that have slots get some, then no pod is on a host that takes no more pods of the gang, then
-        there are fewer domains, from the coarsest level down.
+        its namespace keeps its limit of hosts, as every new plan does, then there are fewer domains, from the coarsest
+        level down.
         """
-        assert gang.placement is not None and gang.placement.assignment is not None
-        now = part_to_place(gang, gang.placement.assignment)
         new = replace(now, pod_sets=placed.pod_sets)
         if new.count != now.count:
             more = new.count - now.count
@@ -114,6 +118,8 @@ class ReplanScheduler:
         if pods:
             verb = "has its slot" if pods == 1 else "have slots"
             return f"{plural(pods, 'pod')} {verb} on {named(bad)}, no longer accepting pods of it"
+        if past_limit:
+            return past_limit
         if any(len(slot.domain) != len(topology.levels) for slot in slots_of(now)):
             return "the levels of the topology have changed since it was placed"
         before, after = domains_by_level(now, topology), domains_by_level(new, topology)
@@ -133,8 +139,7 @@ class ReplanScheduler:
         }
 
 
-def _domains_text(gang: Gang, topology: Topology) -> str:
+def _domains_text(assignment: Assignment, topology: Topology) -> str:
     """Return how many domains of each level a gang uses."""
-    assert gang.placement is not None and gang.placement.assignment is not None
-    used = domains_by_level(part_to_place(gang, gang.placement.assignment), topology)
+    used = domains_by_level(assignment, topology)
     return "it uses " + ", ".join(plural(count, level) for level, count in used.items())

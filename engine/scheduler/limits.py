@@ -120,6 +120,19 @@ def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome, *, kept: Map
     return outcome if needed <= more else limit.wait(needed, known, at_least=True)
 
 
+def past_host_limit(view: ClusterState, gang: Gang, hosts: Iterable[str], topology: Topology | None) -> str:
+    """Return, in words, that a gang with slots on these hosts takes its namespace past its limit; "" if it does not.
+
+    The caller holds the state's lock.
+    """
+    limit = _HostLimit.of(view, gang)
+    if limit is None:
+        return ""
+    every = limit.known.union(_with_domains(hosts, gang, topology))
+    past = len(every) > max(limit.most, len(limit.known))
+    return f"{limit.here(len(every))}; {limit.text}" if past else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _HostLimit:
     """The most hosts that the gangs of a namespace may have, and those that its other gangs have (`known`)."""

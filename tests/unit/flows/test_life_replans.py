@@ -12,9 +12,9 @@ from engine.api.placement import replan_record
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.lifecycle.moves import PODS_END_WITHIN
-from engine.policy.model import parse_policy
+from engine.policy.model import Policy, parse_policy
 from engine.scheduler.starvation import Nomination
-from tests.support.cluster_records import changed, gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
 
@@ -382,3 +382,60 @@ def test_a_leader_that_ends_at_any_step_is_continued_by_the_next(step: str, faul
     leader.later(600.0)
     assert leader.status() == ("Running", "")
     assert leader.workload().generation == 4  # resumed at first, suspended once, resumed once
+
+
+def limited(hosts: int) -> Policy:
+    rule = f"namespaces: {{rules: [{{namespaces: [default], maxReservedHosts: {hosts}}}]}}\n"
+    return parse_policy(POLICY + "planner: {profile: spread}\n" + rule)
+
+
+def single(name: str, *, created: float = 1.0) -> Workload:
+    """A held gang of one pod with a quarter of a host."""
+    template = spec(shape=shape(gpu=2), gates=(names.GATE,), labels={names.MANAGED: "true", names.POD_SET: "main"})
+    return job(name, count=1, held=True, template=template, created=created)
+
+
+def test_a_gang_moves_to_keep_a_limit_of_hosts_that_was_lowered() -> None:
+    """It uses one host here and there, but there its namespace has another gang."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "planner: {profile: spread}\n")
+    pods = start(leader, single("train"))
+    leader.has(single("other", created=2.0))
+    leader.settle()
+    bind(leader, "other")
+    assert len(leader.view.gangs.hosts_in("default")) == 2
+    leader.view.set_policy(limited(1))
+    ask(leader, replan="true")
+    assert answer(leader) == ("true", "Restarting")
+    assert message(leader).endswith(
+        "its namespace has slots on 2 hosts; the limit is 1 (policy namespaces.rules[0].maxReservedHosts)"
+    )
+    ends(leader, pods)
+    assert answer(leader) == ("true", "Moved")
+    assert len(leader.view.gangs.hosts_in("default")) == 1
+
+
+def test_a_gang_of_which_fewer_pods_fit_within_a_lowered_limit_stays_and_says_so() -> None:
+    """Two pods of four would be enough to start, but a replan takes no slot away."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = job("train", count=4, held=True)
+    start(leader, replace(gang, annotations={**gang.annotations, names.MIN_AVAILABLE: "2"}))
+    leader.view.set_policy(limited(2))
+    ask(leader, replan="true")
+    assert answer(leader) == ("true", "Kept")
+    assert message(leader).endswith(
+        "it uses 1 block, 1 rack, 4 hosts; its namespace has slots on 4 hosts; the limit is 2 "
+        "(policy namespaces.rules[0].maxReservedHosts), within which fewer of its pods fit"
+    )
+
+
+def test_a_gang_moves_to_a_rack_that_it_may_keep_within_a_lowered_limit() -> None:
+    """All hosts of its exclusive rack count: four of them there, two in the other one."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4)[:6], policy=POLICY + "planner: {profile: spread}\n")
+    gang = job("train", count=1, held=True)
+    pods = start(leader, replace(gang, annotations={**gang.annotations, names.EXCLUSIVE: "rack"}))
+    assert racks(leader) == {"b0-r0"}
+    leader.view.set_policy(limited(2))
+    ask(leader, replan="true")
+    ends(leader, pods)
+    assert answer(leader) == ("true", "Moved")
+    assert racks(leader) == {"b0-r1"}
