@@ -162,8 +162,8 @@ class WorkloadInformers:
         """Watch the kinds that are served; stop a kind that is not, once its own collection is absent too.
 
         A server that has just started may leave groups out of its list, and objects that seem to go take their gangs'
-        Placements along. A kind that is not asked for any more is watched until we hold nothing of it: only we would
-        release it.
+        Placements along. A kind that is not asked for any more, or only as a link to workloads, is watched as it was
+        until we hold nothing of it: only we would release it.
         """
         policy = self._policy()
         wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
@@ -178,10 +178,16 @@ class WorkloadInformers:
             self._store(key, registered=True).replace([])
             self._store(key, registered=False).replace([])
         for key, reading in wanted.items():
-            watch = self._watches.get(key)
-            if watch is None or watch.reading.collection != reading.collection:
-                if watch is not None:
-                    self._end(key)
+            watch, registered = self._watches.get(key), reading.collection.registered
+            if watch is None:
+                self._begin(key, reading)
+            elif watch.reading.collection != reading.collection:
+                other = watch.reading.collection.registered != registered
+                if other and not registered and self._holds(key):
+                    continue
+                self._end(key)
+                if other:
+                    watch.store.replace([])
                 self._begin(key, reading)
             elif watch.reading != reading:
                 watch.reflector.read_anew(_projection(reading, policy.registry))

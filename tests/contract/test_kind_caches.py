@@ -317,6 +317,53 @@ def test_a_kind_that_left_the_policy_is_watched_until_nothing_of_it_is_held(fake
     assert caught.stores.workloads.get(("example.com", "Fleet", "team", "f")) is None
 
 
+def test_a_kind_that_becomes_a_link_is_no_workload_any_more(fake: FakeApi, caught: Caught) -> None:
+    """And the other way round: its objects are in one of the two stores, whichever the policy says."""
+    convoy = FLEET | {"name": "convoy", "match": {**FLEET["match"], "kind": "Convoy", "resource": "convoys"}}
+    convoy |= {"owners": [{"group": "example.com", "kind": "Fleet"}]}
+    fake.install("example.com/v1", "fleets", "Fleet")
+    metadata = {"uid": "uid-f", "annotations": {"topogate.dev/prefer-topology": "rack"}}
+    spec = {"size": 3, "template": {"spec": {"containers": []}}}
+    path = "/apis/example.com/v1/namespaces/team/fleets/f"
+    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata=metadata, spec=spec)
+    stores, known = caught.stores, ("example.com", "Fleet", "team", "f")
+    caught.policy = default_policy().model_copy(update={"kinds": (FLEET, convoy)})
+    caught.caches.start()
+    eventually(lambda: stores.workloads.get(known) is not None)
+    caught.policy = default_policy().model_copy(update={"kinds": (convoy,)})
+    caught.caches.wake()
+    eventually(lambda: stores.owned.get(known) is not None)
+    assert stores.workloads.get(known) is None
+    caught.policy = default_policy().model_copy(update={"kinds": (FLEET, convoy)})
+    caught.caches.wake()
+    eventually(lambda: stores.workloads.get(known) is not None)
+    assert stores.owned.get(known) is None
+
+
+def test_a_held_workload_of_a_kind_that_becomes_a_link_stays_one_until_it_is_released(
+    fake: FakeApi, caught: Caught
+) -> None:
+    """As where its kind leaves the policy altogether."""
+    fleet = FLEET | {"suspend": {"path": ".spec.suspend"}}
+    convoy = FLEET | {"name": "convoy", "match": {**FLEET["match"], "kind": "Convoy", "resource": "convoys"}}
+    convoy |= {"owners": [{"group": "example.com", "kind": "Fleet"}]}
+    fake.install("example.com/v1", "fleets", "Fleet")
+    path, known = "/apis/example.com/v1/namespaces/team/fleets/f", ("example.com", "Fleet", "team", "f")
+    metadata: dict[str, Any] = {"uid": "uid-f", "annotations": {"topogate.dev/held-by": "suspend"}}
+    spec = {"size": 3, "suspend": True, "template": {"spec": {"containers": []}}}
+    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata=metadata, spec=spec)
+    caught.policy = default_policy().model_copy(update={"kinds": (fleet,)})
+    caught.caches.start()
+    assert caught.caches.wait_synced(60)
+    caught.policy = default_policy().model_copy(update={"kinds": (convoy,)})
+    assert caught.caches.look()
+    assert caught.stores.workloads.get(known) is not None
+    metadata = {"uid": "uid-f"}
+    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata=metadata, spec=spec | {"suspend": False})
+    eventually(lambda: caught.stores.owned.get(known) is not None)
+    assert caught.stores.workloads.get(known) is None
+
+
 def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: KubeClient) -> None:
     """Pods that are known already are read anew, and none of them goes meanwhile."""
     entry = {
