@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from engine.api.names import PLACEMENTS, POLICY_NAME
 from engine.api.objects import Node
 from engine.api.text import join_and, join_comma, join_phrases, plural, sanitize
-from engine.resources.names import GPU_NAMES, is_gpu
+from engine.resources.names import GPU_NAMES, is_gpu, whole_names
 from engine.topology.levels import presets
 from engine.topology.spec import TopologySpec
 from engine.topology.topology import NO_LABEL, OUTSIDE_SELECTOR, Topology, left_out, uncovered
@@ -44,6 +44,7 @@ def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     view = snapshot.view
     chosen = chosen_topologies(snapshot, name)
     nodes = {node.name: node for node in view.stores.nodes.values()}
+    with_gpus = _with_gpus(nodes.values(), view.policy.gpu.vendors)
     found = preset_labels(tuple(nodes.values()))
     specs = {spec.name: spec for spec in view.policy.topologies}
     findings: list[Finding] = []
@@ -51,7 +52,7 @@ def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     told = {f"topology {one.name}: {left_out(one)}" for one in chosen}  # the note about it of a cluster from files
     told |= {one.text for one in snapshot.unread if one.collection == PLACEMENTS}  # a finding tells it
     for one in chosen:
-        checked, advised = _topology(one, specs.get(one.name), nodes, found)
+        checked, advised = _topology(one, specs.get(one.name), nodes, with_gpus, found)
         findings += checked
         advice = advice or advised
     if nodes:
@@ -61,15 +62,29 @@ def doctor(snapshot: Snapshot, *, name: str | None = None) -> DoctorAnswer:
     return DoctorAnswer(
         good=counted(findings, "warn", "fail") == 0,
         findings=tuple(findings),
-        topologies=tuple(_checked(one, nodes) for one in chosen),
+        topologies=tuple(_checked(one, with_gpus) for one in chosen),
         presets=found,
         policy=advice,
         remarks=tuple(one for one in snapshot.remarks if one not in told),
     )
 
 
+def _with_gpus(nodes: Iterable[Node], vendors: Collection[str]) -> frozenset[str]:
+    """Return the nodes that report GPUs or parts of them; `vendors` are the policy's."""
+    names = GPU_NAMES | whole_names(vendors)
+    return frozenset(
+        node.name
+        for node in nodes
+        if any(amount > 0 and (name in names or is_gpu(name)) for name, amount in node.allocatable.items())
+    )
+
+
 def _topology(
-    topology: Topology, spec: TopologySpec | None, nodes: Mapping[str, Node], found: Sequence[PresetLabels]
+    topology: Topology,
+    spec: TopologySpec | None,
+    nodes: Mapping[str, Node],
+    with_gpus: Collection[str],
+    found: Sequence[PresetLabels],
 ) -> tuple[list[Finding], str | None]:
     """Return the findings about one topology, and what to write into the policy about it."""
     check = f"topology {sanitize(topology.name)}"
@@ -80,10 +95,10 @@ def _topology(
         none = f"no nodes: {sanitize(why, 300)}" if nodes else "the cluster has no nodes"
         return [failure(check, none, remedy)], advice
     findings = [ok(check, _nodes_found(topology, len(nodes)))]
-    findings += _left_out(check, topology, spec, nodes)
+    findings += _left_out(check, topology, nodes, with_gpus)
     findings += level_findings(check, topology)
     findings += (warning(check, sanitize(fault, 300), f"correct {_OF_TREES}") for fault in topology.faults)
-    lost = [nodes[host] for host in _lost(topology, nodes)]
+    lost = [nodes[host] for host in _lost(topology, nodes, with_gpus)]
     advice = selector_advice(topology, spec, inside, lost) or policy_advice(
         topology, spec, tuple(nodes.values()), found
     )
@@ -116,20 +131,18 @@ def _reasons(topology: Topology) -> dict[str, list[str]]:
     return {why: sorted(reasons[why]) for why in sorted(reasons, key=lambda why: (why == OUTSIDE_SELECTOR, why))}
 
 
-def _lost(topology: Topology, nodes: Mapping[str, Node]) -> list[str]:
+def _lost(topology: Topology, nodes: Collection[str], with_gpus: Collection[str]) -> list[str]:
     """Return the nodes that a topology leaves out though people may expect them in it.
 
     Nodes without GPUs are left out on purpose where the topology has nodes with GPUs.
     """
     lost = [host for host, why in topology.outside.items() if why != OUTSIDE_SELECTOR and host in nodes]
-    with_gpus = any(_has_gpus(nodes[host]) for host in topology.tree.hosts)
-    return sorted(host for host in lost if not with_gpus or _has_gpus(nodes[host]))
+    on_purpose = any(host in with_gpus for host in topology.tree.hosts)
+    return sorted(host for host in lost if host in with_gpus or not on_purpose)
 
 
-def _left_out(
-    check: str, topology: Topology, spec: TopologySpec | None, nodes: Mapping[str, Node]
-) -> Iterator[Finding]:
-    lost = set(_lost(topology, nodes))
+def _left_out(check: str, topology: Topology, nodes: Collection[str], with_gpus: Collection[str]) -> Iterator[Finding]:
+    lost = set(_lost(topology, nodes, with_gpus))
     for why, hosts in _reasons(topology).items():
         if why == OUTSIDE_SELECTOR:
             continue
@@ -194,7 +207,7 @@ def _policy(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok("policy", f"every level that it names exists (hash {view.policy.hash})")
 
 
-def _checked(topology: Topology, nodes: Mapping[str, Node]) -> CheckedTopology:
+def _checked(topology: Topology, with_gpus: Collection[str]) -> CheckedTopology:
     tree = topology.tree
     selected = len(tree.hosts) + sum(1 for why in topology.outside.values() if why != OUTSIDE_SELECTOR)
     return CheckedTopology(
@@ -214,13 +227,9 @@ def _checked(topology: Topology, nodes: Mapping[str, Node]) -> CheckedTopology:
             NodesLeftOut(
                 reason=why,
                 count=len(hosts),
-                gpus=any(host in nodes and _has_gpus(nodes[host]) for host in hosts),
+                gpus=any(host in with_gpus for host in hosts),
                 nodes=tuple(hosts[:_MOST_NAMES]),
             )
             for why, hosts in _reasons(topology).items()
         ),
     )
-
-
-def _has_gpus(node: Node) -> bool:
-    return any(amount > 0 and (is_gpu(name) or name in GPU_NAMES) for name, amount in node.allocatable.items())

@@ -133,14 +133,22 @@ def test_the_status_is_good_only_where_nothing_is_wrong() -> None:
     assert check([*grid(2, 2, 2), node("cpu", {}, gpus=0)]).good
 
 
-def test_a_node_that_reports_parts_of_gpus_alone_is_one_with_gpus() -> None:
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory-ratio": "800"},
+        {"example.com/accelerator": "8"},
+    ],
+    ids=["parts of GPUs alone", "a vendor's name in the policy"],
+)
+def test_a_node_with_gpus_under_any_name_is_missed(reported: Mapping[str, str]) -> None:
     """Left out without its labels, it is missed, and nodes without GPUs are not."""
     nodes = [*grid(2, 2, 2), node("lost", {}, gpus=0), node("cpu", {}, gpus=0)]
     for one in nodes[:-1]:
         allocatable = one["status"]["allocatable"]
         allocatable.pop("nvidia.com/gpu", None)
-        allocatable |= {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory-ratio": "800"}
-    answer = check(nodes)
+        allocatable |= reported
+    answer = check([*nodes, policy("gpu: {vendors: [example.com/accelerator]}")])
     assert not answer.good
     (finding,) = bad(answer)
     assert "1 node " in finding.found and "lost" in finding.found
