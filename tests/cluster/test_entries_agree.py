@@ -67,6 +67,9 @@ REQUESTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "a gang of Koordinator's": ({names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}, {}),
     "a gang of Koordinator's without a minimum": ({names.KOORDINATOR_GANG_NAME: "g"}, {}),
     "a pod group of scheduler-plugins": ({}, {names.SCHEDULER_PLUGINS_POD_GROUP: "g"}),
+    "a pod group without a name": ({}, {names.POD_GROUP_NAME: "", names.POD_GROUP_MIN: "2"}),
+    "a gang of Koordinator's without a name": ({names.KOORDINATOR_GANG_NAME: "", names.KOORDINATOR_GANG_MIN: "2"}, {}),
+    "a pod group of scheduler-plugins without a name": ({}, {names.SCHEDULER_PLUGINS_POD_GROUP: ""}),
     "two pod groups, one without a minimum": (
         {},
         {names.SCHEDULER_PLUGINS_POD_GROUP: "g", names.POD_GROUP_NAME: "g"},

@@ -33,6 +33,11 @@ def texts(values: Iterable[str]) -> str:
     return f"[{', '.join(map(text, values))}]"
 
 
+def filled(key: str, values: str) -> str:
+    """Return the condition that the mapping `values` has this key, with a value that is not the empty text."""
+    return f"{values}[?{text(key)}].orValue('') != ''"
+
+
 def indented(expression: str, by: int) -> str:
     """Return an expression with every line indented by this number of spaces."""
     return "\n".join(" " * by + line for line in expression.split("\n"))

@@ -26,7 +26,7 @@ from engine.gang.warnings import (
 from engine.kinds.registry import Registry
 from engine.kinds.schema import KindEntry
 from webhook.configuration import first_look
-from webhook.configuration.cel import all_of, any_of, indented, negated, nodes, text, texts
+from webhook.configuration.cel import all_of, any_of, filled, indented, negated, nodes, text, texts
 from webhook.configuration.cel_templates import fields_beside_spec, in_made_metadata, templates
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, of_other_schedulers, workload_exempt
 
@@ -87,12 +87,14 @@ _OURS_REQUESTING: Final = f"""\
 [?m.?annotations].exists(a, type(a) == map && a.exists(k, k.startsWith('{names.PREFIX}') && !(k in {NOTES}) &&
   {requests("a")})) ||
 {_LABELLED}"""
-# Labels of a pod group ask when a workload is created, and never again.
+# Labels of a pod group ask when a workload is created, and never again; one without a name is none.
 _GROUP: Final = f"""\
 (request.operation == 'CREATE' && (
   [?m.?labels].exists(l, type(l) == map && (
-    '{names.POD_GROUP_NAME}' in l || '{names.SCHEDULER_PLUGINS_POD_GROUP}' in l)) ||
-  [?m.?annotations].exists(a, type(a) == map && '{names.KOORDINATOR_GANG_NAME}' in a)))"""
+    {filled(names.POD_GROUP_NAME, "l")} ||
+    {filled(names.SCHEDULER_PLUGINS_POD_GROUP, "l")})) ||
+  [?m.?annotations].exists(a, type(a) == map &&
+    {filled(names.KOORDINATOR_GANG_NAME, "a")})))"""
 _ALIAS: Final = f"""\
 {_GROUP} ||
 [?m.?annotations].exists(a, type(a) == map && {ALIASES}.exists(k, k in a))"""

@@ -11,7 +11,7 @@ from typing import Final
 from engine.api import names
 from engine.kinds.registry import Registry
 from webhook.configuration import first_look
-from webhook.configuration.cel import all_of, any_of, indented, negated, text, texts
+from webhook.configuration.cel import all_of, any_of, filled, indented, negated, text, texts
 from webhook.configuration.exemption_conditions import DEFAULT_SCHEDULERS, pod_exempt, pod_of_other_schedulers
 from webhook.configuration.match_conditions import (
     ALIASES,
@@ -52,20 +52,20 @@ _NATIVE_REQUESTING: Final = f"""\
 _ALIAS_REQUESTING: Final = f"{ALIASES}.exists(k, k in {_ANNOTATIONS} && {requests(_ANNOTATIONS)})"
 _ALONE: Final = f"!{_OWNERS}.exists(o, o.?controller.orValue(false))"
 _NUMBER: Final = "^[1-9][0-9]{0,8}$"
-# The pod group of a pod that nobody made; without a minimum it says nothing.
+# The pod group of a pod that nobody made; without a name, or without a minimum, it says nothing.
 _GROUPED: Final = f"""\
-(('{names.POD_GROUP_NAME}' in {_LABELS} &&
+(({filled(names.POD_GROUP_NAME, _LABELS)} &&
   {_LABELS}[?'{names.POD_GROUP_MIN}'].orValue('').matches('{_NUMBER}')) ||
- ('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} &&
+ ({filled(names.KOORDINATOR_GANG_NAME, _ANNOTATIONS)} &&
   {_ANNOTATIONS}[?'{names.KOORDINATOR_GANG_MIN}'].orValue('').matches('{_NUMBER}')) ||
- '{names.SCHEDULER_PLUGINS_POD_GROUP}' in {_LABELS}) &&
+ {filled(names.SCHEDULER_PLUGINS_POD_GROUP, _LABELS)}) &&
 !('{names.MANAGED}' in {_LABELS}) && !('{names.GANG}' in {_LABELS}) &&
 !({taken_back(_ANNOTATIONS)}) &&
 {_ALONE}"""
 # A pod group with a minimum, which says nothing if it is no number.
 _MINIMUM: Final = f"""\
-('{names.POD_GROUP_NAME}' in {_LABELS} && '{names.POD_GROUP_MIN}' in {_LABELS}) ||
-('{names.KOORDINATOR_GANG_NAME}' in {_ANNOTATIONS} && '{names.KOORDINATOR_GANG_MIN}' in {_ANNOTATIONS})"""
+({filled(names.POD_GROUP_NAME, _LABELS)} && '{names.POD_GROUP_MIN}' in {_LABELS}) ||
+({filled(names.KOORDINATOR_GANG_NAME, _ANNOTATIONS)} && '{names.KOORDINATOR_GANG_MIN}' in {_ANNOTATIONS})"""
 _REQUESTED: Final = any_of(_NATIVE_REQUESTING, _ALIAS_REQUESTING, _GROUPED)
 _UNREAD: Final = f"{UNREAD}.exists(k, k in {_ANNOTATIONS})"
 _GROUP: Final = texts((names.POD_GROUP_NAME, names.POD_GROUP_MIN))
