@@ -62,6 +62,7 @@ class Stores:
         self.priority_classes: Store[PriorityClass] = Store(key=lambda item: item.name)
         self.runtime_classes: Store[RuntimeClass] = Store(key=lambda item: item.name)
         self.devices: Store[NodeDevices] = Store(key=lambda devices: devices.name)
+        self.devices.subscribe(self.reported.devices_changed)
         self.pod_groups: Store[PodGroupObject] = Store(key=lambda item: (item.namespace, item.name))
         self.provisioning_requests: Store[ProvisioningRequest] = Store(
             key=lambda item: item.key, index=lambda item: (item.namespace, item.gang)

@@ -9,12 +9,14 @@ Source: Koordinator's fine-grained device scheduling (apis/extension/device_shar
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from engine.api.device import NodeDevices
 from engine.api.objects import Node
 from engine.api.resources import Quantity, nano
 
@@ -106,37 +108,70 @@ Key = TypeVar("Key", int, str)
 
 
 class ReportedNodes:
-    """Follows a store of nodes: subscribe `changed`, read `now` from any thread.
+    """Follows the stores of nodes and of Device objects: subscribe both methods, read `now` from any thread.
 
     Cordoned and unready nodes count too: resource names in pods must not change when a node is away for a moment.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # each store has a thread of its own
         self._names: Counter[str] = Counter()
         self._memories: Counter[int] = Counter()
+        # Sizes of the GPUs of each node with dimensions, and of each Device object.
+        self._of_nodes: dict[Hashable, frozenset[int]] = {}
+        self._of_objects: dict[Hashable, frozenset[int]] = {}
         self.now = Reported()
 
-    def changed(self, _key: object, old: Node | None, new: Node | None) -> None:
+    def changed(self, key: Hashable, old: Node | None, new: Node | None) -> None:
         """Apply one change of a node; the store calls it for one change at a time."""
         before = old.allocatable if old is not None else {}
         after = new.allocatable if new is not None else {}
         if before == after:
             return
-        for allocatable, sign in ((before, -1), (after, 1)):
-            for name, amount in allocatable.items():
-                if amount > 0:
-                    _count(self._names, name, sign)
-            if memory := gpu_memory(allocatable):
-                _count(self._memories, memory, sign)
-        sizes = tuple(self._memories)
-        fresh = Reported(frozenset(self._names), sizes[0] if len(sizes) == 1 else None)
-        if fresh != self.now:
-            self.now = fresh
+        with self._lock:
+            for allocatable, sign in ((before, -1), (after, 1)):
+                for name, amount in allocatable.items():
+                    if amount > 0:
+                        _count(self._names, name, sign)
+            memory = gpu_memory(after)
+            self._set_sizes(self._of_nodes, key, frozenset((memory,) if memory else ()))
+
+    def devices_changed(self, key: Hashable, _old: NodeDevices | None, new: NodeDevices | None) -> None:
+        """Apply one change of a Device object, like `changed`."""
+        gpus = (one for one in (new.devices if new is not None else ()) if one.kind == "gpu" and one.healthy)
+        sizes = frozenset(one.memory for one in gpus if one.memory)
+        with self._lock:
+            self._set_sizes(self._of_objects, key, sizes)
+
+    def _set_sizes(self, sizes: dict[Hashable, frozenset[int]], node: Hashable, fresh: frozenset[int]) -> None:
+        """Set the sizes of a node's GPUs in one of the two mappings, and build `now` again if it differs."""
+        for size in self._sizes(node):
+            _count(self._memories, size, -1)
+        if fresh:
+            sizes[node] = fresh
+        else:
+            sizes.pop(node, None)
+        for size in self._sizes(node):
+            _count(self._memories, size, 1)
+        known = tuple(self._memories)
+        now = Reported(frozenset(self._names), known[0] if len(known) == 1 else None)
+        if now != self.now:
+            self.now = now
+
+    def _sizes(self, node: Hashable) -> frozenset[int]:
+        """Return the sizes of a node's GPUs: by its Device object, as a node may report more than its GPUs have."""
+        counted = self._of_nodes.get(node, frozenset())
+        return counted and self._of_objects.get(node, counted)
 
 
 def gpu_memory(allocatable: Mapping[str, int]) -> int:
-    """Return the bytes of one GPU of a node, rounded down; 0 where the node does not report it."""
+    """Return the bytes of one GPU of a node, rounded down; 0 where the node does not report it.
+
+    Whole GPUs are counted too, as a node may report more compute than its GPUs have.
+    """
+    whole = sum(max(0, allocatable.get(name, 0)) for name in whole_names())
     gpus = allocatable.get(CORE, 0) // WHOLE
+    gpus = min(gpus, whole or gpus)
     return allocatable.get(MEMORY, 0) // gpus if gpus else 0
 
 
