@@ -112,10 +112,13 @@ Outcome = Placed | Waits | Never
 
 
 def with_new_nodes(outcome: Outcome) -> Outcome:
-    """Return the outcome where new nodes are requested: what never fits on the hosts of today waits for others."""
+    """Return the outcome where the policy requests nodes: what never fits on the hosts of today waits for others.
+
+    The message does not tell whether they are requested: only the leader knows, and adds it.
+    """
     if not isinstance(outcome, Never) or not REASONS[outcome.reason].by_new_nodes:
         return outcome
-    message = f"{outcome.message}; it waits for new nodes, which are requested"
+    message = f"{outcome.message}; it waits for new nodes"
     return Waits("InsufficientFreeHosts", message, for_hosts=True, shortage=outcome.shortage)
 
 

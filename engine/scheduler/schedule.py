@@ -123,13 +123,13 @@ def schedule_jointly(
 
 
 def _for_nodes(view: ClusterState, gang: Gang, outcome: Outcome) -> Outcome:
-    """Return the outcome of a gang for which new nodes are requested."""
+    """Return the outcome of a gang for which the policy requests nodes."""
     topology = view.topologies.get(gang.request.topology or "")
     if not isinstance(outcome, Waits) or topology is None or not outcome.for_hosts:
         return with_new_nodes(outcome)
     if topology.waits or topology.tree.hosts or any(why != OUTSIDE_SELECTOR for why in topology.outside.values()):
         return outcome  # nodes that are there lack labels, which their admin has to set
-    none = f"the topology {topology.name} has no nodes yet; they are requested"
+    none = f"the topology {topology.name} has no nodes yet; it waits for new ones"
     return Waits("InsufficientFreeHosts", none, for_hosts=True, shortage=outcome.shortage)
 
 

@@ -507,15 +507,18 @@ def test_a_write_that_fails_is_tried_again_with_growing_pauses_and_the_gang_is_p
     assert requests(leader) == []
 
 
-def test_a_cluster_without_the_api_says_so() -> None:
-    """The gang waits as without the policy; when the API comes, nodes are requested."""
-    leader = leader_of()
+@pytest.mark.parametrize("nodes", [0, 2])
+def test_a_cluster_without_the_api_says_so(nodes: int) -> None:
+    """The gang waits, and nothing claims that nodes are requested; when the API comes, they are."""
+    leader = leader_of(nodes)
     leader.stores.provisioning_version = ""
     leader.has(job("train", count=4, held=True))
     leader.settle()
     leader.later(11)
     leader.later(11)
-    assert "the cluster serves no ProvisioningRequests" in message(leader)
+    said = message(leader)
+    assert said.endswith("; no nodes are requested: the cluster serves no ProvisioningRequests")
+    assert said.count("are requested") == 1
     assert leader.hands.of("ask") == []
     leader.stores.provisioning_version = "v1beta1"
     leader.later(LOOK_EVERY)
