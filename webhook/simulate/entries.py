@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.pod import Pod
-from engine.api.workload import GangKey
+from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.decoding import pods
 from engine.decoding.wire import ProjectionError
@@ -25,7 +25,6 @@ from webhook.snapshot.files import FileObject, FileProblem
 
 _YOUNGEST: Final = float("inf")
 _UNTOLD: Final = 1e12
-_NUMBER: Final = "-00000000"  # CronJobs have the minutes since 1970 there
 
 Json = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -36,7 +35,8 @@ class SubmittedWorkload:
     """A workload as it is sent.
 
     `key` is group, kind, namespace and name; `created` its creation time if the file has one; `plain` the key of the
-    gang that a plain pod names; `group` the namespace and name of the pod group that it names.
+    gang that a plain pod names; `group` the namespace and name of the pod group that it names. `maker`: the object of
+    the files whose controller will make it, and `number` its number among those; None for an object of the files.
     """
 
     one: FileObject
@@ -47,6 +47,8 @@ class SubmittedWorkload:
     serial: int
     plain: GangKey | None = None
     group: tuple[str, str] | None = None
+    maker: SubmittedWorkload | None = None
+    number: int = 0
 
     @property
     def made(self) -> float:
@@ -81,19 +83,44 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
     return found
 
 
-def made_by(one: FileObject, sent: Mapping[str, Any], view: ClusterState) -> Iterator[tuple[Steps, FileObject]]:
+def made_by(
+    entry: SubmittedWorkload, stored: Mapping[str, Any], view: ClusterState
+) -> Iterator[tuple[Steps, SubmittedWorkload]]:
     """Yield the workloads that the controller of an object will make (the Job of a CronJob), with the steps to each.
 
-    None for kinds that are workloads themselves. The name has the form of those that the CronJob controller gives.
+    None for kinds that are workloads themselves.
     """
+    for number, (steps, one) in enumerate(_made_objects(entry.one, stored, view)):
+        sent = one.decoded()
+        key = (one.group, one.kind, entry.key[2], str(sent["metadata"]["name"]))
+        yield steps, replace(entry, one=one, sent=sent, key=key, maker=entry.maker or entry, number=number)
+
+
+def as_known(entry: SubmittedWorkload, record: Workload) -> Workload:
+    """Return a workload as it takes its place in the state, where its controller has made nothing.
+
+    It replaces the child that its controller would make. One that is made itself has the kind and the name of the
+    object in the files: people do not know the name that its controller would give.
+    """
+    found = replace(record, unit="workload") if record.unit == "child" else record
+    if entry.maker is None:
+        return found
+    one, name = entry.maker.one, entry.maker.key[3]
+    version = f"{one.group}/{one.version}".removeprefix("/")
+    return replace(found, api_version=version, kind=one.kind, name=f"{name}[{entry.number}]" if entry.number else name)
+
+
+def _made_objects(one: FileObject, sent: Mapping[str, Any], view: ClusterState) -> Iterator[tuple[Steps, FileObject]]:
+    """Yield the objects that the controller of an object will make, named in the form of the CronJob controller."""
     entry = view.registry.find(one.group, one.kind, one.version)
     if entry is None or entry.handling != "hint":
         return
     metadata = sent.get("metadata")
     above = metadata if isinstance(metadata, Mapping) else {}
-    for made in child_objects(entry, sent, registry=view.registry):
+    for number, made in enumerate(child_objects(entry, sent, registry=view.registry)):
         own = made.raw.get("metadata")
-        named = {"name": f"{above.get('name') or ''}{_NUMBER}", "namespace": above.get("namespace")}
+        # CronJobs have the minutes since 1970 there.
+        named = {"name": f"{above.get('name') or ''}-{number:08}", "namespace": above.get("namespace")}
         raw = {**made.raw, "metadata": {**(own if isinstance(own, Mapping) else {}), **named}}
         group, _, version = str(raw["apiVersion"]).rpartition("/")
         yield made.steps, FileObject(group, version, str(raw["kind"]), one.where, raw)
@@ -157,7 +184,7 @@ def _rank_in_queue(one: FileObject, raw: Json, view: ClusterState) -> tuple[int,
     if entry is None:
         return 0, _YOUNGEST
     if entry.handling == "hint":
-        made = [_rank_in_queue(child, child.decoded(), view)[0] for _, child in made_by(one, raw, view)]
+        made = [_rank_in_queue(child, child.decoded(), view)[0] for _, child in _made_objects(one, raw, view)]
         return max(made, default=0), _YOUNGEST
     if entry.handling == "pods":
         pod, dialects = _decoded_pod(raw, view), view.policy.annotations.dialects

@@ -51,7 +51,7 @@ from webhook.admission.patch import Operation
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.simulate import model as output
 from webhook.simulate.answer import About, empty, held, ignored, planned, rejected
-from webhook.simulate.entries import SubmittedWorkload, batches, entries, made_by, queued
+from webhook.simulate.entries import SubmittedWorkload, as_known, batches, entries, made_by, queued
 from webhook.simulate.reader import OfflineReader
 from webhook.simulate.submit import Submitted, decoder_of, left_alone, submit
 from webhook.snapshot.cluster import OfflineCluster
@@ -262,9 +262,8 @@ class _Run:
             return partial(self._made, entry, about, submitted.stored)
         if stored.groups > _MAX_GROUPS:
             raise FileProblem(f"{entry.one.where}: {stored.groups:,} gangs; at most {_MAX_GROUPS:,} are simulated")
-        # The child that its controller would make does not exist here, so the workload takes its place.
-        unit = "workload" if stored.unit == "child" else stored.unit
-        found = replace(stored, uid=str(uuid.uuid5(_UIDS, "/".join(entry.key))), unit=unit, created=entry.made)
+        uid = str(uuid.uuid5(_UIDS, "/".join(entry.key)))
+        found = replace(as_known(entry, stored), uid=uid, created=entry.made)
         if found.handling == "through" and view.request_of(found).ignored is None and self._manages(found.namespace):
             return lambda: [held(about, "WaitingForMembers", _THROUGH)]
         view.stores.workloads.apply("ADDED", found)
@@ -278,10 +277,8 @@ class _Run:
         """
         answers = list[output.Gang]()
         own = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
-        for steps, one in made_by(entry.one, stored, self._view):
-            sent = one.decoded()
-            key = (one.group, one.kind, entry.key[2], str(sent["metadata"]["name"]))
-            for part in self.one(replace(entry, one=one, sent=sent, key=key)):
+        for steps, made in made_by(entry, stored, self._view):
+            for part in self.one(made):
                 errors = tuple(
                     error.model_copy(update={"field": f"{path_of(steps)}.{error.field}"}) for error in part.gang.errors
                 )

@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from engine.api.field import FieldError
+from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
 from engine.policy.namespaces import mode_of
 from webhook.handlers.unreadable import asks_anywhere
 from webhook.queries.names import workload_label
 from webhook.queries.subject import Subject, of_workload
-from webhook.simulate.entries import SubmittedWorkload, entries, made_by
+from webhook.simulate.entries import SubmittedWorkload, as_known, entries, made_by
 from webhook.simulate.reader import OfflineReader
 from webhook.simulate.submit import decoder_of, left_alone, submit
 from webhook.snapshot.files import FileObject, FileProblem
@@ -51,9 +51,8 @@ def unsubmitted(snapshot: Snapshot, objects: Iterable[FileObject], *, namespace:
 
 
 def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject]:
-    view, one = snapshot.view, entry.one
-    who = (entry.key[2], one.kind, entry.key[3])
-    decode = decoder_of(one, view)
+    view, who = snapshot.view, (entry.key[2], entry.one.kind, entry.key[3])
+    decode = decoder_of(entry.one, view)
     if decode is None:
         asks = asks_anywhere(entry.sent, view.policy.annotations.dialects)
         if asks and mode_of(who[0], view.policy).manages:
@@ -65,7 +64,7 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
     if left_alone(entry.sent, decode, view):
         yield Subject(sent=who, ignored="NoTopologyRequested")
         return
-    submitted = submit(one, entry.sent, OfflineReader(view), decode=decode)
+    submitted = submit(entry.one, entry.sent, OfflineReader(view), decode=decode)
     if submitted.errors:
         yield Subject(sent=who, refused=submitted.errors)
         return
@@ -77,15 +76,16 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
         view.stores.pods.apply("ADDED", pod)
         yield Subject(pod=pod, sent=who)
     elif record.handling == "hint":
-        for _, made in made_by(one, submitted.stored, view):
-            sent = made.decoded()
-            key = (made.group, made.kind, entry.key[2], str(sent["metadata"]["name"]))
-            yield from _submitted(snapshot, replace(entry, one=made, sent=sent, key=key))
+        made = [*made_by(entry, submitted.stored, view)]
+        if not made:
+            yield Subject(sent=who, ignored="NoTopologyRequested")
+        for steps, one in made:
+            for subject in _submitted(snapshot, one):
+                below = (replace(error, field=f"{path_of(steps)}.{error.field}") for error in subject.refused)
+                yield replace(subject, sent=who, refused=tuple(below))
     else:
         _must_be_new(entry, view.stores.workloads.get(record.key))
-        # The child that its controller would make does not exist, so the workload takes its place.
-        unit = "workload" if record.unit == "child" else record.unit
-        added = replace(record, uid=uid, created=created, unit=unit)
+        added = replace(as_known(entry, record), uid=uid, created=created)
         view.stores.workloads.apply("ADDED", added)
         view.refresh()
         yield replace(of_workload(view, added), sent=who)

@@ -46,6 +46,13 @@ def of_files(cluster: list[Json], *files: Json) -> ExplainAnswer:
     return answer
 
 
+def cron_job(name: str, pods: int, asks: dict[str, str]) -> Json:
+    made = job("x", pods, asks)
+    template = {"metadata": made["metadata"], "spec": made["spec"]}
+    spec = {"schedule": "@daily", "jobTemplate": template}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name}, "spec": spec}
+
+
 def text(answer: ExplainAnswer, *, wide: bool = False) -> str:
     return printed(explain_text(answer, wide=wide))
 
@@ -639,32 +646,55 @@ def test_files_queue_in_their_order_and_change_nothing_else() -> None:
 
 
 def test_files_of_every_sort() -> None:
-    """Plain pods make one gang, a CronJob is explained by its Job, an unknown kind with a request would be refused."""
+    """Plain pods make one gang, a CronJob is explained for its Job, an unknown kind with a request would be refused."""
     asks = {names.GANG_NAME: "pair", names.GANG_SIZE: "2", names.REQUIRE: "rack"}
     pair = [pod(f"pair-{number}", "", annotations=asks) for number in range(2)]
     for item in pair:
         item["spec"].pop("nodeName")
         item.pop("status")
         item["metadata"].pop("namespace")
-    made = job("x", 2, {"require": "rack"})
-    cron = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "nightly"},
-        "spec": {"schedule": "@daily", "jobTemplate": {"metadata": made["metadata"], "spec": made["spec"]}},
-    }
     bench = {
         "apiVersion": "example.com/v1",
         "kind": "Bench",
         "metadata": {"name": "b", "annotations": {names.REQUIRE: "rack"}},
         "spec": {"template": {"spec": {"containers": [{"name": "m"}]}}},
     }
-    answer = of_files(grid(1, 1, 4), *pair, cron, bench)
+    answer = of_files(grid(1, 1, 4), *pair, cron_job("nightly", 2, {"require": "rack"}), bench)
     assert [(found.kind, found.verdict) for found in answer.gangs] == [
         ("Pod", "fits"),
-        ("Job", "fits"),
+        ("CronJob", "fits"),
         ("Bench", "refused"),
     ]
+
+
+def test_a_cronjob_of_a_file_is_explained_in_its_own_name() -> None:
+    """Wherever it is named, also in the answers of others, and with the paths of errors in its file."""
+    answer = of_files(
+        grid(1, 1, 3),
+        cron_job("nightly", 2, {"require": "rack"}),
+        cron_job("weekly", 2, {"require": "rack"}),
+        cron_job("wrong", 2, {"require": "rak"}),
+        cron_job("plain", 2, {}),
+    )
+    assert [(found.kind, found.namespace, found.name, found.verdict) for found in answer.gangs] == [
+        ("CronJob", "alice", "nightly", "fits"),
+        ("CronJob", "alice", "weekly", "waits"),
+        ("CronJob", "alice", "wrong", "refused"),
+        ("CronJob", "alice", "plain", "ignored"),
+    ]
+    _, second, wrong, _ = answer.gangs
+    assert second.gang is not None
+    assert (second.gang.kind, second.gang.name) == ("CronJob", "weekly")
+    assert [item.name for item in second.ahead] == ["alice/cronjob/nightly"]
+    assert wrong.faults[0].startswith("spec.jobTemplate.metadata.annotations[topogate.dev/require-topology]: ")
+    assert "00000000" not in answer.model_dump_json()
+
+
+def test_a_file_whose_objects_make_nothing_is_left_alone() -> None:
+    """A CronJob without a template of Jobs, which the API server refuses."""
+    empty = cron_job("empty", 2, {})
+    del empty["spec"]["jobTemplate"]
+    assert [(found.name, found.verdict) for found in of_files(grid(1, 1, 1), empty).gangs] == [("empty", "ignored")]
 
 
 def test_a_file_of_an_object_that_exists() -> None:

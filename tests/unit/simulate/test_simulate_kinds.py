@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
+from engine.policy.model import parse_policy
 from tests.support.golden import golden
 from tests.support.kinds import FILES, example
 from tests.support.simulation import answer, grid, job, simulated
@@ -94,6 +95,31 @@ def test_a_cronjob_is_answered_for_the_job_that_it_makes() -> None:
     ]
     later = simulated(GRID, [cronjob(), *(cronjob(f"n{number}") for number in range(4))])
     assert [one.gang.verdict for one in later] == ["placed"] * 4 + ["waits"]
+
+
+def test_a_gang_that_waits_behind_a_cronjob_is_told_the_name_in_the_file() -> None:
+    strict = parse_policy("queue: {order: strict}\ntopologies: [{name: default, preset: demo}]\n")
+    many = [cronjob(f"n{number}") for number in range(5)]
+    *_, last, behind = simulated(GRID, [*many, job("behind", 1, {"require": "rack"})], policy=strict)
+    assert (last.gang.verdict, behind.gang.reason) == ("waits", "QueuedBehind")
+    assert behind.gang.message.startswith(f"{last.gang.name} goes first")
+
+
+def test_each_object_that_an_own_kind_makes_is_a_gang_of_its_own() -> None:
+    own = """
+topologies: [{name: default, preset: demo}]
+kinds:
+- name: jobs
+  match: {group: example.com, versions: [v1], kind: Jobs, resource: jobses}
+  handling: hint
+  makes: [{object: ".spec.jobs[*]", kind: {group: batch, kind: Job}}]
+"""
+    made = {key: value for key, value in job("x", 4, {"require": "rack"}).items() if key in ("metadata", "spec")}
+    of_two = {"apiVersion": "example.com/v1", "kind": "Jobs", "metadata": {"name": "two"}, "spec": {"jobs": [made] * 2}}
+    found = [one.gang for one in simulated(GRID, [of_two], policy=parse_policy(own))]
+    assert [(one.kind, one.name, one.verdict) for one in found] == [("Jobs", "two", "placed")] * 2
+    racks = [{slots.domain[:2] for slots in one.pod_sets[0].assignment} for one in found]
+    assert racks[0].isdisjoint(racks[1])
 
 
 def test_a_cronjob_and_a_job_of_its_name_are_two_gangs() -> None:
