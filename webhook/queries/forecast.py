@@ -7,11 +7,10 @@ the order of the queue, by the leader's own function, and what is placed keeps i
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 from engine.api.pod import Pod
@@ -91,61 +90,17 @@ def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_P
     group that start together are planned together, in the turn of the first of them.
     The state of the snapshot is changed meanwhile, and afterwards as it was before.
     """
-    view = snapshot.view
-    found: dict[GangKey, Forecast] = {}
+    ends = endings(snapshot)  # before plans are assumed, which would be among what runs
     left = [gang for gang in waiting if gang.request.asked is not None]
-    order = count()
-    events = [(one.at, next(order), one) for one in endings(snapshot)]
-    ended: list[Ending] = []
-    at = snapshot.taken
-    with _trial(view) as trial:
-        while left and plans > 0:
-            misses: dict[tuple[object, ...], int] = {}
-            groups: set[GangKey] = set()  # members of pod groups that are planned already
-            for gang in list(left):
-                if (group := gang.pod_group) is not None and not group.placed:
-                    members = [] if gang.key in groups or plans <= 0 else _together(group, left)
-                    groups.update(group.members)
-                    plans -= len(members)
-                    outcomes = _plan_together(view, members, group, at=at)
-                    starts = any(isinstance(outcome, Placed) for outcome in outcomes)
-                    for one, outcome in zip(members, outcomes, strict=True):
-                        known = found.get(one.key, Forecast(outcome)).now
-                        if starts:
-                            left.remove(one)
-                        if isinstance(outcome, Placed):
-                            found[one.key] = Forecast(known, at, _after(outcome, ended))
-                            trial.assumed(one.key)
-                        else:
-                            found[one.key] = Forecast(known)
-                    continue
-                asked = request_to_place(gang)
-                problem = plan_key(asked, gang.shapes, gang.workload.namespace, asked.separation)
-                first = gang.key not in found
-                if plans <= 0 or (not first and problem.count >= misses.get(problem.about, problem.count + 1)):
-                    continue
-                plans -= 1
-                outcome = _plan(view, gang, at=at)
-                if not isinstance(outcome, Placed):
-                    misses[problem.about] = min(problem.count, misses.get(problem.about, problem.count))
-                    if first:
-                        found[gang.key] = Forecast(outcome)
-                    if outcome.for_hosts:
-                        left.remove(gang)
-                    continue
-                now = outcome if first else found[gang.key].now
-                found[gang.key] = Forecast(now, at, _after(outcome, ended))
-                left.remove(gang)
-                trial.assume(gang, outcome)
-            if not events:
+    with _trial(snapshot.view) as trial:
+        queue = _Queue(snapshot.view, trial, at=snapshot.taken, left=left, plans=plans)
+        queue.plan()
+        for at, ended in groupby(ends, key=lambda one: one.at):
+            if queue.over:
                 break
-            at = events[0][0]
-            while events and events[0][0] <= at:
-                ended.append(heapq.heappop(events)[2])
-                trial.end(ended[-1])
-                plans -= len(ended[-1].pods) // _PODS_A_PLAN
-            view.refresh()
-    return found
+            queue.end(at, ended)
+            queue.plan()
+    return queue.found
 
 
 @contextmanager
@@ -166,6 +121,86 @@ def plan_now(snapshot: Snapshot, gang: Gang) -> Outcome:
 def _plan(view: ClusterState, gang: Gang, *, at: float) -> Outcome:
     created = queued_at(gang.workload, gang.placement)
     return answer_in_view(view, gang, created=created, settled_before=view.settled_before(at))
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The waiting gangs at one moment of a forecast: those that are `left`, and what is `found` so far.
+
+    `ended`: everything that has ended by `at`; `plans`: how many more may be made.
+    """
+
+    view: ClusterState
+    trial: _Trial
+    at: float
+    left: list[Gang]
+    plans: int
+    found: dict[GangKey, Forecast] = field(default_factory=dict)
+    ended: list[Ending] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """True when no further plan is made."""
+        return not self.left or self.plans <= 0
+
+    def plan(self) -> None:
+        """Plan the gangs that are left, in their order; what is placed keeps its slots."""
+        misses: dict[tuple[object, ...], int] = {}
+        groups: set[GangKey] = set()  # members of pod groups that are planned already
+        for gang in list(self.left):
+            if (group := gang.pod_group) is None or group.placed:
+                self._plan_alone(gang, misses)
+            elif gang.key not in groups:
+                groups.update(group.members)
+                self._plan_group(group)
+
+    def end(self, at: float, ended: Iterable[Ending]) -> None:
+        """Go on to the moment at which something ends, and take it away."""
+        self.at = at
+        for one in ended:
+            self.ended.append(one)
+            self.trial.end(one)
+            self.plans -= len(one.pods) // _PODS_A_PLAN
+        self.view.refresh()
+
+    def _plan_alone(self, gang: Gang, misses: dict[tuple[object, ...], int]) -> None:
+        """Plan a gang, unless it has an answer and no more pods than one like it that did not fit (`misses`)."""
+        asked = request_to_place(gang)
+        problem = plan_key(asked, gang.shapes, gang.workload.namespace, asked.separation)
+        missed = misses.get(problem.about)
+        if self.plans <= 0 or (gang.key in self.found and missed is not None and problem.count >= missed):
+            return
+        self.plans -= 1
+        outcome = _plan(self.view, gang, at=self.at)
+        self._note(gang, outcome)
+        if isinstance(outcome, Placed):
+            self.left.remove(gang)
+            self.trial.assume(gang, outcome)
+            return
+        misses[problem.about] = problem.count if missed is None else min(problem.count, missed)
+        if outcome.for_hosts:
+            self.left.remove(gang)
+
+    def _plan_group(self, group: PodGroupState) -> None:
+        """Plan the members of a pod group together; all of them have their answer if it starts."""
+        members = _together(group, self.left) if self.plans > 0 else []
+        self.plans -= len(members)
+        outcomes = _plan_together(self.view, members, group, at=self.at)
+        starts = any(isinstance(outcome, Placed) for outcome in outcomes)
+        for gang, outcome in zip(members, outcomes, strict=True):
+            self._note(gang, outcome)
+            if starts:
+                self.left.remove(gang)
+            if isinstance(outcome, Placed):
+                self.trial.assumed(gang.key)
+
+    def _note(self, gang: Gang, outcome: Outcome) -> None:
+        """Note the outcome of a gang; its first one is that of now."""
+        now = self.found.get(gang.key, Forecast(outcome)).now
+        if isinstance(outcome, Placed):
+            self.found[gang.key] = Forecast(now, self.at, _after(outcome, self.ended))
+        else:
+            self.found[gang.key] = Forecast(now)
 
 
 def _together(group: PodGroupState, left: Sequence[Gang]) -> list[Gang]:
