@@ -29,6 +29,7 @@ from tests.support.replica import (
     request_bytes,
     review_body,
 )
+from webhook.connections.connection import LARGE, WRITE_SECONDS
 
 THREADS = 2
 # Seconds. A healthy answer takes milliseconds, more on a busy machine; a thread that waits for a client at least the
@@ -121,44 +122,53 @@ def test_a_request_in_pieces_is_answered(replica: Replica) -> None:
         assert (status, json.loads(body)["response"]["uid"]) == (200, "pieces")
 
 
-def test_a_client_that_does_not_read_its_answer_holds_up_nobody(replica: Replica) -> None:
-    """Large answers that nobody takes cost a thread its write limit at most, and then the connection."""
+def slow_reader(replica: Replica, stack: contextlib.ExitStack) -> ssl.SSLSocket:
+    """A client of another address whose socket takes next to nothing before it is read."""
+    sock = stack.enter_context(socket.socket())
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(PATIENCE)
+    sock.bind(("127.0.0.9", 0))
+    sock.connect(("127.0.0.1", replica.port))
+    return stack.enter_context(replica.context().wrap_socket(sock, server_hostname="topogate.test"))
+
+
+def ended_late(replica: Replica) -> float:
+    return replica.metric("topogate_connections_ended_total", reason="late")
+
+
+def large_answers(replica: Replica) -> float:
+    return replica.metric("topogate_reviews_total", path="mutate", operation="CREATE", kind="Pod", outcome="patched")
+
+
+def test_who_never_reads_its_answer_loses_the_connection(replica: Replica) -> None:
+    """It is waited for a while, and counted with those that send too slowly."""
+    before = ended_late(replica)
     with contextlib.ExitStack() as stack:
-        for _ in range(THREADS):
-            sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.connect(("127.0.0.1", replica.port))
-            client = replica.context().wrap_socket(sock, server_hostname="topogate.test")
-            stack.enter_context(client).sendall(request_bytes(review_body(name="large")))
-        begin = time.monotonic()
+        slow_reader(replica, stack).sendall(request_bytes(review_body(name="large")))
+        eventually(lambda: ended_late(replica) == before + 1)
         assert replica.ask()[0] == 200
-        assert time.monotonic() - begin < PATIENCE
 
 
-def test_who_does_not_read_takes_no_turn_while_he_is_waited_for(replica: Replica) -> None:
-    """Others are answered long before any of those that read nothing has lost its connection for it."""
-    api = replica.client()
-
-    def answered() -> float:
-        return replica.metric(
-            "topogate_reviews_total", path="mutate", operation="CREATE", kind="Pod", outcome="patched"
-        )
-
+@pytest.mark.parametrize("size", [0, 2 * LARGE], ids=["small reviews", "large reviews"])
+def test_who_does_not_read_takes_no_thread_while_it_is_waited_for(replica: Replica, size: int) -> None:
+    """Others are answered, however long those are waited for; who reads at last gets its whole answer."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.closing(api))
+        api = stack.enter_context(contextlib.closing(replica.client()))
         assert post(api, name="large")[0] == 200
-        before = answered()
-        for number in range(4 * THREADS):
-            sock = stack.enter_context(socket.socket())
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.bind(("127.0.0.9", 0))
-            sock.connect(("127.0.0.1", replica.port))
-            client = stack.enter_context(replica.context().wrap_socket(sock, server_hostname="topogate.test"))
-            client.sendall(request_bytes(review_body(f"slow{number}", name="large")))
-        eventually(lambda: answered() >= before + THREADS, message="as many as there are turns are waited for")
-        for _ in range(5):
-            assert post(api)[0] == 200
-        assert replica.metric("topogate_connections") == 4 * THREADS + 1
+        before = large_answers(replica)
+        replica.command("wait-for-readers 600")
+        stack.callback(replica.command, f"wait-for-readers {WRITE_SECONDS}")
+        slow = [slow_reader(replica, stack) for _ in range(4 * THREADS)]
+        for number, client in enumerate(slow):
+            client.sendall(request_bytes(review_body(f"slow{number}", name="large", size=size)))
+        eventually(lambda: large_answers(replica) == before + len(slow), message="the answers of all are made")
+        api.request("POST", "/mutate?timeout=10s", review_body(size=size), {"Content-Type": "application/json"})
+        assert api.getresponse().read()
+        assert replica.metric("topogate_connections") == len(slow) + 1
+        status, body = read_answer(slow[0])
+        assert (status, json.loads(body)["response"]["uid"]) == (200, "slow0")
+        slow[0].sendall(request_bytes(review_body("again")))
+        assert read_answer(slow[0])[0] == 200
 
 
 def test_a_kept_alive_connection_serves_many_reviews(replica: Replica) -> None:

@@ -3,7 +3,7 @@
 Run as `python -m tests.support.replica_process FOLDER PORT THREADS MAX_PARTIAL HEARTBEAT GRACEFUL [wait]`. FOLDER has
 ca.crt and ca.key; with clients.crt, clients must have a certificate of that CA with the name CLIENT_NAME. Events go to
 stdout, one a line (`started PID`, `listening PORT`, `entered UID`, `drain`, `stop`); commands come on stdin, one a line
-(`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once).
+(`ready`, `go`, `renew`, `metrics`, `break METHOD`: of a connection, once; `wait-for-readers SECONDS`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from certs.authority import read_authority
 from certs.serving import ServingCertificate
 from webhook.admission.concurrency import ReviewSlots
 from webhook.admission.review import Response, Review, Unavailable, allowed, patched
+from webhook.connections import connection
 from webhook.connections.connection import Connection
 from webhook.server.endpoint import Endpoint
 from webhook.server.metrics import Metrics
@@ -86,6 +87,8 @@ class Replica:
                 case ["break", method]:
                     break_once(method)
                     tell("broken")
+                case ["wait-for-readers", seconds]:
+                    connection.WRITE_SECONDS = float(seconds)  # type: ignore[misc]
 
     def review(self, review: Review, deadline: float) -> Response:
         match review.name:

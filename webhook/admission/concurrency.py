@@ -1,10 +1,9 @@
 """Limits how many reviews compute at once, and how many wait beside them.
 
 More reviews that compute at once than the interpreter can run only make each other slower. A review that waits for
-something (an object on its way into the cache, the ledger, a client that does not read its answer) computes nothing: it
-releases its slot and takes one of many places for waiting reviews. Anybody who may create pods can make reviews wait;
-so the places are bounded, and one namespace gets half of them. A review without a place does not wait and does without
-the object.
+something (an object on its way into the cache, the ledger) computes nothing: it releases its slot and takes one of many
+places for waiting reviews. Anybody who may create pods can make reviews wait; so the places are bounded, and one
+namespace gets half of them. A review without a place does not wait and does without the object.
 """
 
 from __future__ import annotations

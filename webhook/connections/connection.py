@@ -1,21 +1,19 @@
-"""A TLS connection that never blocks: handshake and reads use only bytes that have arrived."""
+"""A TLS connection that never blocks: handshake and reads use only bytes that have arrived, writes what is taken."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
-import select
 import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from webhook.connections.framing import Frame, frame
 
 ARRIVAL_SECONDS: Final = 3.0  # from connect to the end of the handshake, and from a request's first byte to its last
-WRITE_SECONDS: Final = 2.0  # to take the whole answer; answers are small and fit into the socket's buffer
+WRITE_SECONDS: Final = 2.0  # to read the whole answer; answers are small and fit into the socket's buffer
 LINGER_SECONDS: Final = 1.0  # how long a refused body may still arrive, so that the refusal is read and not reset away
 
 # Bytes of a request above which its cost depends on its size: a Job or a pod has 3 to 20 KiB, at an UPDATE twice that.
@@ -34,6 +32,7 @@ class Progress(enum.Enum):
     ANSWER = enum.auto()  # a request is here
     LARGE = enum.auto()  # a large request is here or on its way: other threads continue with it
     CLOSE = enum.auto()  # finished or broken
+    READER = enum.auto()  # wait until it is writable: the client has not read all of its answer
     LINGER = enum.auto()  # answered; read and discard the rest of the request, then close
 
 
@@ -47,11 +46,13 @@ class Connection:
     `context` is called for each handshake, so that a new certificate is a new context and never a change of one in use.
     A client must have one of `client_names` in its certificate, if there are any.
     `timeout` (monotonic) is when the poller closes it. `arrived` is when the bytes that are read next came, as far as
-    the poller knows, `received` when the first byte of the current request did. `proven` is True once a review on it
-    was answered.
+    the poller knows, `received` when the first byte of the current request did. `outgoing` is the answer that is
+    being sent. `proven` is True once a review on it was answered.
     """
 
     __slots__ = (
+        "_after",
+        "_sent",
         "address",
         "arrived",
         "buffer",
@@ -61,6 +62,7 @@ class Connection:
         "frame",
         "handshaken",
         "max_body",
+        "outgoing",
         "proven",
         "received",
         "server",
@@ -89,8 +91,11 @@ class Connection:
         self.client_names = client_names
         self.max_body = max_body
         self.buffer = bytearray()
+        self.outgoing = b""
         self.frame: Frame | None = None
         self.handshaken = False
+        self._after = Progress.BYTES
+        self._sent = 0
         self.arrived = time.monotonic()
         self._begin()
 
@@ -98,6 +103,11 @@ class Connection:
     def idle(self) -> bool:
         """Return True between requests: after the handshake, with no byte of the next request."""
         return self.handshaken and not self.buffer
+
+    @property
+    def held(self) -> int:
+        """Return the bytes in memory: of a request that is not complete, or of an answer that is not read."""
+        return len(self.buffer) + len(self.outgoing)
 
     @property
     def ahead(self) -> bool:
@@ -165,21 +175,31 @@ class Connection:
         self.buffer += data
         return not data
 
-    def send(
-        self, data: bytes, *, waiting: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
-    ) -> None:
-        """Send all of `data` within WRITE_SECONDS. Raises OSError; TimeoutError is one.
+    def answer(self, data: bytes, *, after: Progress) -> Progress:
+        """Begin to send an answer, which the client has to read within WRITE_SECONDS.
 
-        A client that does not read is waited for inside `waiting()`, which yields False if that must not be.
+        `after` it is sent: BYTES to use the connection again, CLOSE, or LINGER if a rest of the request may come.
+        Returns what `send` does.
         """
-        deadline = time.monotonic() + WRITE_SECONDS
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[self.sock.send(rest) :]
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
-                with waiting() as may_wait:
-                    self._wait_writable(deadline if may_wait else 0.0)
+        self.outgoing, self._sent, self._after = data, 0, after
+        self.timeout = time.monotonic() + WRITE_SECONDS
+        return self.send()
+
+    def send(self) -> Progress:
+        """Send as much of the answer as the client takes without waiting. Raises OSError."""
+        try:
+            with memoryview(self.outgoing) as outgoing:
+                while self._sent < len(outgoing):
+                    self._sent += self.sock.send(outgoing[self._sent :])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            return Progress.READER
+        self.outgoing = b""
+        self.timeout = self.received + ARRIVAL_SECONDS  # of the next request, if it has begun
+        if self._after is Progress.BYTES:
+            return Progress.ANSWER if self.ahead else Progress.BYTES
+        self.finish()
+        # The unread rest of a request would turn close() into a reset that can overtake the answer.
+        return Progress.LINGER if self.ahead else self._after
 
     def refuse_plain_http(self) -> None:
         """Answer a plain-HTTP request to the TLS port with an unencrypted HTTP error."""
@@ -221,13 +241,6 @@ class Connection:
         if self.client_names and (found := _names(self.sock)).isdisjoint(self.client_names):
             raise ClientNotAllowed(f"its certificate is for {', '.join(sorted(found)) or 'nobody'}"[:_MOST_NAMES])
         self.handshaken = True
-
-    def _wait_writable(self, deadline: float) -> None:
-        remaining = deadline - time.monotonic()
-        poll = select.poll()
-        poll.register(self.sock, select.POLLOUT)
-        if remaining <= 0 or not poll.poll(remaining * 1000):
-            raise TimeoutError("the client does not read its answer")
 
 
 def _names(sock: ssl.SSLSocket) -> set[str]:

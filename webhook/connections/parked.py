@@ -24,6 +24,7 @@ class Stage(enum.Enum):
 
     ARRIVING = enum.auto()  # the handshake, or a request
     IDLE = enum.auto()  # between requests
+    SENDING = enum.auto()  # the client has not read all of its answer
     LEAVING = enum.auto()  # got its last answer; the rest of its request is read and discarded
 
 
@@ -36,7 +37,7 @@ class _Crowd(NamedTuple):
 
 
 class ParkedConnections:
-    """The connections on the poller, grouped by crowd. `partial`: buffered bytes of unfinished requests."""
+    """The connections on the poller, grouped by crowd. `partial`: bytes of unfinished requests and unread answers."""
 
     def __init__(self, *, places: int) -> None:
         self.partial = 0
@@ -55,11 +56,11 @@ class ParkedConnections:
         return self._where[connection].stage
 
     def add(self, connection: Connection, stage: Stage) -> None:
-        """Park a connection. Its buffer and `proven` must not change until it is removed."""
+        """Park a connection. What it holds and `proven` must not change until it is removed."""
         crowd = _Crowd(connection.address, connection.proven, stage)
-        self._crowds.setdefault(crowd, {})[connection] = len(connection.buffer)
+        self._crowds.setdefault(crowd, {})[connection] = connection.held
         self._where[connection] = crowd
-        self.partial += len(connection.buffer)
+        self.partial += connection.held
 
     def remove(self, connection: Connection) -> bool:
         """Remove a connection; return False if it is not parked."""
@@ -97,11 +98,11 @@ class ParkedConnections:
         return self._first_of(max(crowds, key=lambda crowd: len(self._crowds[crowd])))
 
     def first_to_forget(self) -> Connection:
-        """Return the connection to close for memory of unfinished requests: the oldest unproven, else the oldest.
+        """Return the connection to close for the memory in `partial`: the oldest unproven, else the oldest.
 
         Raises ValueError while `partial` is 0.
         """
-        holding = (connection for connection in self._where if connection.buffer)
+        holding = (connection for connection in self._where if connection.held)
         return min(holding, key=lambda connection: (connection.proven, connection.timeout))
 
     def _first_of(self, crowd: _Crowd) -> Connection:

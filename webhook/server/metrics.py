@@ -28,8 +28,8 @@ class Ended(enum.Enum):
     """Why the server closed a connection."""
 
     ROOM = "room"  # too many connections, and others had precedence
-    MEMORY = "memory"  # unfinished requests used too much memory
-    LATE = "late"  # the handshake, a request or the rest of a refused one took too long
+    MEMORY = "memory"  # unfinished requests, or answers not read, used too much memory
+    LATE = "late"  # the handshake, a request, the rest of a refused one or the reading of an answer took too long
     IDLE = "idle"  # no request for longer than clients keep connections
     FAULT = "fault"  # an error of the server
 

@@ -2,10 +2,11 @@
 
 The stock thread worker holds a thread from a client's first byte to the end of its request and has no bound on reads
 over TLS: the idle connections that Go's HTTP client (the API server) dials ahead take every thread for good, and so can
-anybody with a handful of sockets. Here the poller keeps silent connections; a pool thread only ever works on bytes that
-have arrived. A fault of a client or of the code ends that client's connection and never the worker, which holds the
-caches, the Lease and everybody else's reviews. Depends on internals of gunicorn 27.0.1 (pinned): ThreadWorker's run
-loop, poller and method queue, the request parser and the WSGI response; tests/contract checks them.
+anybody with a handful of sockets. Here the poller keeps silent connections, and those of clients that do not read their
+answers; a pool thread only ever works on bytes that have arrived. A fault of a client or of the code ends that client's
+connection and never the worker, which holds the caches, the Lease and everybody else's reviews. Depends on internals of
+gunicorn 27.0.1 (pinned): ThreadWorker's run loop, poller and method queue, the request parser and the WSGI response;
+tests/contract checks them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.connections.connection import LARGE, LINGER_SECONDS, ClientNotAllowed, Connection, Progress
+from webhook.connections.connection import LINGER_SECONDS, ClientNotAllowed, Connection, Progress
 from webhook.connections.listener import accept_client, leave, listen
 from webhook.connections.parked import ParkedConnections, Stage
 from webhook.connections.thread_pool import ThreadPool
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 0.5  # between checks of the parked connections' time limits
 OVERSLEPT_SECONDS: Final = 0.5  # a turn that comes later than this was prevented from running
 SPARE_FILES: Final = 8  # freed when no descriptor is left: the application opens files too
-SLOW_READERS: Final = "clients that do not read"  # no namespace: all of them share half of the places for waiting
 STOP_LINGER: Final = 2.0  # how long a stopping worker keeps silent connections: a request may be on its way
 
 
@@ -143,7 +143,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
     # The poller's side: accept, park, close.
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """Run one turn: serve every readable connection. An error of one affects no other."""
+        """Run one turn: serve every connection that is ready. An error of one affects no other."""
         wait = min(timeout, SWEEP_SECONDS)
         events = self.poller.select(wait)
         now = time.monotonic()
@@ -159,7 +159,7 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         for key, _ in sorted(events, key=_is_unproven):
             try:
                 if isinstance(key.data, Connection):
-                    self._on_readable(key.data)
+                    self._on_ready(key.data)
                 else:
                     key.data(key.fileobj)
             except Exception:
@@ -211,6 +211,8 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
                 self._park(connection, Stage.ARRIVING)
             case Progress.ANSWER | Progress.LARGE:
                 self.enqueue_req(connection)
+            case Progress.READER:
+                self._park(connection, Stage.SENDING)
             case Progress.LINGER:
                 connection.timeout = time.monotonic() + LINGER_SECONDS
                 self._park(connection, Stage.LEAVING)
@@ -219,22 +221,34 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _park(self, connection: Connection, stage: Stage) -> None:
         self.parked.add(connection, stage)
+        event = selectors.EVENT_WRITE if stage is Stage.SENDING else selectors.EVENT_READ
         try:
-            self.poller.register(connection.sock, selectors.EVENT_READ, connection)
+            self.poller.register(connection.sock, event, connection)
         except (OSError, KeyError, ValueError):
             self._drop(connection)
 
-    def _on_readable(self, connection: Connection) -> None:
+    def _on_ready(self, connection: Connection) -> None:
         if connection not in self.parked:
             return  # it was closed earlier in this turn
-        if self.parked.stage(connection) is Stage.LEAVING:
+        stage = self.parked.stage(connection)
+        if stage is Stage.LEAVING:
             if connection.discard() is Progress.CLOSE:
                 self._drop(connection)
             return
         self.poller.unregister(connection.sock)
         self.parked.remove(connection)
         connection.arrived = self._arrived
-        self.enqueue_req(connection)
+        if stage is Stage.SENDING:
+            self._continue(connection, self._send(connection))
+        else:
+            self.enqueue_req(connection)
+
+    def _send(self, connection: Connection) -> Progress:
+        try:
+            return connection.send()
+        except OSError as error:
+            log.debug("connection from %s: %s", connection.client, error)
+            return Progress.CLOSE
 
     def murder_pending(self) -> None:
         """Close connections that are too slow or too large, or to free places; runs between the poller's turns."""
@@ -316,12 +330,6 @@ class ParkingWorker(ThreadWorker):  # type: ignore[misc]
         request, framed = connection.take()
         sent = self.exchange.answer(connection, request, framed, busy=busy, last=not self.alive)
         connection.proven |= sent.reviewed
-        if framed.size > LARGE and not busy:  # in the thread for large ones, which has no turn
-            connection.send(sent.data)
-        else:
-            connection.send(sent.data, waiting=lambda: self.app.service.turns.released(SLOW_READERS))
-        if not sent.reusable:
-            connection.finish()
-            # The unread rest of a request would turn close() into a reset that can overtake the answer.
-            return Progress.CLOSE if framed.whole and not connection.ahead else Progress.LINGER
-        return Progress.ANSWER if connection.ahead else Progress.BYTES
+        if sent.reusable:
+            return connection.answer(sent.data, after=Progress.BYTES)
+        return connection.answer(sent.data, after=Progress.CLOSE if framed.whole else Progress.LINGER)

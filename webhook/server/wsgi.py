@@ -32,7 +32,7 @@ GRACEFUL_SECONDS: Final = 10
 HEARTBEAT_SECONDS: Final = 30  # the arbiter replaces a worker that was silent for this long
 OVERSLEPT_SECONDS: Final = 5.0  # the arbiter checks every second; one that checks later than this was stopped itself
 CONNECTIONS: Final = 1000  # parked and active; at the limit silent unproven ones are closed
-MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests in memory, all connections together
+MAX_PARTIAL: Final = 64 * 1024 * 1024  # bytes of unfinished requests and unread answers, all connections together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

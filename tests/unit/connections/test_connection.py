@@ -55,3 +55,30 @@ def test_who_hung_up_after_a_request_is_seen(ends: tuple[socket.socket, socket.s
     assert not connection.hung_up()
     client.close()
     eventually(connection.hung_up)
+
+
+def test_a_request_that_begins_before_an_answer_is_read_keeps_its_own_time_limit(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """The time to read an answer ends with the answer, and is none for the bytes that follow."""
+    client, connection = ends[0], shaken(ends[1])
+    client.send(REQUEST + REQUEST[:5])
+    eventually(lambda: connection.advance() is Progress.ANSWER and len(connection.buffer) == len(REQUEST) + 5)
+    connection.take()
+    limit = connection.timeout
+    answer = b"x" * 10_000_000
+    assert connection.answer(answer, after=Progress.BYTES) is Progress.READER
+    assert (connection.timeout != limit, connection.held) == (True, len(answer) + 5)
+    read = bytearray()
+
+    def sent() -> Progress:
+        with contextlib.suppress(BlockingIOError):
+            read.extend(client.recv(1_000_000))
+        return connection.send() if connection.outgoing else Progress.ANSWER
+
+    eventually(lambda: sent() is Progress.ANSWER)
+    assert (connection.timeout, connection.held) == (limit, 5)
+    with contextlib.suppress(BlockingIOError):
+        while len(read) < len(answer):
+            read.extend(client.recv(1_000_000))
+    assert read == answer

@@ -13,7 +13,7 @@ from webhook.connections.connection import Connection
 from webhook.connections.parked import ParkedConnections, Stage
 
 PLACES = 8
-ARRIVING, IDLE, LEAVING = Stage.ARRIVING, Stage.IDLE, Stage.LEAVING
+ARRIVING, IDLE, SENDING, LEAVING = Stage.ARRIVING, Stage.IDLE, Stage.SENDING, Stage.LEAVING
 
 
 class Scene:
@@ -24,11 +24,21 @@ class Scene:
         self.names: dict[Connection, str] = {}
         self._stack = stack
 
-    def park(self, name: str, stage: Stage, *, address: str = "pod", proven: bool = False, held: int = 0) -> Connection:
+    def park(
+        self,
+        name: str,
+        stage: Stage,
+        *,
+        address: str = "pod",
+        proven: bool = False,
+        held: int = 0,
+        outgoing: int = 0,
+    ) -> Connection:
         sock = self._stack.enter_context(socket.socket())
         connection = Connection(sock, (address, 1), ("", 0), context=_no_context, max_body=0)
         connection.proven = proven
         connection.buffer += b"x" * held
+        connection.outgoing = b"x" * outgoing
         connection.timeout = float(len(self.names))
         self.names[connection] = name
         self.parked.add(connection, stage)
@@ -113,6 +123,14 @@ def test_the_oldest_unfinished_request_of_a_stranger_is_forgotten_first(scene: S
         scene.parked.remove(connection)
         gone.append(scene.names[connection])
     assert gone == ["first", "second", "used"]
+
+
+def test_an_answer_that_is_not_read_is_memory_too(scene: Scene) -> None:
+    """It counts as a whole until the last of its bytes is sent, beside what the client has sent ahead."""
+    sending = scene.park("sending", SENDING, proven=True, held=10, outgoing=1000)
+    scene.park("half a request", ARRIVING, proven=True, held=20)
+    assert scene.parked.partial == 1030
+    assert scene.parked.first_to_forget() is sending
 
 
 def test_what_requests_hold_is_known_at_any_time(scene: Scene) -> None:

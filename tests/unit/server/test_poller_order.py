@@ -26,7 +26,7 @@ class Hearing(ParkingWorker):
         """Everybody, in the order given."""
         return [(selectors.SelectorKey(one.sock, 0, selectors.EVENT_READ, one), 1) for one in self._readable]
 
-    def _on_readable(self, connection: Connection) -> None:
+    def _on_ready(self, connection: Connection) -> None:
         self.heard.append(connection)
 
 
