@@ -450,7 +450,7 @@ class Reflector(Generic[R]):
             with self._api.stream(self._path, query, read_timeout=self._read_timeout) as stream:
                 if not self._register_stream(stream):
                     return
-                self._problem = None
+                self._problem, self._forbidden = None, False
                 for line in stream:
                     if self._interrupted():
                         return

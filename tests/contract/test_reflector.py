@@ -391,6 +391,19 @@ def test_a_missing_collection_is_reported_and_awaited(fake: FakeApi, watch: Watc
     eventually(lambda: watched.reflector.problem is None)
 
 
+def test_a_right_that_comes_back_is_not_missing_any_more(fake: FakeApi, watch: Watch) -> None:
+    """Also when the watch alone was refused and goes on from its version, without another list."""
+    watched = watch()
+    watching(fake)
+    fake.fault(Answer(403, {"reason": "Forbidden"}), when=is_watch, times=2)
+    fake.drop_watches()
+    eventually(lambda: watched.reflector.forbidden)
+    watching(fake, 4)
+    fake.put(MAPS + "/new", data={"x": "1"})
+    eventually(lambda: watched.data() == {"new": "1"})
+    assert (watched.reflector.forbidden, watched.reflector.counts.lists) == (False, 1)
+
+
 @pytest.mark.parametrize(
     "line",
     [
