@@ -292,6 +292,10 @@ class ForeignInformers:
         stores = [self._kinds[group][3] for group in self._watched]
         return all(store.wait_synced(max(0.0, end - self._clock())) for store in stores)
 
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """Return the running reflectors, by the plural of the kind with its group."""
+        return {f"{self._kinds[group][1]}.{group}": one for group, (_, one) in list(self._watched.items())}
+
     def stop(self) -> None:
         """End every watch."""
         for _, watch in self._watched.values():

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.fake_api import FakeApi, Request, Stall
+from engine import metrics
+from tests.support.eventually import eventually
+from tests.support.fake_api import Answer, FakeApi, Request, Stall
 from webhook.server.metrics import Metrics
 from webhook.server.wsgi import Service
 from webhook.service import runtime
@@ -76,3 +78,21 @@ def test_the_topologies_of_others_are_waited_for(fake: FakeApi, replica: tuple[R
     while not service.ready(0.5):
         pass
     assert list(one._stores.topology_objects["kueue.x-k8s.io"].values()) != []
+
+
+def test_the_topologies_of_others_that_may_not_be_read_are_among_the_missing_rights(
+    fake: FakeApi, replica: tuple[Runtime, Service]
+) -> None:
+    """The replica is ready without them; the metric on which the alert rests says which right it lacks."""
+    one, service = replica
+    fake.fault(Answer(403, {"reason": "Forbidden"}), when=lambda request: request.path == TOPOLOGIES, times=1000)
+    service.start()
+    while not service.ready(0.5):
+        pass
+
+    def missing() -> bool:
+        one._exposition()
+        labels = {"collection": "topologies.kueue.x-k8s.io"}
+        return metrics.registry.get_sample_value("topogate_forbidden_collections", labels) == 1
+
+    eventually(missing)

@@ -299,7 +299,8 @@ class Runtime:
         engine_metrics.cache_age.clear()  # a kind that is gone has no age
         engine_metrics.unreadable_objects.clear()
         engine_metrics.forbidden_collections.clear()
-        for name, reflector in {**self._caches.reflectors(), **self._objects.reflectors()}.items():
+        watches = {**self._caches.reflectors(), **self._topologies.reflectors(), **self._objects.reflectors()}
+        for name, reflector in watches.items():
             engine_metrics.cache_age.labels(name).set(min(reflector.store.age, 1e9))
             engine_metrics.unreadable_objects.labels(name).set(reflector.left_out)
             if reflector.forbidden:
