@@ -12,7 +12,7 @@ from typing import Any, Final
 from engine.api import names
 from engine.api.placement import Placement
 from engine.api.pod import Pod, Readiness, Shape
-from engine.api.rank import value
+from engine.api.rank import index_of, value
 from engine.api.text import plural, sanitize
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang.key import key_of
@@ -155,10 +155,16 @@ def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, li
 
 
 def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
-    """Return the pod's rank in its pod set, by its labels; None without ranks and for an impossible index."""
+    """Return the pod's rank in its pod set, by its labels; None without ranks and for an impossible index.
+
+    A replica of several pods may have got the slots of another one that was removed: then their ranks are its ranks.
+    """
     if not pod_set.ranked:
         return None
     if pod_set.rank is not None:
+        given = index_of(pod.spec.annotations.get(names.RANK)) if names.GATE not in pod.spec.gates else None
+        if given is not None and pod_set.replica is not None:
+            return _possible(given, pod_set)
         return rank_with(pod.spec.labels, pod_set)
     text = completion_index(pod)
     return _index(text) if len(text) <= _RANK_DIGITS else None
@@ -167,7 +173,11 @@ def rank_of(pod: Pod, pod_set: PodSet) -> int | None:
 def rank_with(labels: Mapping[str, str], pod_set: PodSet) -> int | None:
     """Return the rank of a pod with these labels, for a pod set with a rule for it; None for an impossible index."""
     rank = value(pod_set.rank, labels) if pod_set.rank is not None else None
-    return rank if isinstance(rank, int) and 0 <= rank < max(pod_set.slots, pod_set.total) else None
+    return _possible(rank, pod_set) if isinstance(rank, int) else None
+
+
+def _possible(rank: int, pod_set: PodSet) -> int | None:
+    return rank if 0 <= rank < max(pod_set.slots, pod_set.total) else None
 
 
 def completion_index(pod: Pod) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, zip_longest
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Pod
-from engine.api.rank import expand_ranks, index_of, join_ranks
+from engine.api.rank import expand_ranks, index_of, join_ranks, value
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, spare_devices, with_lowest_ranks, without_ranks_from
 from engine.gang.gang import Gang, by_pod_set, host_of, pod_set_of, pod_set_with, rank_is_slot, rank_of, rank_with
@@ -229,8 +229,9 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
     if rank_is_slot(pod_set):
         by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
         taken = {rank_of(pod, pod_set) for pod in others}
+        of_others = _ranks_of_other_replicas(pod_set, by_rank, held, others)
         for pod in held:
-            rank = rank_of(pod, pod_set)
+            rank = of_others.get(pod.uid, rank_of(pod, pod_set))
             if rank is None or rank not in by_rank:
                 refused.append(Unassigned(pod, f"index {'unknown' if rank is None else rank} has no slot in this gang"))
             elif rank in taken:
@@ -251,6 +252,47 @@ def _assign_pod_set(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> S
         assigned.append(SlotAssignment(pod, slot, own, left.pop(0) if left else ()))
     refused.extend(Unassigned(pod, "every slot of this gang is taken") for pod in held[len(free) :])
     return SlotAssignments(tuple(assigned), tuple(refused), tuple(foreign))
+
+
+def _ranks_of_other_replicas(
+    pod_set: PodSet, slots: Collection[int], held: Sequence[Pod], others: Sequence[Pod]
+) -> dict[str, int]:
+    """Return, by uid, the ranks of held pods that take the slots of another replica than their own index says.
+
+    KubeRay removes any replica, and those that stay keep their indexes: one that is still held may have an index beyond
+    the slots, or one whose slots such a replica has taken. All pods of a replica go to the slots of one.
+    """
+    size = pod_set.replica
+    if size is None or pod_set.rank is None or _have_their_own(pod_set, size, held, others):
+        return {}
+    every = ((pod.uid, value(pod_set.rank, pod.spec.labels)) for pod in (*held, *others))
+    indexes = {uid: index for uid, index in every if isinstance(index, int)}
+    given: dict[int, int] = {}  # replica -> replica whose slots it has
+    for pod in others:
+        if (rank := rank_of(pod, pod_set)) is not None and pod.uid in indexes:
+            given.setdefault(indexes[pod.uid] // size, rank // size)
+    waiting = dict.fromkeys(indexes[pod.uid] // size for pod in held if pod.uid in indexes)
+    used = set(given.values())
+    at_home = {one for one in waiting if one * size < pod_set.slots and one not in used}
+    whole = (one for one in range(pod_set.slots // size) if all(one * size + host in slots for host in range(size)))
+    free = (one for one in whole if one not in used | at_home)
+    given |= zip((one for one in waiting if one not in given and one not in at_home), free, strict=False)
+    return {
+        pod.uid: given[index // size] * size + index % size
+        for pod in held
+        if (index := indexes.get(pod.uid)) is not None and given.get(index // size, index // size) != index // size
+    }
+
+
+def _have_their_own(pod_set: PodSet, size: int, held: Iterable[Pod], others: Iterable[Pod]) -> bool:
+    """True when no held pod needs the slots of another replica: the usual case, at the lowest cost."""
+    own = {None if (rank := rank_of(pod, pod_set)) is None else rank // size for pod in held}
+    return None not in own and not any(
+        (rank := rank_of(pod, pod_set)) is not None
+        and rank // size in own
+        and rank != rank_with(pod.spec.labels, pod_set)
+        for pod in others
+    )
 
 
 def _free_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[tuple[Slot, int]]:

@@ -276,7 +276,12 @@ class Hands(ActionExecutor):
     def release(self, gang: Gang, seats: tuple[SlotAssignment, ...]) -> None:
         for seat in seats:
             self._called("release", seat.pod.name)
-            spec = replace(seat.pod.spec, shape=pinned(seat.pod.spec.shape, seat.slot.host))
+            rank = {} if seat.rank is None else {names.RANK: str(seat.rank)}
+            spec = replace(
+                seat.pod.spec,
+                shape=pinned(seat.pod.spec.shape, seat.slot.host),
+                annotations={**seat.pod.spec.annotations, **rank},
+            )
             self._ungate(replace(seat.pod, spec=spec))
 
     def unmanage(self, gang: Gang, let: Unmanage) -> None:
