@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -35,6 +35,32 @@ from engine.topology.topology import Topology
 WHOLE_GPU = "nvidia.com/gpu"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConditions:
+    """What holds for one plan beside the request, the free resources and the policy; by default nothing.
+
+    settled_before  nodes that became ready after this time do not count yet; None: all count
+    excluded        hosts that are left out this time
+    nominated       hosts that are nominated for another gang (`engine.scheduler.starvation`)
+    emptied         hosts that count as empty
+    barred          words -> hosts of the topology, by index, that the gang may not use because of other gangs
+                    (`engine.scheduler.separation`)
+    kept            pod set -> rank -> host of pods that are running or bound already; the others join them, inside the
+                    required domain that these use
+    rules           what the pods require of those near them
+    near            what they prefer of them: the score of one pod of a pod set, by host
+    """
+
+    settled_before: float | None = None
+    excluded: frozenset[str] = frozenset()
+    nominated: frozenset[str] = frozenset()
+    emptied: frozenset[str] = frozenset()
+    barred: Mapping[str, Bools] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    rules: PodRules = field(default_factory=PodRules)
+    near: Mapping[str, Ints64] = field(default_factory=dict)
+
+
 def plan_placement(
     request: PlacementRequest,
     shapes: Mapping[str, Shape],
@@ -42,45 +68,26 @@ def plan_placement(
     capacity: Capacity,
     topology: Topology | None,
     policy: Policy,
-    settled_before: float | None = None,
-    excluded: frozenset[str] = frozenset(),
-    kept: Mapping[str, Mapping[int, str]] | None = None,
-    nominated: frozenset[str] = frozenset(),
-    emptied: frozenset[str] = frozenset(),
-    barred: Mapping[str, Bools] | None = None,
-    rules: PodRules | None = None,
-    near: Mapping[str, Ints64] | None = None,
+    conditions: PlanConditions | None = None,
 ) -> Outcome:
     """Plan the gang of a workload on the resources that are free now. Nothing is changed.
 
-    `shapes`: the resources of a pod of each pod set, by name. `settled_before`: nodes that became ready after this time
-    do not count yet (None: all count). `excluded` are hosts that are left out this time, `nominated` those that are
-    nominated for another gang (`engine.scheduler.starvation`); `emptied` count as empty. `barred`: words -> hosts of
-    the topology, by index, that the gang may not use because of other gangs (`engine.scheduler.separation`). `kept`:
-    pod set -> rank -> host of pods that are running or bound already; the others join them, inside the required domain
-    that these use. `rules`: what the pods require of those near them; `near`: what they prefer of them, as the score of
-    one pod of a pod set by host. Never raises for malformed input: the outcome names what is missing.
+    `shapes`: the resources of a pod of each pod set, by name. Never raises for malformed input: the outcome names what
+    is missing.
     """
     assert request.pod_sets, "only a workload that asks is planned"
+    if topology is None:
+        return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
+    if missing := _missing_labels(request, topology):
+        return Waits("LabelsMissing", missing, for_hosts=True)
+    conditions = conditions or PlanConditions()
     plan_with = partial(
-        _plan_shapes,
-        request,
-        capacity=capacity,
-        topology=topology,
-        policy=policy,
-        settled_before=settled_before,
-        excluded=excluded,
-        kept=kept,
-        nominated=nominated,
-        emptied=emptied,
-        barred=barred or {},
-        rules=rules or PodRules(),
-        near=near or {},
+        _plan_shapes, request, capacity=capacity, topology=topology, policy=policy, conditions=conditions
     )
     found = plan_with(shapes)
-    if isinstance(found, Placed) and not emptied and (scopes := capacity.device_scopes):
+    if isinstance(found, Placed) and not conditions.emptied and (scopes := capacity.device_scopes):
         plan_with = partial(plan_with, explained=False)
-        return _with_near_devices(found, shapes, scopes, plan_with, capacity=capacity, kept=kept or {})
+        return _with_near_devices(found, shapes, scopes, plan_with, capacity=capacity, kept=conditions.kept)
     return found
 
 
@@ -140,133 +147,101 @@ def _as_good(other: Placed, found: Placed) -> bool:
     )
 
 
+def _missing_labels(request: PlacementRequest, topology: Topology) -> str:
+    """Return, in words, the labels of nodes without which a gang cannot be planned; "" if it can."""
+    if topology.waits:
+        return topology.waits
+    named = named_levels(request.pod_sets, request.gang, request.separation)
+    missing = [level for level in named if level != AUTO and topology.level_index(level) is None]
+    if not missing:
+        return ""
+    if not topology.labelled:
+        return f"no node is in a HyperNode of level {missing[0]}"
+    nodes = plural(len(topology.tree.hosts) + len(topology.outside), "node")
+    return f"none of {nodes} has the label of level {missing[0]}; the cluster's admin must label them"
+
+
 def _plan_shapes(
     request: PlacementRequest,
     shapes: Mapping[str, Shape],
     *,
     capacity: Capacity,
-    topology: Topology | None,
+    topology: Topology,
     policy: Policy,
-    settled_before: float | None,
-    excluded: frozenset[str],
-    kept: Mapping[str, Mapping[int, str]] | None,
-    nominated: frozenset[str],
-    emptied: frozenset[str],
-    barred: Mapping[str, Bools],
-    rules: PodRules,
-    near: Mapping[str, Ints64],
+    conditions: PlanConditions,
     explained: bool = True,
 ) -> Outcome:
     """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
     nothing.
     """
-    if topology is None:
-        return Waits("LabelsMissing", f"no topology {request.topology} in this cluster yet", for_hosts=True)
-    if topology.waits:
-        return Waits("LabelsMissing", topology.waits, for_hosts=True)
-    named = named_levels(request.pod_sets, request.gang, request.separation)
-    missing = [level for level in named if level != AUTO and topology.level_index(level) is None]
-    if missing:
-        nodes, level = plural(len(topology.tree.hosts) + len(topology.outside), "node"), missing[0]
-        why = f"no node is in a HyperNode of level {level}"
-        if topology.labelled:
-            why = f"none of {nodes} has the label of level {level}; the cluster's admin must label them"
-        return Waits("LabelsMissing", why, for_hosts=True)
     asks = tuple(ask for ask in request.pod_sets if ask.count)
-    others = {FAILED_LATELY: excluded, KEPT_FOR_OTHERS: nominated, TO_BE_LEFT: request.leave_hosts}
-    left_out = _left_out(topology, capacity, settled_before, others, settle=policy.nodes.settle)
-    vacated = frozenset(host for host in emptied if host in topology.tree.index)
-    kept_hosts = {name: hosts for name, hosts in (kept or {}).items() if hosts}
-    profile = request.profile or policy.profile_of(request.topology)
     if not asks:
-        found: Outcome = _placed_without_pods(request.pod_sets[0])
-    elif (
-        len(asks) == 1
-        and request.gang is None
-        and not kept_hosts
-        and asks[0].min_available >= asks[0].count
-        and not asks[0].has_remnant
-    ):
-        shape = shapes[asks[0].name]
-        found = _plan_equal_pods(
-            asks[0],
-            shape,
-            capacity,
-            topology,
-            policy=policy,
-            profile=profile,
-            left_out=left_out,
-            barred={**barred, **rules.barred_for(asks[0].name)},
-            rules=rules,
-            near=near.get(asks[0].name),
-            emptied=vacated,
-            levels=request.levels,
-            explained=explained,
-        )
+        return _with_every_pod_set(_placed_without_pods(request.pod_sets[0]), request)
+    others = {
+        FAILED_LATELY: conditions.excluded,
+        KEPT_FOR_OTHERS: conditions.nominated,
+        TO_BE_LEFT: request.leave_hosts,
+    }
+    inputs = PlanInput(
+        asks=asks,
+        gang=request.gang,
+        shapes=shapes,
+        topology=topology,
+        left_out=_left_out(topology, capacity, conditions.settled_before, others, settle=policy.nodes.settle),
+        barred=conditions.barred,
+        rules=conditions.rules,
+        kept={name: hosts for name, hosts in conditions.kept.items() if hosts},
+        emptied=frozenset(host for host in conditions.emptied if host in topology.tree.index),
+        levels=request.levels,
+        profile=request.profile or policy.profile_of(request.topology),
+        near=conditions.near,
+    )
+    explain = partial(_no_fit_reason, inputs=inputs, capacity=capacity, policy=policy) if explained else None
+    if _of_equal_pods(inputs):
+        found = _plan_equal_pods(inputs, capacity=capacity, policy=policy, explain=explain)
     else:
-        problem = PlanInput(
-            asks=asks,
-            gang=request.gang,
-            shapes=shapes,
-            topology=topology,
-            left_out=frozenset(left_out),
-            barred=tuple(barred.values()),
-            rules=rules,
-            kept=kept_hosts,
-            emptied=vacated,
-            levels=request.levels,
-            profile=profile,
-        )
         scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
         found = plan_pod_sets(
-            problem,
+            inputs,
             capacity=capacity,
             policy=policy,
             scarce=capacity.free_of(scarce, topology),
-            scores=capacity.scores(_pods_by_shape(asks, shapes), topology, _near_all(asks, near)),
-            explain=(
-                lambda answer, ask: _no_fit_reason(
-                    answer,
-                    ask,
-                    shapes[ask.name],
-                    topology,
-                    policy,
-                    capacity=capacity,
-                    left_out=left_out,
-                    barred={**barred, **rules.barred_for(ask.name)},
-                )
-            )
-            if explained
-            else None,
+            scores=capacity.scores(_pods_by_shape(asks, shapes), topology, _near_all(asks, inputs.near)),
+            explain=explain,
         )
-    if isinstance(found, Placed) and len(asks) < len(request.pod_sets):
-        plans = {plan.name: plan for plan in found.pod_sets}
-        every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in request.pod_sets)
-        return replace(found, pod_sets=every)
-    return found
+    return _with_every_pod_set(found, request)
+
+
+def _of_equal_pods(inputs: PlanInput) -> bool:
+    """Return True if the pods are equal and all needed, and no others of the gang exist: numbers of slots suffice."""
+    (ask, *others) = inputs.asks
+    together = not others and inputs.gang is None and ask.min_available >= ask.count
+    return together and not inputs.kept and not ask.has_remnant
+
+
+def _with_every_pod_set(found: Outcome, request: PlacementRequest) -> Outcome:
+    """Return a plan with the pod sets without pods, too, in the order of the request."""
+    if not isinstance(found, Placed) or len(found.pod_sets) == len(request.pod_sets):
+        return found
+    plans = {plan.name: plan for plan in found.pod_sets}
+    every = tuple(plans.get(ask.name, PodSetPlan(ask.name, ())) for ask in request.pod_sets)
+    return replace(found, pod_sets=every)
 
 
 def _plan_equal_pods(
-    ask: PodSetRequest,
-    shape: Shape,
-    capacity: Capacity,
-    topology: Topology,
+    inputs: PlanInput,
     *,
+    capacity: Capacity,
     policy: Policy,
-    profile: str,
-    left_out: Mapping[str, str],
-    barred: Mapping[str, Bools],
-    rules: PodRules,
-    near: Ints64 | None,
-    emptied: frozenset[str],
-    levels: tuple[str, ...] | None,
-    explained: bool,
+    explain: Callable[[NoFit, PodSetRequest], Outcome] | None,
 ) -> Outcome:
     """Plan equal pods without existing ones, on numbers that are cached between decisions."""
+    (ask,), topology = inputs.asks, inputs.topology
+    shape, near = inputs.shapes[ask.name], inputs.near.get(ask.name)
     require = topology.level_of(ask.require)
     if ask.require == AUTO:
         empty = capacity.count(shape, topology).empty
-        require = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), levels)
+        require = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), inputs.levels)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer
@@ -274,40 +249,39 @@ def _plan_equal_pods(
         count=ask.count,
         require=require,
         prefer=prefer,
-        profile=profile,
+        profile=inputs.profile,
         steps=policy.planner.steps,
         slices=topology.slices(ask.slices),
     )
-    scarce = scarce_of(shape, capacity)
     scores = None
     if shape.preferred or capacity.soft_taints or near is not None:
         scores = capacity.scores({shape: 1}, topology, near)
-    warm = capacity.slots(shape, topology, scarce=scarce)
-    if left_out or emptied or barred or rules.among_own:
-        free = warm.slots.copy() if left_out or emptied or barred else warm.slots
-        if emptied:
-            vacated = [topology.tree.index[host] for host in emptied]
-            free[vacated] = capacity.count(shape, topology).empty[vacated]
-        if left_out:
-            free[[topology.tree.index[host] for host in left_out]] = 0
-        for hosts in barred.values():
-            np.copyto(free, 0, where=hosts)
+    warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
+    rules = inputs.rules
+    if inputs.left_out or inputs.emptied or inputs.barred_for(ask.name) or rules.among_own:
+        free = _usable_slots(inputs, warm.slots, capacity.count(shape, topology).empty)
         grain = grains(request.slices, len(topology.levels))
         ways = rules.ways(ask.name, topology.tree, free, count=ask.count, require=require, grain=grain)
         answer = _first_plan(warm.plan_on_slots(slots, request, scores) for slots in ways)
     else:
         answer = warm.plan(request, scores)
+    if isinstance(answer, NoFit):
+        return explain(answer, ask) if explain is not None else UNEXPLAINED
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
-    match answer:
-        case Plan():
-            return _placed(answer, ask, topology, require_alias, prefer_alias)
-        case NoFit() if not explained:
-            return UNEXPLAINED
-        case NoFit():
-            return _no_fit_reason(
-                answer, ask, shape, topology, policy, capacity=capacity, left_out=left_out, barred=barred
-            )
+    return _placed(answer, ask, topology, require_alias, prefer_alias)
+
+
+def _usable_slots(inputs: PlanInput, slots: Ints64, empty: Ints64) -> Ints64:
+    """Return the slots of equal pods by host: those of an empty host on emptied ones, none where they may not go."""
+    (ask,), index = inputs.asks, inputs.topology.tree.index
+    free = slots.copy()
+    vacated = [index[host] for host in inputs.emptied]
+    free[vacated] = empty[vacated]
+    free[[index[host] for host in inputs.left_out]] = 0
+    for hosts in inputs.barred_for(ask.name).values():
+        np.copyto(free, 0, where=hosts)
+    return free
 
 
 def _first_plan(answers: Iterable[Plan | NoFit]) -> Plan | NoFit:
@@ -322,24 +296,17 @@ def _first_plan(answers: Iterable[Plan | NoFit]) -> Plan | NoFit:
 
 
 def _no_fit_reason(
-    answer: NoFit,
-    ask: PodSetRequest,
-    shape: Shape,
-    topology: Topology,
-    policy: Policy,
-    *,
-    capacity: Capacity,
-    left_out: Mapping[str, str],
-    barred: Mapping[str, Bools],
+    answer: NoFit, ask: PodSetRequest, *, inputs: PlanInput, capacity: Capacity, policy: Policy
 ) -> Waits | Never:
     """Return why one pod set does not fit beside the current pods."""
+    shape, topology = inputs.shapes[ask.name], inputs.topology
     counted = capacity.count(shape, topology)
     reasons = capacity.reasons(shape, topology)
-    for host, why in left_out.items():
+    for host, why in inputs.left_out.items():
         place = topology.tree.index[host]
         if not reasons[place] or reasons[place].startswith(TAINT):  # a toleration alone would not open it
             reasons[place] = why
-    for why, hosts in barred.items():
+    for why, hosts in inputs.barred_for(ask.name).items():
         for place in np.flatnonzero(hosts).tolist():
             reasons[place] = reasons[place] or why
     return infeasible(

@@ -51,22 +51,28 @@ UNEXPLAINED: Final = Waits("Fragmented", "")
 class PlanInput:
     """The input of one plan: pod sets that need pods (`asks`), the request of the whole gang (`gang`), and constraints.
 
-    `left_out`: hosts that are left out this time, `barred` more of them, by index; `kept`: pod set -> rank -> host of
-    the pods that stay where they are; `profile`: how equally good places are ranked; `emptied`: hosts that count as
-    empty; `rules`: what its pods require of those near them. `levels`: those that `auto` may stand for; None: all.
+    `left_out`: hosts that are left out this time, with the reason; `barred`: words -> more of them, by index; `kept`:
+    pod set -> rank -> host of the pods that stay where they are; `profile`: how equally good places are ranked;
+    `emptied`: hosts that count as empty; `rules`: what its pods require of those near them; `near`: what they prefer of
+    them, as the score of one pod of a pod set by host. `levels`: those that `auto` may stand for; None: all.
     """
 
     asks: tuple[PodSetRequest, ...]
     gang: GangRequest | None
     shapes: Mapping[str, Shape]
     topology: Topology
-    left_out: frozenset[str]
+    left_out: Mapping[str, str]
     kept: Mapping[str, Mapping[int, str]]
     profile: str
-    barred: tuple[Bools, ...] = ()
-    rules: PodRules = field(default_factory=PodRules)
-    emptied: frozenset[str] = frozenset()
-    levels: tuple[str, ...] | None = None
+    barred: Mapping[str, Bools]
+    rules: PodRules
+    emptied: frozenset[str]
+    levels: tuple[str, ...] | None
+    near: Mapping[str, Ints64]
+
+    def barred_for(self, pod_set: str) -> Mapping[str, Bools]:
+        """Return the hosts that a pod set may not use because of other gangs, or of the pods near them."""
+        return {**self.barred, **self.rules.barred_for(pod_set)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def plan_pod_sets(
     gang = _resolved(inputs, capacity, policy)
     resources = _free_resources(inputs, capacity)
     if inputs.emptied:
-        vacated = [tree.index[host] for host in inputs.emptied - inputs.left_out]
+        vacated = [tree.index[host] for host in inputs.emptied - inputs.left_out.keys()]
         resources.free[vacated] = _free_resources(inputs, capacity, empty=True).free[vacated]
     no_fit: NoFit | None = None
     conflicting = False
@@ -278,7 +284,7 @@ def _free_resources(
     out = np.zeros(len(topology.tree.hosts), dtype=np.bool_)
     if not empty:
         out[[topology.tree.index[host] for host in inputs.left_out]] = True
-        for hosts in inputs.barred:
+        for hosts in inputs.barred.values():
             out |= hosts
     if len(shapes) == 1:
         counted = capacity.count(shapes[0], topology)

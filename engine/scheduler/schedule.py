@@ -41,7 +41,7 @@ from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import at_host_limit, creation_problem, on_hold, too_many_waiting, within_host_limit
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
-from engine.scheduler.plan import plan_placement
+from engine.scheduler.plan import PlanConditions, plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.scheduler.separation import Barred, barred_hosts, constrained, rules_for, separated
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology
@@ -65,7 +65,7 @@ def schedule_gang(
     """Return the outcome for a gang: whether its pods can be created, then the plan. The caller holds the state's lock.
 
     `kept`: the result of `kept_assignment`, for a caller that has it. `settled_before`, `excluded`, `nominated` and
-    `emptied` as in `plan_placement`; no devices are allocated on emptied hosts. `creatable`: as if all pods could be
+    `emptied` as in `PlanConditions`; no devices are allocated on emptied hosts. `creatable`: as if all pods could be
     created.
     """
     if not creatable and (problem := creation_problem(view, gang)) is not None:
@@ -114,11 +114,13 @@ def schedule_jointly(
         capacity=view.capacity,
         topology=topology,
         policy=view.policy,
-        settled_before=settled_before,
-        excluded=excluded,
-        nominated=nominated,
-        emptied=emptied,
-        barred=barred_hosts(view, gang, None, topology, emptied=emptied),
+        conditions=PlanConditions(
+            settled_before=settled_before,
+            excluded=excluded,
+            nominated=nominated,
+            emptied=emptied,
+            barred=barred_hosts(view, gang, None, topology, emptied=emptied),
+        ),
     )
 
 
@@ -233,7 +235,7 @@ def _planned(
     barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
     hosts = _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
     rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
-    near = {}
+    near: Mapping[str, Ints64] = {}
     if topology is not None and not topology.waits:
         near = pod_scores(
             [one for one in gang.workload.pod_sets if one.name in gang.shapes],
@@ -247,32 +249,43 @@ def _planned(
             emptied=emptied,
         )
 
-    def plan(out: frozenset[str], barred: Barred = barred, rules: PodRules | None = rules) -> Outcome:
+    conditions = PlanConditions(
+        settled_before=settled_before,
+        excluded=excluded,
+        nominated=nominated,
+        emptied=emptied,
+        barred=barred,
+        kept=hosts,
+        rules=rules or PodRules(),
+        near=near,
+    )
+
+    def plan(changed: PlanConditions = conditions) -> Outcome:
         return plan_placement(
             request,
             gang.shapes,
             capacity=view.capacity,
             topology=topology,
             policy=view.policy,
-            settled_before=settled_before,
-            excluded=excluded,
-            kept=hosts,
-            nominated=nominated | out,
-            emptied=emptied,
-            barred=barred,
-            rules=rules,
-            near=near,
+            conditions=changed,
         )
 
-    free = frozenset[str]()
-    outcome = separated(
-        plan(free), partial(plan, free), gang, barred, separation=separation, topology=topology, pods=pods
+    def plan_beside(barred: Barred) -> Outcome:
+        return plan(replace(conditions, barred=barred))
+
+    def plan_within(out: frozenset[str]) -> Outcome:
+        return plan(replace(conditions, nominated=nominated | out))
+
+    outcome = separated(plan(), plan_beside, gang, barred, separation=separation, topology=topology, pods=pods)
+    outcome = constrained(
+        outcome, partial(plan, replace(conditions, rules=PodRules())), rules, topology=topology, pods=pods
     )
-    outcome = constrained(outcome, partial(plan, free, rules=None), rules, topology=topology, pods=pods)
     if limited:
         out = excluded | nominated | request.leave_hosts
         room = partial(_room, view, gang, request, barred=barred, out=out, emptied=emptied)
-        outcome = within_host_limit(view, gang, outcome, topology=topology, plan=plan, room=room, staying=staying)
+        outcome = within_host_limit(
+            view, gang, outcome, topology=topology, plan=plan_within, room=room, staying=staying
+        )
     return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
 
 

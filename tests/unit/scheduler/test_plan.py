@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.policy.model import Policy, parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan import plan_placement
+from engine.scheduler.plan import PlanConditions, plan_placement
 from tests.support.cluster_records import gpu_nodes, job, node, placement, pod_set, shape, spec
 from tests.support.leader import Leader
 
@@ -28,7 +29,7 @@ def plan_on(
     *,
     placed: dict[str, int] | None = None,
     policy: Policy | None = None,
-    **more: object,
+    **conditions: Any,
 ) -> Outcome:
     """The answer for a Job on these nodes, where another gang may hold some hosts."""
     stores = Stores()
@@ -47,7 +48,7 @@ def plan_on(
         capacity=view.capacity,
         topology=view.topologies.get(request.topology or ""),
         policy=view.policy,
-        **more,  # type: ignore[arg-type]
+        conditions=PlanConditions(**conditions),
     )
 
 
