@@ -8,39 +8,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
-from math import inf
-from typing import Final
 
-from engine.api import names
 from engine.api.objects import PodGroupObject
-from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, kept_hosts, placed_at
+from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, kept_hosts
 from engine.api.pod import Pod, PodSpec, Shape
 from engine.api.workload import GangKey, Workload
 from engine.cache.host_index import HostIndex
 from engine.cache.intents import IntentIndex
+from engine.cache.pod_groups import PodGroupIndex
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import KeptDomains
 from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add, add_in
 from engine.gang import plain_pods
-from engine.gang.gang import Gang, PodGroupState, by_pod_set, over
+from engine.gang.gang import Gang, by_pod_set
 from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
 from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
-from engine.gang.slots import completed_without_slot, slots_of
-from engine.policy.model import Policy
+from engine.gang.slots import slots_of
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
-
-# Members of a pod group: each event of one is an event of all, and they are planned in one hold of the state's lock.
-MAX_MEMBERS: Final = 64
-_NO_OBJECT: Final = (
-    "PodGroup {} (scheduling.x-k8s.io) not found: create it with spec.minMember, the number of pods that start "
-    f"together; or set {names.MIN_AVAILABLE} on each member, or remove its {names.POD_GROUP}"
-)
 
 
 class GangIndex:
@@ -61,17 +50,12 @@ class GangIndex:
         self._held: dict[GangKey, Placement] = {}
         self._waiting: dict[GangKey, None] = {}  # gangs with a Placement that waits
         self._keeping: dict[GangKey, None] = {}  # waiting gangs with hosts that are kept free for them
-        # The workloads of pod groups, by namespace and name of the group; and the group of each.
-        self._groups: dict[tuple[str, str], dict[GangKey, None]] = {}
-        self._group_of: dict[GangKey, tuple[str, str]] = {}
-        # Of groups with too many workloads: those that count, under a policy, and the order of the last one.
-        self._counted: dict[tuple[str, str], tuple[dict[GangKey, None], Policy, tuple[float, str]]] = {}
-        self._group_objects: dict[tuple[str, str], PodGroupObject] = {}
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
         self._hosts: dict[str, dict[str, int]] = {}  # namespace -> host -> Placements
         self.kept_domains = KeptDomains()
         self._left_out: dict[GangKey, Placement | None] = {}  # for one question, with the plans that are not written
         self.intents = IntentIndex()
+        self._pod_groups = PodGroupIndex(self, pods, owners=owners)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -84,7 +68,7 @@ class GangIndex:
                 self.drop(key)
         if new is not None:
             self._workloads[new.uid] = new
-        around = self._regroup(old, new)
+        around = self._pod_groups.set_workload(old, new)
         # Most changes of a status are no news here: how many pods are active, or ready.
         if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
             return around
@@ -92,12 +76,11 @@ class GangIndex:
 
     def set_pod_group(self, old: PodGroupObject | None, new: PodGroupObject | None) -> set[GangKey]:
         """Apply a change of a PodGroup object; returns the keys of the group's gangs."""
-        if old is not None:
-            self._group_objects.pop((old.namespace, old.name), None)
-        if new is not None:
-            self._group_objects[(new.namespace, new.name)] = new
-        known = new or old
-        return set(self._group_members((known.namespace, known.name))) if known is not None else set()
+        return self._pod_groups.set_object(old, new)
+
+    def recount_groups(self) -> None:
+        """Forget which workloads of large pod groups count: their requests may be valid, or wrong, from now on."""
+        self._pod_groups.recount()
 
     def set_placement(self, old: Placement | None, new: Placement | None) -> set[GangKey]:
         """Apply a change of a Placement; returns the keys of the gangs that it affects."""
@@ -182,7 +165,7 @@ class GangIndex:
             return None
         placement, pods = self.plan_of(key), self.pods_of(key)
         request = self._request_of(workload, pods, placement)
-        state = self._pod_group_state(key, workload, request)
+        state = self._pod_groups.state_of(key, workload, request)
         if state is not None and (len(state.members) > 1 or state.of_object):
             request = of_group(request, timeout=state.timeout)
         return Gang(
@@ -199,12 +182,7 @@ class GangIndex:
 
     def in_group_with(self, keys: Iterable[GangKey]) -> set[GangKey]:
         """Return the gangs that count in one pod group with any of these, themselves included."""
-        found: set[GangKey] = set()
-        for key in keys if self._groups else ():
-            group = plain_pods.place_of(key) if plain_pods.is_plain(key) else self._group_of.get(key)
-            members = self._group_members(group) if group is not None else {}
-            found |= members.keys() if key in members else set()
-        return found
+        return self._pod_groups.in_group_with(keys)
 
     def as_reviewed(self, workload: Workload, request: PlacementRequest) -> Gang:
         """Return the (first) gang of a workload under review, with the Placement and pods that it has already."""
@@ -252,11 +230,15 @@ class GangIndex:
         workload = self._workloads.get(uid)
         return self._owners().with_pod_sets(workload) if workload is not None and has_group(workload, group) else None
 
+    def written_workload(self, key: GangKey) -> Workload | None:
+        """Return the workload object of a gang as it is written; None for a gang of pods."""
+        return self._workloads.get(parts(key)[0])
+
     def namespace_of(self, key: GangKey) -> str:
         """Return the namespace of a gang; "" when there is none of that key."""
         if plain_pods.is_plain(key) or plain_pods.is_single(key):
             return next((pod.namespace for pod in self._pods.members(key)), "")
-        workload = self._workloads.get(parts(key)[0])
+        workload = self.written_workload(key)
         return workload.namespace if workload is not None else ""
 
     def plan_of(self, key: GangKey) -> Placement | None:
@@ -392,122 +374,6 @@ class GangIndex:
         assigned = [one.assignment for one in plans if one.assignment is not None]
         self._by_host.set_slots(key, frozenset().union(*(one.hosts for one in assigned)))
 
-    def _regroup(self, old: Workload | None, new: Workload | None) -> set[GangKey]:
-        """Apply a change of a workload to the pod groups; returns the keys of the groups' gangs."""
-        before, after = _named_group(old), _named_group(new)
-        if before is None and after is None:
-            return set()
-        around = {key for group in (before, after) if group is not None for key in self._group_members(group)}
-        for workload, group in ((old, before), (new, after)):
-            if workload is None or group is None:
-                continue
-            key = key_of(workload)
-            if workload is new:
-                self._groups.setdefault(group, {})[key] = None
-                self._group_of[key] = group
-            elif after != group or new is None or key_of(new) != key:
-                self._groups.get(group, {}).pop(key, None)
-                self._group_of.pop(key, None)
-                if not self._groups.get(group, True):
-                    del self._groups[group]
-            self._recount(group, workload, same=_same_member(old, new))
-        return around | {key for group in (before, after) if group is not None for key in self._group_members(group)}
-
-    def _group_members(self, group: tuple[str, str]) -> dict[GangKey, None]:
-        """Return the keys of a pod group's workloads within the limit, and that of its plain pods."""
-        known = self._groups.get(group, {})
-        members = dict(known if len(known) <= MAX_MEMBERS else self._oldest(group))
-        if self._pods.has_members(plain := plain_pods.gang_key(*group)):
-            members[plain] = None
-        return members
-
-    def _oldest(self, group: tuple[str, str]) -> dict[GangKey, None]:
-        """Return the oldest workloads of a pod group that have not ended, and the last that have, within the limit."""
-        policy = self._owners().policy
-        if (known := self._counted.get(group)) is not None and known[1] is policy:
-            return known[0]
-        found = sorted(
-            (_age(workload), workload.finished, key)
-            for key in self._groups[group]
-            if (workload := self._workloads.get(parts(key)[0])) is not None
-            and (workload.finished or not over(workload))
-        )
-        ended = [key for _, ends, key in found if ends][-MAX_MEMBERS:]
-        # The children of a member copy its templates, and name the group as well.
-        live = ((age, key) for age, ends, key in found if not ends and self._joins(key, group[1]))
-        oldest = list(islice(live, MAX_MEMBERS))
-        last = oldest[-1][0] if len(oldest) == MAX_MEMBERS else (inf, "")
-        self._counted[group] = (dict.fromkeys([*ended, *(key for _, key in oldest)]), policy, last)
-        return self._counted[group][0]
-
-    def _recount(self, group: tuple[str, str], workload: Workload, *, same: bool) -> None:
-        """Forget which workloads of a pod group count, if a change of one may concern that."""
-        known = self._counted.get(group)
-        if len(self._groups.get(group, ())) <= MAX_MEMBERS or (
-            known is not None
-            and not same
-            and (workload.finished or key_of(workload) in known[0] or _age(workload) <= known[2])
-        ):
-            self._counted.pop(group, None)
-
-    def recount_groups(self) -> None:
-        """Forget which workloads of large pod groups count: their requests may be valid, or wrong, from now on."""
-        self._counted.clear()
-
-    def _joins(self, key: GangKey, name: str) -> bool:
-        """Return True if the request of a workload is valid and names the pod group."""
-        workload = self.workload_of(key)
-        asked = self._owners().request_of(workload) if workload is not None else None
-        return asked is not None and asked.asking and asked.pod_group is not None and asked.pod_group.name == name
-
-    def _pod_group_state(self, key: GangKey, workload: Workload, request: PlacementRequest) -> PodGroupState | None:
-        """Return the state of the pod group that a valid request names; None if its own minimum says it all."""
-        group = request.pod_group
-        if group is None:
-            return None
-        known = self._group_members((workload.namespace, group.name))
-        if key not in known and key in self._groups.get((workload.namespace, group.name), ()):
-            problem = f"pod group {group.name} has more than {MAX_MEMBERS} workloads; others join when some have ended"
-            runs = any(pod.spec.node_name for pod in self.pods_of(key))
-            least, slots = group.minimum or 0, assigned_count(self.plan_of(key))
-            return PodGroupState(group.name, least, workload.slots, slots, runs, (key,), problem=problem)
-        found = [(workload.created, workload.name, key)]
-        minima = {group.minimum}
-        pods, assigned, started = 0, 0, False
-        for member in known | {key: None}:
-            other = workload if member == key else self.workload_of(member)
-            if other is None or (over(other) and not other.finished):
-                continue
-            placement = self.plan_of(member)
-            if other.finished and _of_earlier_run(placement, workload):
-                continue
-            if member != key:
-                asked = self._owners().request_of(other)
-                if not asked.asking or asked.pod_group is None or asked.pod_group.name != group.name:
-                    continue
-                minima.add(asked.pod_group.minimum)
-                found.append((other.created, other.name, member))
-            slots = _placed_count(other, placement)
-            pods += other.slots
-            assigned += max(other.slots, slots) if other.finished else slots
-            started = started or other.finished or any(pod.spec.node_name for pod in self.pods_of(member))
-        minimum, of_object = max((least for least in minima if least is not None), default=0), None in minima
-        if len(found) == 1 and pods >= minimum and not of_object:
-            return None
-        problem, timeout = "", None
-        if of_object:
-            said = self._group_objects.get((workload.namespace, group.name))
-            if said is None:
-                problem = _NO_OBJECT.format(group.name)
-            elif said.problem:
-                problem = f"PodGroup {group.name} cannot be read: {said.problem}"
-            else:
-                minimum, timeout = max(minimum, said.minimum), said.timeout
-        members = tuple(member for _, _, member in sorted(found))
-        return PodGroupState(
-            group.name, minimum, pods, assigned, started, members, of_object=of_object, timeout=timeout, problem=problem
-        )
-
     def _waits(self, key: GangKey) -> Iterator[tuple[GangKey, Workload, Placement]]:
         workload = self._workloads.get(parts(key)[0]) or self.workload_of(key)
         if workload is not None and key not in self._held:
@@ -557,53 +423,6 @@ def _with_slots(placement: Placement, more: tuple[Slot, ...]) -> Placement:
         return placement
     known = placement.assignment or Assignment(0, ())
     return replace(placement, assignment=replace(known, pod_sets=(*known.pod_sets, PodSetPlan("", more))))
-
-
-def assigned_count(placement: Placement | None) -> int:
-    """Return how many slots a Placement has."""
-    assignment = placement.assignment if placement is not None else None
-    return assignment.count if assignment is not None else 0
-
-
-def _placed_count(workload: Workload, placement: Placement | None) -> int:
-    """Return how many pods of a workload have slots, or have completed."""
-    completed = completed_without_slot(workload, placement.assignment if placement is not None else None)
-    return min(workload.slots, assigned_count(placement) + completed) if completed else assigned_count(placement)
-
-
-def _of_earlier_run(ended: Placement | None, workload: Workload) -> bool:
-    """Return True if a workload that has ended was not placed together with another one of its pod group.
-
-    The same group is often used again, as by the Jobs of a CronJob: what had its slots before the other workload was
-    created did not start with it.
-    """
-    if ended is None or ended.assignment is None:
-        return True
-    since = placed_at(ended.status)
-    return since is not None and since < workload.created
-
-
-def _age(workload: Workload) -> tuple[float, str]:
-    return (workload.created, workload.name)
-
-
-def _same_member(old: Workload | None, new: Workload | None) -> bool:
-    """Return True if a change of a workload concerns neither its request nor its end."""
-    if old is None or new is None:
-        return False
-    before, after = (
-        (one.uid, one.annotations, one.generation, one.finished, over(one), one.owner) for one in (old, new)
-    )
-    return before == after
-
-
-def _named_group(workload: Workload | None) -> tuple[str, str] | None:
-    """Return the namespace and the name of the pod group that a workload or one of its templates names."""
-    if workload is None:
-        return None
-    carriers = (workload.annotations, *(pod_set.template.annotations for pod_set in workload.pod_sets))
-    name = next((one[names.POD_GROUP] for one in carriers if names.POD_GROUP in one), None)
-    return None if name is None else (workload.namespace, name)
 
 
 def _unfinished(placement: Placement) -> bool:

@@ -29,7 +29,6 @@ from engine.api.reasons import Code, known_code
 from engine.api.text import plural, quote, sanitize
 from engine.api.workload import GangKey, Workload
 from engine.autoscaling.state import consumed
-from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.cluster import writes
 from engine.cluster.client import ApiFault, KubeClient, object_path
@@ -46,7 +45,7 @@ from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
-from engine.gang.slots import SlotAssignment
+from engine.gang.slots import SlotAssignment, assigned_count
 from engine.gang.summary import summary_of
 from engine.history.decision_log import DecisionLog
 from engine.history.record import GangEvent, event_of

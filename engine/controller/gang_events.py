@@ -12,12 +12,12 @@ from engine.api.pod import Pod
 from engine.api.reasons import Why
 from engine.api.text import plural
 from engine.api.workload import Workload
-from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.cluster.events import Recorder, Regarding
 from engine.gang.gang import Gang
 from engine.gang.key import name_of
 from engine.gang.plain_pods import in_order
+from engine.gang.slots import assigned_count
 from engine.gang.summary import domains_of, hosts_of, place_text
 from engine.history.decision_log import DecisionLog
 from engine.history.record import GangEvent, GangName

@@ -54,6 +54,12 @@ class SlotAssignments:
     foreign: tuple[Pod, ...] = ()  # held by another gate too: not ready, ours is removed last
 
 
+def assigned_count(placement: Placement | None) -> int:
+    """Return how many slots a Placement has."""
+    assignment = placement.assignment if placement is not None else None
+    return assignment.count if assignment is not None else 0
+
+
 def slots_of(assignment: Assignment) -> tuple[Slot, ...]:
     """Return all slots of the gang: pod set by pod set, each in order of the lowest rank."""
     return tuple(slot for plan in assignment.pod_sets for slot in plan.slots)

@@ -14,11 +14,10 @@ from engine.api.placement import GangRequest, Placement, PodSetRequest
 from engine.api.pod import Shape
 from engine.api.text import plural
 from engine.api.workload import GangKey
-from engine.cache.gangs import assigned_count
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState, host_of
 from engine.gang.request import PlacementRequest
-from engine.gang.slots import request_to_place
+from engine.gang.slots import assigned_count, request_to_place
 from engine.scheduler.fairness import Turn, turn_of
 from engine.scheduler.limits import group_creation_problem, on_hold, too_many_waiting
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits

@@ -16,7 +16,6 @@ from engine.api.rank import expand_ranks, format_ranks
 from engine.api.reasons import known_code
 from engine.api.text import plural, sanitize
 from engine.api.workload import PodSet
-from engine.cache.gangs import assigned_count
 from engine.gang.gang import (
     Gang,
     by_pod_set,
@@ -26,7 +25,7 @@ from engine.gang.gang import (
     rank_of,
     why_not_ready,
 )
-from engine.gang.slots import done_ranks, ranks_completed_in_jobs
+from engine.gang.slots import assigned_count, done_ranks, ranks_completed_in_jobs
 from engine.lifecycle.moves import moves_text
 from webhook.explanations.explanation import Asking, about, dropped_by_policy, name_of, until_of
 from webhook.queries import model as output

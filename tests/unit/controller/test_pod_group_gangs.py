@@ -14,8 +14,8 @@ from engine.api import names
 from engine.api.objects import PodGroupObject
 from engine.api.pod import Pod
 from engine.api.workload import Workload
-from engine.cache import gangs
-from engine.cache.gangs import MAX_MEMBERS
+from engine.cache import pod_groups
+from engine.cache.pod_groups import MAX_MEMBERS
 from engine.gang.gang import held_by_us
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import plain
@@ -537,7 +537,7 @@ def test_which_workloads_count_depends_on_the_cluster_alone(changes: list[tuple[
     """Not on the order of the changes: the three oldest that run, here, and the last three that ended."""
     leader = Leader(nodes=gpu_nodes(1, 1, 1))
     now: dict[int, str] = {}
-    with patch.object(gangs, "MAX_MEMBERS", 3):
+    with patch.object(pod_groups, "MAX_MEMBERS", 3):
         for number, what in changes:
             made = member(f"m{number}", count=1, least=2, created=1000.0 + number)
             if what == "gone":
