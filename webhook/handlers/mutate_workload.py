@@ -12,7 +12,7 @@ from typing import Any
 from engine.api import names
 from engine.api.workload import PodSet, Workload
 from engine.gang.exemption import exemption_reason
-from engine.gang.gang import can_suspend, held_by_us
+from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import Policy
@@ -43,6 +43,7 @@ from webhook.rules.warnings import fixed_fields
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
+TAKEN_OVER = "topogate: without held-by the suspension is its user's: the gang is not planned until it is resumed"
 LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
 # The controller of a child copies these from the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
@@ -222,6 +223,8 @@ def _update(
             edits.put(new.suspend_path, False)
             edits.drop(HELD_BY)
         return ()
+    if held_by_us(old) and suspended_by_user(new):
+        return (TAKEN_OVER,)
     if not (old.suspended and not new.suspended) or _assigned(new, view):
         return ()
     if held_by_us(old):

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.api import names
 from engine.api.placement import Placement
 from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.cluster import writes
 from engine.cluster.client import ApiFault
-from engine.cluster.writes import Done, Gone, Refused, Result
+from engine.cluster.writes import Done, Refused, Result
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from engine.lifecycle.status import requeued_body
 from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
@@ -56,13 +55,8 @@ class Suspender:
         """Suspend a workload for its user; one that waits is no longer planned."""
         if suspended_by_user(workload):
             return Outcome(True, f"{called(workload)}: is suspended by its user already")
-        waited = held_by_us(workload)
         result = self._written(workload, writes.suspend_for_user)
-        if waited and isinstance(result, Refused) and any(names.HELD_BY in field for field, _ in result.causes):
-            # Only admins may turn a suspension of ours into the user's. Resumed it is held by its gate, in between.
-            result = self._written(workload, writes.resume_workload)
-            if isinstance(result, Done):
-                result = self._again(workload)
+        waited = held_by_us(workload)
         end = "it is not planned until it is resumed" if waited else "its pods end, and its slots are free"
         return outcome_of(workload, result, f"suspended: {end}")
 
@@ -92,14 +86,6 @@ class Suspender:
         if result is None:
             return Outcome(False, f"{called(workload)}: has no Placement yet: the service has not seen it")
         return outcome_of(workload, result, "waits at the end of its priority now")
-
-    def _again(self, workload: Workload) -> Result | ApiFault:
-        """Suspend a workload that was changed since it was read."""
-        try:
-            fresh = self.releaser.workload_again(workload)
-        except ApiFault as fault:
-            return fault
-        return Gone() if fresh is None else self._written(fresh, writes.suspend_for_user)
 
     def _written(self, workload: Workload, write: Callable[..., Result]) -> Result | ApiFault:
         def attempt(one: Workload) -> Result:

@@ -64,8 +64,8 @@ def _our_labels(pod_set: PodSet, asks: bool, child: bool) -> Mapping[str, str]:
 
 def _held_by_may_change(old: Workload, new: Workload, asks: bool) -> bool:
     if held_by_us(old):
-        # resumed: the mark is removed with the suspension
-        return not new.suspended and names.HELD_BY not in new.annotations
+        # resumed, or suspended by its user now: without the mark the suspension is not ours
+        return names.HELD_BY not in new.annotations
     # A gang that its user resumes before it has slots is suspended again, by `/mutate`, and marked.
     return asks and old.suspended and held_by_us(new)
 

@@ -34,9 +34,11 @@ from tests.support.admission import (
     raw_job,
     review,
     with_policy,
+    workload,
 )
 from webhook.admission.review import BadReview, Response, Unavailable
 from webhook.handlers.mutate import mutate
+from webhook.handlers.mutate_workload import TAKEN_OVER
 from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
@@ -456,11 +458,17 @@ def test_admins_and_we_may_write_them(user: str, groups: list[str]) -> None:
     assert admitted(old, annotated(old, **MARKS), view, user=user, groups=groups).allowed
 
 
-def test_a_held_by_may_not_be_taken_off_a_waiting_job() -> None:
+def test_a_suspension_without_our_mark_is_its_users() -> None:
+    """As at CREATE of the same manifest, which `kubectl replace` sends: the gang waits until it is resumed."""
     old = stored(rack_job())
-    answer = admitted(old, annotated(old, held_by=None), gang_view(old))
-    assert reasons(answer) == [f"metadata.annotations[{names.HELD_BY}]"]
-    assert "to start the Job without a placement remove its request" in answer.causes[0].message
+    replaced = stored(edited(rack_job(), suspend=True))
+    for new in (annotated(old, held_by=None), replaced):
+        changed = mutate(review(new, old=old), gang_view(old), 0.0)
+        assert changed.warnings == (TAKEN_OVER,)
+        suspended = workload(apply(new, changed))
+        assert (suspended.suspended, names.HELD_BY in suspended.annotations) == (True, False)
+        assert names.GATE in suspended.template.gates
+        assert admitted(old, new, gang_view(old)).allowed
 
 
 def test_a_held_by_may_not_be_changed() -> None:
