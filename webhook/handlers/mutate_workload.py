@@ -44,6 +44,7 @@ from webhook.rules.warnings import fixed_fields
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
 TAKEN_OVER = "topogate: without held-by the suspension is its user's: the gang is not planned until it is resumed"
+TO_KUEUE = "topogate: Kueue manages it now: it stays suspended until Kueue admits it"
 LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
 # The controller of a child copies these from the template of its parent, where the leader writes them.
 _COPIED = (names.PLACEMENT, names.REVISION)
@@ -219,10 +220,7 @@ def _update(
         if _mark_or_restore(edits, root, pod_set, before, asked):
             show_devices(edits, root, policy=policy)
     if not asked.marks:
-        if held_by_us(old) and held_by_us(new) and new.suspend_path is not None:
-            edits.put(new.suspend_path, False)
-            edits.drop(HELD_BY)
-        return ()
+        return _let_go(edits, new, asked) if held_by_us(old) and held_by_us(new) else ()
     if held_by_us(old) and suspended_by_user(new):
         return (TAKEN_OVER,)
     if not (old.suspended and not new.suspended) or _assigned(new, view):
@@ -233,6 +231,19 @@ def _update(
         edits.put(new.suspend_path, True)
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
         return (HELD_AGAIN,)
+    return ()
+
+
+def _let_go(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
+    """Resume a workload that we hold and no longer place; return warnings.
+
+    One that Kueue takes over stays suspended: Kueue resumes what it admits, and refuses a queue to what runs.
+    """
+    edits.drop(HELD_BY)
+    if asked.request.ignored == "ManagedByKueue":
+        return (TO_KUEUE,)
+    if workload.suspend_path is not None:
+        edits.put(workload.suspend_path, False)
     return ()
 
 

@@ -26,7 +26,8 @@ from tests.support.admission import (
 )
 from webhook.admission.review import BadReview, Response, Unavailable
 from webhook.handlers.mutate import mutate
-from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO, TO_KUEUE
+from webhook.handlers.validate import validate
 
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
 LABEL = {names.REQUESTS_PLACEMENT: "true"}
@@ -323,6 +324,19 @@ def test_a_held_job_that_asks_no_more_is_freed_at_once() -> None:
     assert new["spec"]["suspend"] is False
     assert new["metadata"]["annotations"] == {}
     assert marks(new) == ([], {})
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_a_held_job_that_gets_a_queue_of_kueues_stays_suspended_for_kueue(part: str) -> None:
+    """It would start anywhere, without Kueue's quota; Kueue lets nobody queue what runs."""
+    old = held_job()
+    new = copy.deepcopy(old)
+    new["metadata"].setdefault(part, {})[names.KUEUE_QUEUE] = "q"
+    new, answer = update(old, new)
+    assert new["spec"]["suspend"] is True
+    assert (names.HELD_BY in new["metadata"]["annotations"], marks(new)) == (False, ([], {}))
+    assert answer.warnings == (TO_KUEUE,)
+    assert validate(review(new, old=old), gang_view(old), 0.0).allowed
 
 
 def test_a_held_job_that_is_resumed_and_asks_no_more_keeps_nothing_of_ours() -> None:
