@@ -15,7 +15,7 @@ import msgspec
 
 from engine.api import names
 from engine.api.field import FieldError
-from engine.gang.annotations import POD_GROUP_DIALECT, meanings
+from engine.gang.annotations import POD_GROUP_DIALECT, AnnotationSource, meanings, pod_group_of
 from engine.gang.exemption import is_exempt
 from engine.kinds.read import UnreadableWorkload, read
 from engine.policy.model import Policy
@@ -133,6 +133,29 @@ def asks_anywhere(raw: Mapping[str, Any], dialects: Iterable[str]) -> bool:
     return any(isinstance(annotations, dict) and not known.isdisjoint(annotations) for annotations in found)
 
 
+def asks_unread(raw: Mapping[str, Any], policy: Policy, *, created: bool) -> bool:
+    """Return True if an object that cannot be read makes a request: in annotations, or as a new one by a pod group."""
+    return asks_anywhere(raw, policy.annotations.dialects) or (created and _asks_by_group(raw, policy))
+
+
+def _asks_by_group(raw: Mapping[str, Any], policy: Policy) -> bool:
+    """Return True for pod-group keys of other systems anywhere in the object, unless their own scheduler is named."""
+    found = [*mappings(raw)]
+    sources = [AnnotationSource("", _texts(one, "annotations"), _texts(one, "labels")) for one in found]
+    if not pod_group_of(sources, dialects=policy.annotations.dialects):
+        return False
+    entry = policy.registry.entry_of(raw)
+    default = entry.scheduler.default if entry is not None and entry.scheduler is not None else names.DEFAULT_SCHEDULER
+    named = {name for one in found if isinstance(name := one.get("schedulerName"), str) and name}
+    return (named or {default}).issubset(policy.schedulers)
+
+
+def _texts(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    found = part.get(name)
+    items = found.items() if isinstance(found, Mapping) else ()
+    return {key: value for key, value in items if isinstance(value, str)}
+
+
 def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the mappings of an object, outer ones first, up to a limit."""
     rest: deque[Any] = deque((raw,))  # metadata comes before anything deep in the object
@@ -164,7 +187,7 @@ def _left_alone(document: Mapping[str, Any], review: Review, view: Reader, polic
     label_maps = (metadata.get("labels"), metadata.get("annotations"))
     return (
         metadata.get("deletionTimestamp") is not None
-        or not asks_anywhere(document, policy.annotations.dialects)
+        or not asks_unread(document, policy, created=review.operation == "CREATE")
         or _managed_by_others(label_maps, review, view, policy)
     )
 

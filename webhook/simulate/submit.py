@@ -28,7 +28,7 @@ from webhook.admission.patch import Edits, Operation, Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, decode_review
 from webhook.handlers.mutate import mutate
-from webhook.handlers.unreadable import asks_anywhere
+from webhook.handlers.unreadable import asks_unread
 from webhook.handlers.validate import validate
 from webhook.rules.gating import templates
 from webhook.snapshot.files import FileObject
@@ -75,7 +75,7 @@ def left_alone(sent: Mapping[str, Any], decode: Decode, view: ClusterState) -> b
     try:
         decode(msgspec.json.encode(sent))
     except UnreadableWorkload:
-        return not asks_anywhere(sent, view.policy.annotations.dialects)
+        return not asks_unread(sent, view.policy, created=True)
     except ProjectionError:
         pass
     return False

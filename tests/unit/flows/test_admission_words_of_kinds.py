@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from engine.api import names
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, WorkloadRef
 from engine.api.text import MAX_WARNING
@@ -159,6 +161,33 @@ def test_what_cannot_be_read_and_was_so_before_blocks_no_other_change() -> None:
 def test_what_cannot_be_read_and_is_kueues_passes() -> None:
     found = raw("jobset", patch={"spec": {"replicatedJobs": 7}})
     found["metadata"]["labels"] = {names.KUEUE_QUEUE: "q"}
+    assert validate(review(found), FakeView(), 0.0).allowed
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [
+        ({}, {names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "2"}),
+        ({}, {names.SCHEDULER_PLUGINS_POD_GROUP: "g"}),
+        ({names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: "2"}, {}),
+    ],
+)
+@pytest.mark.parametrize("on_template", [False, True])
+def test_a_new_object_that_cannot_be_read_and_asks_by_a_pod_group_is_refused(
+    annotations: Mapping[str, str], labels: Mapping[str, str], on_template: bool
+) -> None:
+    """Its pods would start apart; at an UPDATE such keys request nothing, and under their own scheduler never."""
+    found = raw("raycluster", {})
+    old = copy.deepcopy(found)
+    group = found["spec"]["workerGroupSpecs"][0]
+    found["spec"]["workerGroupSpecs"] = [group, copy.deepcopy(group)]  # one name twice
+    place = group["template"] if on_template else found
+    place["metadata"] = {**place.get("metadata", {}), "annotations": dict(annotations), "labels": dict(labels)}
+    assert [cause.field for cause in validate(review(found), FakeView(), 0.0).causes] == [
+        "spec.workerGroupSpecs[1].template"
+    ]
+    assert validate(review(found, old=old), FakeView(), 0.0).allowed
+    group["template"]["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
     assert validate(review(found), FakeView(), 0.0).allowed
 
 

@@ -202,8 +202,10 @@ def test_what_cannot_be_read_is_rejected_only_when_it_asks() -> None:
     asks = asking("jobset")
     asks["spec"] = {"replicatedJobs": 7, "suspend": "no"}
     plain = {**copy.deepcopy(asks), "metadata": {"name": "plain"}}
-    rejected, ignored = simulated(GRID, [asks, plain])
-    assert [error.field for error in rejected.gang.errors] == ["spec.replicatedJobs", "spec.suspend"]
+    grouped = {**copy.deepcopy(asks), "metadata": {"name": "grouped", "labels": {names.POD_GROUP_NAME: "g"}}}
+    rejected, ignored, of_group = simulated(GRID, [asks, plain, grouped])
+    for one in (rejected, of_group):
+        assert [error.field for error in one.gang.errors] == ["spec.replicatedJobs", "spec.suspend"]
     assert (ignored.gang.verdict, ignored.gang.reason) == ("ignored", "NoTopologyRequested")
 
 
