@@ -76,7 +76,7 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         kept = [*request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)]
         errors += kept
         if own:
-            errors += unheld_errors(seen, before=before, after=request, policy=policy)
+            errors += unheld_errors(old, seen, before=before, after=request, policy=policy)
             warnings += _late(old, workload, before, request)
             warnings += _not_there(request.leave_hosts - before.leave_hosts, placements)
         if own and not kept:

@@ -14,7 +14,7 @@ from engine.api.field import path_of as path_of_steps
 from engine.api.placement import Placement, PodSetRequest, Separation
 from engine.api.reasons import asks_nothing
 from engine.api.workload import PodSet, Workload
-from engine.gang.gang import held_by_us
+from engine.gang.gang import held_by_us, suspended_by_user
 from engine.gang.request import LEVELS, PlacementRequest, request_annotations, request_path
 from engine.policy.model import Policy
 from webhook.rules.defaults import by_default
@@ -128,19 +128,27 @@ def request_errors(
 
 
 def unheld_errors(
-    new: Workload, *, before: PlacementRequest, after: PlacementRequest, policy: Policy
+    old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, policy: Policy
 ) -> Iterator[FieldError]:
-    """Yield errors for a request that comes too late: without our gate in templates that never change."""
+    """Yield errors for a start of pods that nothing holds: our gate is not in templates that never change.
+
+    The request is new, or it was not in force when the workload was created, and its user resumes the workload now.
+    """
     gated = all(names.GATE in one.template.gates for one in new.pod_sets)
-    if before.ignored is None or not after.asking or not new.templates_fixed or gated:
+    if not after.asking or not new.templates_fixed or gated:
+        return
+    fixed = (
+        f"the templates of this {new.kind} cannot change, so its pods could not be held; delete it and create it again"
+    )
+    if before.ignored is not None:
+        message = f"comes too late: {fixed}"
+    elif suspended_by_user(old) and not suspended_by_user(new):
+        message = f"was not in force at its creation: {fixed}, or remove the request"
+    else:
         return
     for one in request_annotations(new, policy=policy):
         if one.about in LEVELS:
-            yield _forbidden(
-                one.field,
-                f"comes too late: the templates of this {new.kind} cannot change, so its pods could not be held; "
-                "delete it and create it again",
-            )
+            yield _forbidden(one.field, message)
 
 
 def lost_request(

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.field import path_of
-from tests.support.admission import FakeView, Json, apply, live, review
+from tests.support.admission import FakeView, Json, apply, live, review, with_policy
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.review import Response
@@ -213,6 +213,17 @@ def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots(nam
     assert changed["metadata"]["annotations"][names.HELD_BY] == "suspend"
     assert answer.warnings == (HELD_AGAIN,)
     assert check(changed, old).allowed
+
+
+@pytest.mark.parametrize("name", SUSPENDABLE)
+def test_one_from_before_the_policy_enforced_is_held_when_its_user_resumes_it(name: str) -> None:
+    """It was created under `observe`, without a mark; the templates of an AppWrapper never get one."""
+    asks = with_suspend(asking(name), True)
+    old = live(create(asks, FakeView(policy=with_policy(mode="observe"))))
+    assert old == live(asks)
+    changed, _ = update(old, with_suspend(old, False))
+    assert workload_of(changed).suspended
+    assert check(changed, old).allowed == is_marked(changed) == (name != "appwrapper")
 
 
 @pytest.mark.parametrize("name", GANGS)

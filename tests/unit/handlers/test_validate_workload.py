@@ -813,6 +813,20 @@ def test_a_request_that_comes_too_late_for_an_appwrapper_is_refused() -> None:
     assert cause.message.endswith("delete it and create it again")
 
 
+def test_an_appwrapper_from_before_the_policy_enforced_is_not_resumed_with_its_request() -> None:
+    """Created under `observe` its templates have no gate, and it never gets one; without the request it runs."""
+    asking = app_wrapper({names.REQUIRE: "rack"}, suspend=True)
+    observing = FakeView(policy=with_policy(mode="observe"))
+    old = apply(asking, mutate(review(asking), observing, 0.0))
+    answer = admitted(old, edited(old, suspend=False), FakeView())
+    assert reasons(answer) == [f"metadata.annotations[{names.REQUIRE}]"]
+    assert "was not in force at its creation" in answer.causes[0].message
+    assert admitted(old, annotated(edited(old, suspend=False), require_topology=None), FakeView()).allowed
+    assert admitted(old, annotated(old, relax_after="1h"), FakeView()).allowed
+    runs = edited(old, suspend=False)
+    assert admitted(runs, annotated(runs, relax_after="1h"), FakeView()).allowed
+
+
 def test_an_appwrapper_whose_request_goes_runs_with_its_components_as_they_are() -> None:
     """The marks in them are taken off what its controller makes of them."""
     created = app_wrapper({names.REQUIRE: "rack"}, suspend=False)
