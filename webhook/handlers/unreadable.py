@@ -24,6 +24,7 @@ from webhook.admission.objects import POD, Unreadable, decoded, entry_of, worklo
 from webhook.admission.patch import Path
 from webhook.admission.reader import Reader
 from webhook.admission.review import BadReview, Response, Review, allowed, answer
+from webhook.rules.children import texts_in
 from webhook.rules.defaults import requests_of
 from webhook.rules.devices import beside_unreadable
 
@@ -141,19 +142,13 @@ def asks_unread(raw: Mapping[str, Any], policy: Policy, *, created: bool) -> boo
 def _asks_by_group(raw: Mapping[str, Any], policy: Policy) -> bool:
     """Return True for pod-group keys of other systems anywhere in the object, unless their own scheduler is named."""
     found = [*mappings(raw)]
-    sources = [AnnotationSource("", _texts(one, "annotations"), _texts(one, "labels")) for one in found]
+    sources = [AnnotationSource("", texts_in(one, "annotations"), texts_in(one, "labels")) for one in found]
     if not pod_group_of(sources, dialects=policy.annotations.dialects):
         return False
     entry = policy.registry.entry_of(raw)
     default = entry.scheduler.default if entry is not None and entry.scheduler is not None else names.DEFAULT_SCHEDULER
     named = {name for one in found if isinstance(name := one.get("schedulerName"), str) and name}
     return (named or {default}).issubset(policy.schedulers)
-
-
-def _texts(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    found = part.get(name)
-    items = found.items() if isinstance(found, Mapping) else ()
-    return {key: value for key, value in items if isinstance(value, str)}
 
 
 def mappings(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -97,7 +97,7 @@ def _not_read(
     """Yield warnings about requests in parts of the object with annotations and labels for another reader."""
     dialects = policy.annotations.dialects
     for steps, part in parts:
-        annotations, labels = _keys(part, "annotations"), _keys(part, "labels")
+        annotations, labels = texts_in(part, "annotations"), texts_in(part, "labels")
         at, none = path_of(steps), dict[str, str]()
         yield from unread((AnnotationSource(at, annotations, none),), dialects=dialects)
         for name, source in (
@@ -127,10 +127,8 @@ def _mentions_placement(metadata: object, policy: Policy) -> bool:
     """Return True if metadata makes a request, or has keys of another system for one that are not read."""
     if not isinstance(metadata, Mapping):
         return False
-    source, dialects = (
-        AnnotationSource("", _keys(metadata, "annotations"), _keys(metadata, "labels")),
-        policy.annotations.dialects,
-    )
+    dialects = policy.annotations.dialects
+    source = AnnotationSource("", texts_in(metadata, "annotations"), texts_in(metadata, "labels"))
     return _asks(source, dialects) or any(unread((source,), dialects=dialects))
 
 
@@ -145,9 +143,11 @@ def _ignored(steps: Steps, name: str, entry: KindEntry) -> str:
     return longer if len(longer) <= _LONGEST else text
 
 
-def _keys(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
+def texts_in(part: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """Return the annotations or labels of a part of an object; a value that is no text counts as empty."""
     found = part.get(name)
-    return found if isinstance(found, Mapping) else {}
+    items = found.items() if isinstance(found, Mapping) else ()
+    return {key: value if isinstance(value, str) else "" for key, value in items}
 
 
 def _has_our_key(raw: Mapping[str, Any]) -> bool:

@@ -200,6 +200,19 @@ CASES: Mapping[str, Json] = {
     "other annotations of a driver": carrying("sparkapplication", "spec", "driver", annotations={"example.com/x": "y"}),
     "annotations that are none": carrying("sparkapplication", "spec", annotations={})
     | {"spec": {"driver": {"annotations": 3}}},
+    "a gang of Koordinator's with a minimum that is no text": carrying(
+        "sparkapplication",
+        "spec",
+        "driver",
+        annotations={
+            names.KOORDINATOR_GANG_NAME: "g",
+            names.KOORDINATOR_GANG_MIN: 2,
+            names.KOORDINATOR_GANG_WAIT: None,
+        },
+    ),
+    "a RayJob whose submitter has one": rayjob(
+        submitter={names.KOORDINATOR_GANG_NAME: "g", names.KOORDINATOR_GANG_MIN: 2}
+    ),
     "a request in a TrainJob's spec": carrying("trainjob", "spec", annotations=RACK),
     "a request in a TrainJob's patch of its runtime": patched_runtime(RACK),
     "a request in a TrainJob's patch of its Jobs": patched_jobs(RACK),
