@@ -298,9 +298,10 @@ def capped_most(
     require: int | None,
     grain: Sequence[int],
 ) -> Iterator[Ints64]:
-    """Yield slots as in `capped`, for the most pods between two numbers that a spread constraint lets be even.
+    """Yield slots as in `capped`, for the most pods between two numbers that the caps allow.
 
-    What it lets be placed depends on how many there will be: with one domain full, no further pod fits anywhere.
+    What a spread constraint lets be placed depends on how many there will be: with one domain full, no further pod fits
+    anywhere. So does what caps leave where all pods are in one domain of their label anyway.
     """
 
     def cuts(count: int) -> Iterator[Ints64]:
@@ -310,15 +311,24 @@ def capped_most(
         ways = islice(cuts(count), _TRIED)
         return any((free.sum() if require is None else tree.sums(require, free).max()) >= count for free in ways)
 
+    def by_count(cap: DomainCap) -> bool:
+        whole = require is not None and require >= cap.domains.level
+        return whole or (cap.skew is not None and not cap.skew.fixed)
+
     count = most
-    if least < most and any(cap.skew is not None and not cap.skew.fixed for cap in caps) and not fits(most):
+    if least < most and any(map(by_count, caps)) and not fits(most):
         step = max(grain, default=1)  # slices stay whole: in between nothing fits
         low, high = -(-least // step) - 1, -(-most // step)  # the most steps that are known to fit, and too many
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle * step) else (low, middle)
         count = low * step if low * step >= least else most
-    return cuts(count)
+    if count == most or require is None:
+        return cuts(count)
+    # The required domain with room for so many pods may have slots for more, which its caps forbid.
+    required = LabelDomains("", tree, tree.domains[require] + 1, tree.size(require) + 1)
+    limit = np.full(required.size, count, dtype=np.int64)
+    return (clip(tree, free, required, limit, grain) for free in cuts(count))
 
 
 def _raising(tree: Tree, cap: DomainCap, level: int) -> Bools:

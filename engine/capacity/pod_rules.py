@@ -142,21 +142,29 @@ class PodRules:
         for name, pods in placed.items():
             if any((pods[hosts] > 0).any() for hosts in self.barred_for(name).values()):
                 return False
-        nothing = np.zeros(1, dtype=np.int64)
         for cap in self.caps:
-            pods = sum((placed[name] for name in cap.pod_sets if name in placed), nothing)
-            if len(pods) > 1 and not cap.keeps(pods):
+            pods = _pods_of(cap.pod_sets, placed)
+            if pods is not None and not cap.keeps(pods):
                 return False
         for rule in self.together:
-            pods = sum((placed[name] for name in rule.pod_sets if name in placed), nothing)
-            if len(pods) > 1 and len(np.unique(rule.domains.codes[pods > 0])) > 1:
+            pods = _pods_of(rule.pod_sets, placed)
+            if pods is not None and len(np.unique(rule.domains.codes[pods > 0])) > 1:
                 return False
         for apart in self.apart:
-            own = apart.domains.codes[placed[apart.pod_set] > 0] if apart.pod_set in placed else nothing
+            if (own := placed.get(apart.pod_set)) is None:
+                continue
+            codes = apart.domains.codes[own > 0]
             for other in apart.others & placed.keys():
-                if np.intersect1d(own[own > 0], apart.domains.codes[placed[other] > 0]).size:
+                if np.intersect1d(codes[codes > 0], apart.domains.codes[placed[other] > 0]).size:
                     return False
         return True
+
+
+def _pods_of(pod_sets: Iterable[str], placed: Mapping[str, Ints64]) -> Ints64 | None:
+    """Return the pods of some pod sets by host; None if none of them is placed."""
+    found = [placed[name] for name in pod_sets if name in placed]
+    total: Ints64 | None = np.sum(found, axis=0) if found else None
+    return total
 
 
 def _one_domain(rule: Together, slots: Mapping[str, Ints64], counts: Mapping[str, int]) -> list[Mapping[str, Bools]]:

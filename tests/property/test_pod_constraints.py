@@ -141,6 +141,9 @@ def state_of(
     if cluster["require"] is None:
         asked = {names.SLICES: f"{cluster['slices']}=2"} if "slices" in cluster else {names.UNCONSTRAINED: "true"}
         workload = replace(workload, annotations=asked)
+    if "least" in cluster:
+        least = {names.MIN_AVAILABLE: str(cluster["least"])}
+        workload = replace(workload, annotations={**workload.annotations, **least})
     workload = replace(
         workload,
         namespace=NAMESPACE,
@@ -216,6 +219,40 @@ def test_equal_pods_are_placed_where_and_only_where_the_scheduler_binds_them(
         assert accepted(cluster, found)
     else:
         assert not any(accepted(cluster, pods) for pods in ways(cluster, count, app, limits))
+
+
+def hosts_of(*slots: int) -> dict[str, tuple[dict[str, str], int]]:
+    """Hosts with so many slots, each in a rack of its own in one block."""
+    labels = [{names.HOSTNAME: f"h{n}", BLOCK: "b", RACK: f"r{n}", ZONE: "z"} for n in range(len(slots))]
+    return {f"h{n}": (labels[n], free) for n, free in enumerate(slots)}
+
+
+ALONE = PodConstraints(anti_affinity=(PodTerm(names.HOSTNAME, (requirement("a"),), (NAMESPACE,), None),))
+
+
+@given(
+    clusters(NESTED),
+    st.integers(1, 4).flatmap(lambda count: st.tuples(st.integers(1, count), st.just(count))),
+    st.sampled_from(APPS),
+    constraints(NESTED),
+)
+@example({"hosts": hosts_of(0, 2), "others": [], "require": "rack"}, (1, 2), "a", ALONE).via("each rack has one host")
+@example({"hosts": hosts_of(2), "others": [], "require": "block"}, (1, 2), "a", ALONE).via("so has the cluster")
+@settings(max_examples=200, deadline=None)
+def test_a_minimum_starts_where_the_scheduler_binds_it(
+    cluster: dict[str, Any], counts: tuple[int, int], app: str, limits: PodConstraints
+) -> None:
+    """A plan exactly when an enumeration finds one for the minimum of pods, or for more."""
+    least, most = counts
+    cluster = {**cluster, "least": least}
+    sets = {"main": (most, app, limits)}
+    found = planned(state_of(cluster, sets), cluster, sets)
+    if found is not None:
+        assert least <= len(found) <= most
+        assert accepted(cluster, found)
+    else:
+        every = (pods for count in range(least, most + 1) for pods in ways(cluster, count, app, limits))
+        assert not any(accepted(cluster, pods) for pods in every)
 
 
 @given(clusters([*NESTED, ODD]), st.integers(1, 5), st.sampled_from(APPS), constraints([*NESTED, ODD]))
