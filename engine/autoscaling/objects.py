@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.objects import PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, RuntimeClass
+from engine.api.pod import Toleration
 from engine.api.resources import format_units
 from engine.autoscaling.demand import NodeDemand
 from engine.policy.autoscaling import ProvisioningClass
@@ -48,15 +49,18 @@ def pod_template(
     elsewhere: Sequence[str] = (),
     *,
     runtime_class: RuntimeClass | None = None,
+    tolerations: Sequence[Toleration] = (),
 ) -> Body:
     """Return the template for the autoscaler of a pod or a pod template, as JSON objects.
 
     `elsewhere`: the host names (label `kubernetes.io/hostname`) of nodes that it must not use. `runtime_class`: that of
-    a pod template, which admission applies to its pods alone.
+    a pod template, which admission applies to its pods alone; `tolerations`: others that admission adds to them.
     """
     spec = _mapping(template.get("spec"))
     if runtime_class is not None:
         spec = _with_runtime_class(spec, runtime_class)
+    if tolerations:
+        spec = {**spec, "tolerations": [*_list(spec.get("tolerations")), *_as_json(tolerations)]}
     shown: Body = {key: spec[key] for key in _OF_PODS if spec.get(key) not in (None, {}, [], "")}
     selector = {**dict(node_selector), **_mapping(spec.get("nodeSelector"))}
     if selector:
@@ -86,14 +90,17 @@ def pod_template(
 
 def _with_runtime_class(spec: Mapping[str, Any], runtime_class: RuntimeClass) -> Mapping[str, Any]:
     """Return a pod's spec as admission makes it; what the template says itself stays."""
-    tolerations = [{key: value for key, value in asdict(one).items() if value} for one in runtime_class.tolerations]
     overhead = {name: format_units(name, units) for name, units in runtime_class.overhead.items() if units}
     return {
         **spec,
         "overhead": {**overhead, **_mapping(spec.get("overhead"))},
         "nodeSelector": {**runtime_class.node_selector, **_mapping(spec.get("nodeSelector"))},
-        "tolerations": [*_list(spec.get("tolerations")), *tolerations],
+        "tolerations": [*_list(spec.get("tolerations")), *_as_json(runtime_class.tolerations)],
     }
+
+
+def _as_json(tolerations: Sequence[Toleration]) -> list[Body]:
+    return [{key: value for key, value in asdict(one).items() if value} for one in tolerations]
 
 
 def template_name(request: str, index: int) -> str:

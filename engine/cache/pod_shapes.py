@@ -17,7 +17,7 @@ from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of, parts
 from engine.resources.kinds import NO_KINDS, DeviceKinds
-from engine.resources.shape import merge_runtime_class, with_requests
+from engine.resources.shape import merge_runtime_class, resource_tolerations, with_requests
 
 # Requests of earlier templates that are remembered, of each pod set.
 _MAX_FORMER: Final = 8
@@ -26,10 +26,19 @@ _MAX_FORMER: Final = 8
 class PodShapes:
     """The expected shapes of pods. Read from any thread; `observe` and `forget` need the lock of the cluster state."""
 
-    def __init__(self, stores: Stores, kinds: Callable[[], DeviceKinds] = lambda: NO_KINDS) -> None:
-        """Remember nothing yet. `kinds`: of devices, under the policy in force."""
+    def __init__(
+        self,
+        stores: Stores,
+        kinds: Callable[[], DeviceKinds] = lambda: NO_KINDS,
+        *,
+        resource_tolerations: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Remember nothing yet. Under the policy in force: `kinds` of devices; whether `resource_tolerations` are added
+        to pods.
+        """
         self._stores = stores
         self._kinds = kinds
+        self._resource_tolerations = resource_tolerations
         self._own_volumes = OwnVolumeReader(stores)
         self._observed: dict[str, dict[str, dict[GangKey, Requests]]] = {}  # by uid, pod set and gang
         self._former: dict[str, dict[str, tuple[Requests, ...]]] = {}  # of earlier templates, by uid and pod set
@@ -107,6 +116,9 @@ class PodShapes:
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
+        if workload.handling != "pods" and self._resource_tolerations():
+            added = resource_tolerations(template.shape.requests)
+            shape = replace(shape, tolerations=tuple(dict.fromkeys((*shape.tolerations, *added))))
         if volumes := self._volumes(workload.namespace, template):
             shape = replace(shape, volumes=volumes)
         if workload.handling == "pods" and workload.unit == "pod":

@@ -101,7 +101,11 @@ class ClusterState:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.capacity = Capacity()
-        self.pod_shapes = PodShapes(stores, lambda: self.policy.device_kinds)
+        self.pod_shapes = PodShapes(
+            stores,
+            lambda: self.policy.device_kinds,
+            resource_tolerations=lambda: self.policy.nodes.extended_resource_toleration,
+        )
         self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by, without_pods=new_daemon_sets)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
         self.topologies: Mapping[str, Topology] = {}

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine import metrics
-from engine.api.objects import PROVISIONING_PLURAL, ProvisioningRequest
+from engine.api.objects import PROVISIONING_PLURAL, ProvisioningRequest, RuntimeClass
+from engine.api.pod import Toleration
 from engine.api.text import plural, sanitize
 from engine.autoscaling.attempts import AskForNodes
 from engine.autoscaling.demand import NodeDemand, held_pods_of
@@ -27,6 +28,7 @@ from engine.decoding.provisioning import provisioning_request
 from engine.gang import plain_pods
 from engine.gang.gang import Gang
 from engine.gang.plain_pods import is_plain
+from engine.resources.shape import resource_tolerations
 
 
 class NodeRequests:
@@ -110,11 +112,15 @@ class NodeRequests:
         found: dict[int, Mapping[str, Any]] = {}
         whole: Any = None
         for one in demand.pods:
-            runtime_class = None
+            runtime_class: RuntimeClass | None = None
+            tolerations: tuple[Toleration, ...] = ()
             if (pod := held.get(one.index)) is not None:
                 raw = self._read(object_path("v1", "pods", namespace=workload.namespace, name=pod))
             else:
-                runtime_class = self._view.stores.runtime_classes.get(one.pod_set.template.runtime_class)
+                template = one.pod_set.template
+                runtime_class = self._view.stores.runtime_classes.get(template.runtime_class)
+                if self._view.policy.nodes.extended_resource_toleration:
+                    tolerations = resource_tolerations(template.shape.requests)
                 if whole is None:
                     whole = self._read(
                         object_path(
@@ -123,7 +129,9 @@ class NodeRequests:
                     )
                 raw = _at(whole, one.pod_set.path)
             excluded = elsewhere if one.together else ()
-            found[one.index] = pod_template(raw, demand.node_selector, excluded, runtime_class=runtime_class)
+            found[one.index] = pod_template(
+                raw, demand.node_selector, excluded, runtime_class=runtime_class, tolerations=tolerations
+            )
         return found
 
     def _read(self, path: str) -> Any:

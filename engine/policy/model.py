@@ -83,6 +83,11 @@ class Nodes(Section):
         description="How long a new node must be Ready before it is used, so that its DaemonSet pods and devices "
         "are there first.",
     )
+    extended_resource_toleration: bool = Field(
+        default=False,
+        description="Whether the API server has the admission plugin ExtendedResourceToleration, which lets pods "
+        "tolerate taints with the names of the extended resources that they request. EKS, GKE and AKS have it.",
+    )
 
 
 class NamespaceDefault(Section):

@@ -134,6 +134,12 @@ def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
     )
 
 
+def resource_tolerations(requests: Requests) -> tuple[Toleration, ...]:
+    """Return the tolerations that the admission plugin ExtendedResourceToleration adds to pods with these requests."""
+    extended = (name for name, _ in requests if "/" in name and "kubernetes.io/" not in name and not is_claim(name))
+    return tuple(Toleration(name, "Exists", "", "NoSchedule") for name in extended)
+
+
 def with_requests(shape: Shape, requests: Requests) -> Shape:
     """Return the shape with other requests, and with the device request that follows from them."""
     return replace(shape, requests=requests, devices=device_request(dict(requests)))

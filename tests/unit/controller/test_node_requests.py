@@ -19,7 +19,9 @@ from engine.controller.gang_events import GangEvents
 from engine.controller.node_requests import NodeRequests
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
+from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, placement
+from tests.support.leader import POLICY
 from tests.support.provisioning import rules
 
 NAME = "job-train-0-0a1b2c3d-1"
@@ -51,12 +53,13 @@ def ask(
     server: Taken,
     runtime_class: RuntimeClass | None = None,
     *,
+    policy: str = POLICY,
     elsewhere: tuple[str, ...] = (),
     together: bool = True,
 ) -> tuple[str, Stores, Gang]:
     """Ask for nodes for a gang of 4 pods, of a runtime class or none, which need one domain or do not."""
     stores = Stores()
-    view = ClusterState(stores)
+    view = ClusterState(stores, parse_policy(policy))
     stores.nodes.replace(gpu_nodes(1, 1, 1))
     workload = job("train", count=4, held=True, require="rack" if together else None)
     if not together:
@@ -90,6 +93,15 @@ def test_a_template_of_the_workload_gets_what_its_runtime_class_adds_to_pods() -
     server = Taken()
     ask(server, RuntimeClass("sandbox", overhead={}, node_selector={"sandbox": "yes"}, tolerations=()))
     assert server.made[0]["template"]["spec"]["nodeSelector"] == {"sandbox": "yes"}
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_a_template_of_the_workload_tolerates_what_its_pods_will(added: bool) -> None:
+    """Where the API server adds tolerations to pods: else an autoscaler adds no node that has such a taint."""
+    server = Taken()
+    ask(server, policy=POLICY.replace("settle: 0s", f"settle: 0s, extendedResourceToleration: {str(added).lower()}"))
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert server.made[0]["template"]["spec"].get("tolerations") == ([toleration] if added else None)
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -1,4 +1,4 @@
-"""Pods that turn out larger than their template, as those of Spark do: what is planned with them is planned anew."""
+"""Pods that differ from their template: larger ones, as those of Spark, and what admission adds to them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.api import names
+from engine.api.objects import Taint
 from engine.api.pod import Pod
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
+from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
-from tests.support.leader import Leader
+from tests.support.leader import POLICY, Leader
 from tests.support.pod_sets import member, pods_of, several
 
 SMALL, LARGE = shape(cpu=1000), shape(cpu=80_000)
@@ -142,3 +144,16 @@ def test_the_pods_of_one_replica_group_do_not_hide_those_of_another() -> None:
     assert dict(shapes.shapes_of(one)["main"].requests)["cpu"] == 80_000
     shapes.leave(first)
     assert (dict(shapes.shapes_of(one)["main"].requests)["cpu"], len(shapes)) == (45_000, 0)
+
+
+def test_taints_by_the_names_of_requested_resources_are_tolerated_where_the_api_server_adds_that() -> None:
+    """The plugin ExtendedResourceToleration changes pods alone; as templates are, the gang would wait for ever."""
+    taint = Taint("nvidia.com/gpu", "present", "NoSchedule")
+    leader = Leader(nodes=[replace(one, taints=(taint,)) for one in gpu_nodes(1, 1, 2)])
+    leader.has(job("train", count=2, held=True))
+    leader.settle()
+    assert leader.status()[1] == "NodesExcluded"
+    added = POLICY.replace("settle: 0s", "settle: 0s, extendedResourceToleration: true")
+    leader.view.set_policy(parse_policy(added))
+    leader.settle()
+    assert leader.hands.of("place") == ["train"]

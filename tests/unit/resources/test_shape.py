@@ -7,7 +7,7 @@ import pytest
 from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import effective, in_units, pod_limits, pod_requests
-from engine.resources.shape import covers, exclusion, merge_runtime_class, shape_hash
+from engine.resources.shape import covers, exclusion, merge_runtime_class, resource_tolerations, shape_hash
 
 _CORE = 10**9
 
@@ -100,6 +100,14 @@ def test_sums_are_rounded_once() -> None:
 def test_an_ordinary_node_takes_an_ordinary_pod() -> None:
     """Nothing set, nothing excluded."""
     assert exclusion(shape(), node()) is None
+
+
+def test_tolerations_are_added_for_extended_resources_alone() -> None:
+    """As the admission plugin ExtendedResourceToleration does; claims of ours have a slash too."""
+    requests = (("apart from pods 0a", 1), ("cpu", 1), ("host port 80/TCP", 1), ("kubernetes.io/x", 1), ("pods", 1))
+    assert resource_tolerations(requests) == ()
+    gpu = Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule")
+    assert resource_tolerations((*requests, ("nvidia.com/gpu", 8))) == (gpu,)
 
 
 def test_a_cordoned_node_takes_no_pod_unless_tolerated() -> None:
