@@ -58,10 +58,10 @@ REASONS: Final[Mapping[tuple[str, str, str, str], str]] = {
     'RBAC cannot say "only pods of gangs": the code does.',
     ("topogate", "", "pods/eviction", "create"): "A pod that waits for its host in vain, if a replacement is free; "
     "with `nodeLoss: evict` or `restart`, preemption, and `topogate.dev/replace`. Disruption budgets count.",
-    ("topogate", "topogate.dev", "placements", "create delete get list patch update watch"): "The plan of each gang, "
+    ("topogate", "topogate.dev", "placements", "create delete get list patch watch"): "The plan of each gang, "
     "which is ours.",
-    ("topogate", "topogate.dev", "placements/status", "get patch update"): "Its status.",
-    ("topogate", "events.k8s.io", "events", "create patch"): "Events for users.",
+    ("topogate", "topogate.dev", "placements/status", "patch"): "Its status.",
+    ("topogate", "events.k8s.io", "events", "create"): "Events for users.",
     (
         "topogate",
         "admissionregistration.k8s.io",
@@ -73,7 +73,7 @@ REASONS: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("topogate (own namespace)", "coordination.k8s.io", "leases", "create get patch update"): "Leader election.",
     ("topogate (own namespace)", "", "configmaps topogate-policy topogate-policy-last-good", "get list watch"): "The "
     "policy, and the last good one. The service cannot change the policy.",
-    ("topogate (own namespace)", "", "configmaps topogate-policy-last-good", "create patch update"): "To keep the last "
+    ("topogate (own namespace)", "", "configmaps topogate-policy-last-good", "create patch"): "To keep the last "
     "good policy over a restart.",
     (
         "topogate (own namespace)",

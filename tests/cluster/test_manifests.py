@@ -524,9 +524,9 @@ MAY = [
     ("patch delete", "", "pods", "", "", NAMESPACE),
     ("create", "", "pods", "eviction", "", NAMESPACE),
     ("patch", "batch", "jobs", "", "", NAMESPACE),
-    ("get list watch create update patch delete", "topogate.dev", "placements", "", "", NAMESPACE),
-    ("get update patch", "topogate.dev", "placements", "status", "", NAMESPACE),
-    ("create patch", "events.k8s.io", "events", "", "", NAMESPACE),
+    ("get list watch create patch delete", "topogate.dev", "placements", "", "", NAMESPACE),
+    ("patch", "topogate.dev", "placements", "status", "", NAMESPACE),
+    ("create", "events.k8s.io", "events", "", "", NAMESPACE),
     *(
         ("get list watch patch", "admissionregistration.k8s.io", resource, "", name, "")
         for resource in CONFIGURATIONS
@@ -534,11 +534,15 @@ MAY = [
     ),
     ("get create update patch", "coordination.k8s.io", "leases", "", "topogate", names.NAMESPACE),
     ("get list watch", "", "configmaps", "", "topogate-policy", names.NAMESPACE),
-    ("get list watch create update patch", "", "configmaps", "", "topogate-policy-last-good", names.NAMESPACE),
+    ("get list watch create patch", "", "configmaps", "", "topogate-policy-last-good", names.NAMESPACE),
     ("get list watch patch", "", "secrets", "", "topogate-ca", names.NAMESPACE),
     ("create", "", "secrets", "", "", names.NAMESPACE),
 ]
 MUST_NOT = [
+    ("update deletecollection", "topogate.dev", "placements", "", "", NAMESPACE),
+    ("get update", "topogate.dev", "placements", "status", "", NAMESPACE),
+    ("get list update patch delete", "events.k8s.io", "events", "", "", NAMESPACE),
+    ("update delete", "", "configmaps", "", "topogate-policy-last-good", names.NAMESPACE),
     ("create update deletecollection", "", "pods", "", "", NAMESPACE),
     ("update patch deletecollection", "autoscaling.x-k8s.io", "provisioningrequests", "", "", NAMESPACE),
     ("update patch", "autoscaling.x-k8s.io", "provisioningrequests", "status", "", NAMESPACE),

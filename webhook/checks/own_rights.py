@@ -42,9 +42,9 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("", "podtemplates", ("create", "delete")),
         *_rights("", "pods", ("patch", "delete")),
         *_rights("", "pods/eviction", ("create",)),
-        *_rights(names.API_GROUP, names.PLACEMENTS, (*READ, "create", "update", "patch", "delete")),
-        *_rights(names.API_GROUP, f"{names.PLACEMENTS}/status", ("get", "update", "patch")),
-        *_rights("events.k8s.io", "events", ("create", "patch")),
+        *_rights(names.API_GROUP, names.PLACEMENTS, (*READ, "create", "patch", "delete")),
+        *_rights(names.API_GROUP, f"{names.PLACEMENTS}/status", ("patch",)),
+        *_rights("events.k8s.io", "events", ("create",)),
         *_rights(
             _ADMISSION,
             _CONFIGURATIONS,
@@ -60,9 +60,7 @@ OWN_RIGHTS: Final = frozenset(
             namespaced=True,
         ),
         *_rights("", "configmaps", READ, objects=(names.POLICY_NAME, names.LAST_GOOD_POLICY_NAME), namespaced=True),
-        *_rights(
-            "", "configmaps", ("create", "update", "patch"), objects=(names.LAST_GOOD_POLICY_NAME,), namespaced=True
-        ),
+        *_rights("", "configmaps", ("create", "patch"), objects=(names.LAST_GOOD_POLICY_NAME,), namespaced=True),
     )
 )
 # Only a service with a CA of its own needs these: it keeps the CA in a Secret and writes the caBundle of its webhooks.
