@@ -13,8 +13,12 @@ TEXT: Final[Schema] = {"type": "string"}
 SWITCH: Final[Schema] = {"type": "boolean"}
 OBJECT: Final[Schema] = {"type": "object"}
 OBJECTS: Final[Schema] = {"type": "array", "items": {"type": "object"}}
-TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}}
 TEXT_MAP: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
+# Not where the service listens: Service, probes and NetworkPolicy name the ports, and reach them from elsewhere.
+ARGUMENTS: Final[Schema] = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "not": {"pattern": "^--(ops-)?(host|port)(=|$)"}},
+}
 PORTS: Final[Schema] = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 
 
@@ -70,7 +74,13 @@ SETTINGS: Final = (
         "Resources of a replica. The default is enough for 10,000 nodes and 100,000 pods. A CPU limit would be a "
         "time-out at the user's.",
     ),
-    Setting("extraArgs", [], TEXTS, "More options of `topogate serve`.", example="[--log-format=text]"),
+    Setting(
+        "extraArgs",
+        [],
+        ARGUMENTS,
+        "More options of `topogate serve`, but not its ports and their addresses, which Service and probes name.",
+        example="[--log-format=text]",
+    ),
     Setting("podAnnotations", {}, TEXT_MAP, "Annotations of the pods of the service."),
     Setting("podLabels", {}, TEXT_MAP, "More labels of the pods of the service."),
     Setting(

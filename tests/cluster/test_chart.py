@@ -176,6 +176,7 @@ def test_a_policy_is_text_or_a_map(helm: Helm, shown: Any) -> None:
         ({"networkPolicy": {"apiServerPorts": None}}, "at '/networkPolicy': missing property 'apiServerPorts'"),
         ({"certificates": {"mode": None}}, "at '/certificates': missing property 'mode'"),
         ({"networkPolicy": None}, "missing property 'networkPolicy'"),
+        ({"extraArgs": ["--threads=8", "--port=10250"]}, "at '/extraArgs/1'"),
         ({"replicas": None}, "missing property 'replicas'"),
         ({"extraKinds": [{"apiGroups": ["x"], "resources": ["y"], "verbs": ["*"]}]}, "at '/extraKinds/0/verbs/0'"),
     ],

@@ -60,6 +60,24 @@ def test_rights_of_a_kind_may_have_every_verb_that_its_entry_may() -> None:
     assert refused == []
 
 
+@pytest.mark.parametrize(
+    ("argument", "good"),
+    [
+        ("--port=10250", False),
+        ("--ops-port", False),
+        ("--host=127.0.0.1", False),
+        ("--ops-host=::1", False),
+        ("--log-format=text", True),
+        ("10250", True),
+    ],
+)
+def test_the_options_of_the_service_leave_its_ports_as_service_and_probes_name_them(argument: str, good: bool) -> None:
+    """With another port the pods would be ready, and every call of the API server refused."""
+    validator = jsonschema.Draft202012Validator(values_schema())
+    places = [[*error.absolute_path] for error in validator.iter_errors({"extraArgs": ["--review-cpu=1", argument]})]
+    assert (["extraArgs", 1] not in places) == good
+
+
 def sections(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield schema
     for one in schema.get("properties", {}).values():
