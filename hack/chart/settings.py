@@ -216,13 +216,15 @@ SETTINGS: Final = (
         "namespace.create",
         "auto",
         {"enum": ["auto", True, False]},
-        "Whether the chart has the namespace topogate-system among its objects. auto: unless the release is in it.",
+        "Whether the chart has the namespace topogate-system among its objects. auto: unless the release is in it. "
+        "An upgrade that would take it out, and so delete it, is refused.",
     ),
     Setting(
         "crd.create",
         True,
         SWITCH,
-        "Whether the definition of Placements is among the objects, so that upgrades change it.",
+        "Whether the definition of Placements is among the objects, so that upgrades change it. An upgrade that would "
+        "take it out, and so delete it with all Placements, is refused.",
     ),
     Setting(
         "crd.keep",

@@ -144,6 +144,42 @@ def test_an_upgrade_changes_what_the_values_say_and_nothing_else(
         )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("crd", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/placements.topogate.dev"),
+        ("namespace", f"/api/v1/namespaces/{NAMESPACE}"),
+    ],
+)
+def test_an_upgrade_that_would_delete_everything_is_refused(
+    installed: Helm, plane: ControlPlane, value: str, path: str
+) -> None:
+    """Helm deletes what a release has no more; a definition goes with all its objects, a namespace too.
+
+    Unless it is told to leave the object: then whoever wants it elsewhere may take it out.
+    """
+
+    def upgrade() -> str:
+        return installed.run(
+            "upgrade", "topogate", str(CHART), *IN, "--post-renderer", "local", "--dry-run=server",
+            values={"policy": POLICY, value: {"create": False}},
+        )  # fmt: skip
+
+    def annotate(**annotations: str | None) -> None:
+        plane.client.patch(path, {"metadata": {"annotations": annotations}}, kind="merge")
+
+    owned = {"meta.helm.sh/release-name": "topogate", "meta.helm.sh/release-namespace": NAMESPACE}
+    before = plane.client.get(path)["metadata"].get("annotations", {})
+    annotate(**owned)  # the namespace is not the chart's here
+    try:
+        with pytest.raises(HelmRefused, match=rf"{value}\.create: .* would delete .*helm\.sh/resource-policy=keep"):
+            upgrade()
+        annotate(**{"helm.sh/resource-policy": "keep"})
+        upgrade()
+    finally:
+        annotate(**{"helm.sh/resource-policy": None}, **{key: before.get(key) for key in owned})
+
+
 def as_kubelet(
     plane: ControlPlane, service: Service, folder: Path, done: list[subprocess.CompletedProcess[str]]
 ) -> None:
