@@ -549,6 +549,7 @@ class JobSpec(Struct):
 class JobStatus(Struct):
     """status of a Job."""
 
+    active: Count | None = None
     succeeded: Count | None = None
     start_time: datetime | None = None
     completed_indexes: str | None = None

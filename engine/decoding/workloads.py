@@ -47,8 +47,9 @@ _STUB_PODS: Final = PodSet(
 def job(source: Source) -> Workload:
     """Return a batch/v1 Job as a Workload.
 
-    Without `completions` (a work queue) as many pods remain as run at a time, until the Job is over. An index that
-    failed for good (backoffLimitPerIndex) counts as finished: it gets no further pod.
+    Without `completions` (a work queue) as many pods remain as run at a time; once one has succeeded, those that are
+    active: none takes the place of one that ends. An index that failed for good (backoffLimitPerIndex) counts as
+    finished: it gets no further pod.
     """
     raw = decode(wire.Job, source)
     meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.JobSpec(), raw.status or wire.JobStatus()
@@ -60,7 +61,7 @@ def job(source: Source) -> Workload:
     slots = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
         total = slots
-        remaining = 0 if finished else slots
+        remaining = 0 if finished else min(slots, status.active or 0) if status.succeeded else slots
     else:
         slots, total = min(slots, spec.completions), spec.completions
         remaining = max(0, total - (status.succeeded or 0) - count_ranks(failed))

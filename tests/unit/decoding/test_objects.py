@@ -364,12 +364,15 @@ def test_a_jobs_slots_and_total(spec: dict[str, Any], slots: int, total: int) ->
         ({"parallelism": 4, "completions": 12}, {"succeeded": 5}, 7),
         ({"parallelism": 4, "completions": 4}, {"succeeded": 9}, 0),
         ({"parallelism": 4, "completions": 12}, {"succeeded": 5, "failedIndexes": "1,3"}, 5),
-        ({"parallelism": 4}, {"succeeded": 3}, 4),
+        ({"parallelism": 4}, {"active": 3, "failed": 1}, 4),
+        ({"parallelism": 4}, {"succeeded": 3, "active": 1}, 1),
+        ({"parallelism": 4}, {"succeeded": 3}, 0),
+        ({"parallelism": 1}, {"succeeded": 3, "active": 2}, 1),
         ({"parallelism": 4}, {"succeeded": 3, "conditions": [{"type": "Complete", "status": "True"}]}, 0),
     ],
 )
 def test_how_many_completions_are_missing(spec: dict[str, Any], status: dict[str, Any], remaining: int) -> None:
-    """Completions less what succeeded or failed for good; a work queue wants all its slots until it is over."""
+    """Completions less what succeeded or failed for good; a work queue replaces no pod after the first success."""
     assert job(a_job(status, **spec)).pod_sets[0].remaining == remaining
 
 

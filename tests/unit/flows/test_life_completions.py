@@ -12,6 +12,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.gang_oracles import ranks_of
+from tests.support.kinds import workload_of
 from tests.support.leader import POLICY, Leader
 from tests.unit.controller import test_pod_group_gangs as groups
 from tests.unit.flows.test_life_growth import run, scaled
@@ -212,3 +213,44 @@ def test_the_completed_pods_of_a_pod_group_count_as_started(hosts: int) -> None:
         assert set(ranks_of(leader.placed("a"))) == {0, 3}
         leader.later(60)
         assert leader.hands.of("give back") == []
+
+
+def work_queue(version: str, **status: Any) -> Workload:
+    """A Job of three pods without completions, held while it has no status."""
+    suspend = not status
+    held = {names.HELD_BY: names.HELD_BY_SUSPEND} if suspend else {}
+    container = {"name": "main", "image": "example.com/train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {
+        "metadata": {"labels": {names.MANAGED: "true"}},
+        "spec": {"schedulingGates": [{"name": names.GATE}], "containers": [container]},
+    }
+    metadata = {"name": "train", "namespace": "default", "uid": "uid-train", "resourceVersion": version}
+    metadata |= {"annotations": {names.REQUIRE: "rack", **held}, "generation": 1 if suspend else 2}
+    return workload_of(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {"parallelism": 3, "suspend": suspend, "template": template},
+            "status": status,
+        }
+    )
+
+
+def test_a_work_queue_misses_no_pod_after_the_first_has_succeeded() -> None:
+    """Its controller creates none any more: nothing is kept for it, and it is not restarted for that."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + "incomplete: restart\n")
+    leader.has(work_queue("1"))
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None and placed.assignment is not None
+    pods = [pod(leader.workload(), None, host=slot.host) for slot in placed.assignment.pod_sets[0].slots]
+    leader.has(*pods)
+    leader.later(10.0)
+    leader.stores.pods.apply("DELETED", pods[0])
+    leader.has(work_queue(leader.hands.version(), startTime="2026-11-29T00:00:00Z", succeeded=1, active=2))
+    for _ in range(15):
+        leader.later(60.0)
+    assert leader.status() == ("Running", "")
+    assert dict(leader.view.capacity.reserved_by("uid-train")) == {}
+    assert leader.hands.of("suspend") == []
