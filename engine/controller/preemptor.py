@@ -89,6 +89,18 @@ class _ValidIntent:
     victims: Mapping[str, IntendedVictim]  # by the uid of their Placement
 
 
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How far something that is to end for a gang has come.
+
+    `left`: it still holds hosts; `touched`: it has begun to end; `protected`: it may not be made to end any more.
+    """
+
+    left: bool = False
+    touched: bool = False
+    protected: bool = False
+
+
 class Preemptor:
     """Preempts in one leader term; called by the thread that decides."""
 
@@ -190,39 +202,46 @@ class Preemptor:
         for other in self._term.preempting.values():
             if other.key != key and other.priority > priority and not own.isdisjoint(other.hosts):
                 return IntentEnd("a gang of higher priority needs its hosts", failed=True)
-        left, touched = bool(alone), any(pod.deleting or pod.finished for pod in alone)
-        protected = any(
-            not (pod.deleting or pod.finished or may_be_evicted(view, pod, below=priority)) for pod in alone
-        )
-        for victim in intent.victims:
-            placement = view.gangs.intents.placement_of(victim.uid)
-            workload = view.gangs.workload_of(placed_key(placement)) if placement is not None else None
-            if placement is None or workload is None:
-                continue
-            pods = view.gangs.pods_of(placed_key(placement))
-            if placement.assignment is None or over(workload):
-                left |= any(not pod.finished and host_of(pod) is not None for pod in pods)
-                touched = True
-            elif placement.assignment.revision == victim.revision:
-                left = True
-                own_priority = view.pod_shapes.priority_of(workload)
-                protected |= own_priority > priority or (own_priority == priority and not intent.moves)
-                protected |= spared(view, workload, pods, moves=intent.moves)
-                if intent.moves:
-                    victim_gang = view.gangs.get(placed_key(placement))
-                    protected |= victim_gang is None or bool(cannot_move(view, victim_gang))
-            else:  # it starts elsewhere already, and its old pods still end
-                left |= any(pod.deleting and not pod.finished and host_of(pod) is not None for pod in pods)
-                touched = True
-        if protected:
+        seen = [self._pods_to_end(alone, priority), *(self._victim(one, intent, priority) for one in intent.victims)]
+        if any(one.protected for one in seen):
+            touched = any(one.touched for one in seen)
             return IntentEnd("what was to end for it is protected now", failed=touched)
-        if left:
+        if any(one.left for one in seen):
             self._ended_at.pop(key, None)
             return None
         since = self._ended_at.setdefault(key, now)
         if now - since < SETTLED:
             return None
         return IntentEnd("what has ended for it does not suffice any more", failed=True)
+
+    def _pods_to_end(self, pods: Sequence[Pod], priority: int) -> _Progress:
+        """Return how far pods outside of gangs have ended; `priority`: of the gang that waits for them."""
+        ending = [pod.deleting or pod.finished for pod in pods]
+        others = (pod for pod, ends in zip(pods, ending, strict=True) if not ends)
+        protected = any(not may_be_evicted(self._view, pod, below=priority) for pod in others)
+        return _Progress(left=bool(pods), touched=any(ending), protected=protected)
+
+    def _victim(self, victim: IntendedVictim, intent: PreemptionIntent, priority: int) -> _Progress:
+        """Return how far a victim has ended; `priority`: of the gang that waits for it."""
+        view = self._view
+        placement = view.gangs.intents.placement_of(victim.uid)
+        workload = view.gangs.workload_of(placed_key(placement)) if placement is not None else None
+        if placement is None or workload is None:
+            return _Progress()
+        pods = view.gangs.pods_of(placed_key(placement))
+        if placement.assignment is None or over(workload):
+            left = any(not pod.finished and host_of(pod) is not None for pod in pods)
+            return _Progress(left=left, touched=True)
+        if placement.assignment.revision != victim.revision:  # it starts elsewhere already, and its old pods still end
+            left = any(pod.deleting and not pod.finished and host_of(pod) is not None for pod in pods)
+            return _Progress(left=left, touched=True)
+        own_priority = view.pod_shapes.priority_of(workload)
+        protected = own_priority > priority or (own_priority == priority and not intent.moves)
+        protected = protected or spared(view, workload, pods, moves=intent.moves)
+        if intent.moves and not protected:
+            gang = view.gangs.get(placed_key(placement))
+            protected = gang is None or bool(cannot_move(view, gang))
+        return _Progress(left=True, protected=protected)
 
     def _is_pending(self, key: GangKey) -> bool:
         """Return True while the intent of a gang was decided and is not known to be written."""
