@@ -32,7 +32,7 @@ from engine.planner.plan import SlotIndex
 from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
 from engine.resources.kinds import NO_KINDS, DeviceKinds
-from engine.resources.names import KOORDINATOR, WHOLE
+from engine.resources.names import KOORDINATOR, WHOLE, is_gpu
 from engine.resources.overcommit import NO_OVERCOMMIT, Overcommit
 from engine.topology.topology import Topology
 
@@ -544,6 +544,11 @@ class Capacity:
         """Return how many hosts have some of each resource."""
         counts = {name: self._amounts.hosts_with(name) for name in self._amounts.columns}
         return {name: count for name, count in counts.items() if count}
+
+    def counts_devices(self, resource: str) -> bool:
+        """True for a known name of GPUs, of parts of them, or of other devices, under the policy in force."""
+        kinds = self._kinds
+        return is_gpu(resource) or resource in KOORDINATOR or resource in kinds.vendors or resource in kinds.names
 
     def unsettled(self, before: float, *, settle: float) -> list[str]:
         """Return the nodes that became ready (or appeared) after a time, `settle` seconds ago; only the newest nodes

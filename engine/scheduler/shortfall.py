@@ -206,6 +206,16 @@ def unreported(shape: Shape, capacity: Capacity) -> tuple[str, ...]:
     )
 
 
+_MOST_NAMES: Final = 12  # of resources in a message; a node may report one for each profile of MIG
+
+
+def _reported_instead(missing: Sequence[str], capacity: Capacity) -> tuple[str, ...]:
+    """Return the names of devices, and those of the same vendors, that nodes report beside names that none reports."""
+    vendors = tuple(f"{name.partition('/')[0]}/" for name in missing)
+    reported = sorted(capacity.hosts_by_resource()) if missing else []
+    return tuple(name for name in reported if capacity.counts_devices(name) or name.startswith(vendors))[:_MOST_NAMES]
+
+
 _MOST_SIZES: Final = 16  # of smaller slices that are tried
 WHOLE_TOPOLOGY: Final = "topology"  # value of `fits_level` if only the whole topology has enough slots
 
@@ -245,7 +255,7 @@ class Shortfall:
     devices         what its pods need of the hosts' devices; None: nothing
     too_big         a resource of a pod that exceeds every host: its name, units of a pod, most of a host
     unreported      names that its pods ask for and no node reports
-    reported        names of GPUs and devices that nodes do report, set if there are unreported ones
+    reported        names of devices, and of the same vendors, that nodes do report, set if there are unreported ones
     """
 
     count: int
@@ -353,9 +363,7 @@ def shortfall_of(
         devices=devices,
         too_big=_too_big(shape, capacity, topology),
         unreported=missing,
-        reported=tuple(name for name in sorted(whole_names() | KOORDINATOR) if capacity.reports(name))
-        if missing
-        else (),
+        reported=_reported_instead(missing, capacity),
     )
 
 

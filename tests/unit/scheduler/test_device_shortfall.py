@@ -13,6 +13,7 @@ from engine.api.objects import Node
 from engine.api.pod import Shape
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.policy.model import Gpu, Policy, default_policy
 from engine.resources.request import asked_in_words, device_request
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
@@ -29,10 +30,11 @@ def plan_on(
     count: int = 1,
     devices: Sequence[NodeDevices] = (),
     held: dict[str, Sequence[DeviceUse]] | None = None,
+    policy: Policy | None = None,
 ) -> Outcome:
     """The answer for a gang, where other pods hold devices (host -> one pod a use)."""
     stores = Stores()
-    view = ClusterState(stores)
+    view = ClusterState(stores, policy)
     gang = gpu_job("g", shape, count=count, require=None, held=True)
     gang = replace(gang, annotations={**gang.annotations, names.UNCONSTRAINED: "true"})
     stores.nodes.replace(nodes)
@@ -113,6 +115,13 @@ def test_a_name_that_no_node_reports_is_never() -> None:
         "no node reports koordinator.sh/gpu-core or koordinator.sh/gpu-memory-ratio, "
         "so no pod that asks for it is ever scheduled; nodes report nvidia.com/gpu",
     )
+    sliced = node("h", allocatable={"cpu": 8000, "pods": 10, "nvidia.com/gpu.shared": 8, "nvidia.com/mig-1g.10gb": 7})
+    assert never(plan_on([sliced], ONE))[1].endswith("; nodes report nvidia.com/gpu.shared and nvidia.com/mig-1g.10gb")
+    others = node("h", allocatable={"cpu": 8000, "pods": 10, "example.com/gpu": 8, "example.com/npu": 8, "x.io/y": 8})
+    assert never(plan_on([others], ONE))[1].endswith("; nodes report example.com/gpu")
+    by_policy = default_policy().model_copy(update={"gpu": Gpu(vendors=("example.com/npu",))})
+    told = never(plan_on([others], ONE, policy=by_policy))[1]
+    assert told.endswith("; nodes report example.com/gpu and example.com/npu")
     bare = node("h", allocatable={"cpu": 8000, "pods": 10})
     assert never(plan_on([bare], ONE)) == (
         "UnknownResource",
