@@ -79,7 +79,7 @@ def entries(workloads: Iterable[FileObject], view: ClusterState, *, namespace: s
         plain, group = _plain_gang_key(one, sent, view), _pod_group(one, sent, key[2], view)
         found.append(SubmittedWorkload(one, sent, key, priority, created, len(found), plain, group))
     if not found:
-        raise FileProblem("no workload in the files: nothing to simulate")
+        raise FileProblem("no workload in the files (-f)")
     return found
 
 

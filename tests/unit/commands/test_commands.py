@@ -196,6 +196,9 @@ def test_explain_a_file_that_is_not_submitted(server: FakeApi, topogate: Topogat
     assert refused.stdout.startswith("Job alice/fresh: refused: UnknownLevel\n")
     path.write_text("{")
     assert topogate("explain", "-f", str(path)).exit_code == 2
+    path.write_text("")
+    empty = topogate("explain", "-f", str(path))
+    assert (empty.exit_code, empty.stderr) == (2, "topogate: no workload in the files (-f)\n")
     assert topogate("explain", "-f", str(tmp_path / "none.yaml")).exit_code == 2
 
 
