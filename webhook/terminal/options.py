@@ -124,8 +124,10 @@ def print_sections(sections: Sequence[TextPart]) -> None:
         if section.rows and terminal:
             from rich.console import Console
 
-            width = max(shutil.get_terminal_size().columns, least_width(section.columns, section.rows))
-            console = Console(highlight=False, width=width)
+            size = shutil.get_terminal_size()
+            width = max(size.columns, least_width(section.columns, section.rows))
+            # With a height too: else rich takes 80 columns where TERM is dumb, and cuts what is longer.
+            console = Console(highlight=False, width=width, height=size.lines)
             console.print(as_table(section.columns, section.rows, styles=section.styles))
         elif section.rows:
             click.echo(as_text(section.columns, section.rows))

@@ -420,11 +420,12 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server: FakeApi, kubeconfig: P
     assert "Traceback" not in errors
 
 
-def test_on_a_terminal_nothing_is_cut(kubeconfig: Path) -> None:
-    """With colours, and lines that are longer than the terminal, as kubectl's are."""
+@pytest.mark.parametrize(("kind", "coloured"), [("xterm-256color", True), ("dumb", False)])
+def test_on_a_terminal_nothing_is_cut(kubeconfig: Path, kind: str, coloured: bool) -> None:
+    """With colours if it has them, and lines that are longer than the terminal, as kubectl's are."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color"}
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": kind}
     for name in ("COLUMNS", "NO_COLOR"):
         environment.pop(name, None)
     process = subprocess.Popen(
@@ -438,7 +439,7 @@ def test_on_a_terminal_nothing_is_cut(kubeconfig: Path) -> None:
     os.close(ours)
     assert process.wait(timeout=60) == 0
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
-    assert "\x1b[33m" in shown.decode()  # a gang that waits
+    assert ("\x1b[33m" in shown.decode()) is coloured  # a gang that waits
     assert "\N{HORIZONTAL ELLIPSIS}" not in plain
     lines = plain.splitlines()
     assert lines[0].split()[:4] == ["NAMESPACE", "GANG", "PHASE", "PODS"]
