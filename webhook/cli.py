@@ -300,7 +300,8 @@ def simulate(
             levels=[key.strip() for key in levels.split(",")] if levels is not None else (),
             namespace=namespace,
         )
-        for note in cluster.notes:
+        absent = () if cluster.nodes else ("no Node in the files of --cluster: nothing can be placed",)
+        for note in (*absent, *cluster.notes):
             click.echo(f"topogate: {note}", err=True)
         with ReadingProgress("simulating, {:,} gangs so far") as progress:
             simulated = simulation.simulate(

@@ -171,6 +171,13 @@ def test_a_narrow_terminal_cuts_nothing() -> None:
     assert "metadata.annotations[topogate.dev/prefer-topolgy]:" in shown
 
 
+def test_cluster_files_without_nodes_are_told(files: Any) -> None:
+    """As where the files of both options are exchanged: the answer alone would blame missing labels."""
+    done = run("simulate", "--cluster", EXAMPLES / "train-rack.yaml", "-f", EXAMPLES / "train-block.yaml")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("topogate: no Node in the files of --cluster: nothing can be placed\n")
+
+
 def test_control_characters_never_reach_the_terminal(files: Any) -> None:
     """Names and values out of files are escaped."""
     hostile = job("x\x1b[2J", 4, {"require": "ra\x1b[31mck\nWORKLOAD"})
