@@ -326,7 +326,7 @@ def capped_most(
     if count == most or require is None:
         return cuts(count)
     # The required domain with room for so many pods may have slots for more, which its caps forbid.
-    required = LabelDomains("", tree, tree.domains[require] + 1, tree.size(require) + 1)
+    required = LabelDomains("", tree, tree.domains[require].astype(np.int64) + 1, tree.size(require) + 1)
     limit = np.full(required.size, count, dtype=np.int64)
     return (clip(tree, free, required, limit, grain) for free in cuts(count))
 

@@ -143,12 +143,12 @@ class PodRules:
             if any((pods[hosts] > 0).any() for hosts in self.barred_for(name).values()):
                 return False
         for cap in self.caps:
-            pods = _pods_of(cap.pod_sets, placed)
-            if pods is not None and not cap.keeps(pods):
+            together = _pods_of(cap.pod_sets, placed)
+            if together is not None and not cap.keeps(together):
                 return False
         for rule in self.together:
-            pods = _pods_of(rule.pod_sets, placed)
-            if pods is not None and len(np.unique(rule.domains.codes[pods > 0])) > 1:
+            together = _pods_of(rule.pod_sets, placed)
+            if together is not None and len(np.unique(rule.domains.codes[together > 0])) > 1:
                 return False
         for apart in self.apart:
             if (own := placed.get(apart.pod_set)) is None:
