@@ -8,7 +8,7 @@ those of one slice stay together.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -95,15 +95,21 @@ def repair_request(
     *,
     blocked: Blocked,
     missed: Missed = lambda _pod_set, _rank: True,
+    replaced: Sequence[Pod] = (),
 ) -> ExtensionRequest | None:
     """Return a request for new slots for all lost ones, with the kept slots; None when no slot is lost.
 
-    `blocked(host)`: no pod of the gang can go there now. `missed(pod set, rank)`: true when a rank without any pod has
+    `blocked(host)`: no pod of the gang can go there now. `replaced`: pods that count as if they terminated, as their
+    successors need other slots before they go. `missed(pod set, rank)`: true when a rank without any pod has
     been so for long enough: an ended pod leaves the cache before its workload counts it. A running gang is repaired as
     it was placed, even when its request would be parsed differently today. Where no pod of it has a host any more
     nothing has to stay.
     """
     parts = _placed(workload, placement, pods)
+    needed = {pod_set.name: _needed(workload, pod_set, members) for pod_set, _, members in parts}
+    if replaced:
+        pods = [replace(pod, deleting=True) if pod in replaced else pod for pod in pods]
+        parts = _placed(workload, placement, pods)
     if all(_full(plan, members) for _, plan, members in parts):
         return None  # the usual case, at the lowest cost
     blocked = cache(blocked)
@@ -119,7 +125,9 @@ def repair_request(
             # All of it has completed: its slots are nobody's, and must not ask for room where their nodes are gone.
             kept[pod_set.name], counts[pod_set.name] = {}, 0
             continue
-        stays, gone = _split(pod_set, plan, members, holders, blocked=blocked, missed=missed)
+        stays, gone = _split(
+            pod_set, plan, members, holders, needed=needed[pod_set.name], blocked=blocked, missed=missed
+        )
         kept[pod_set.name], counts[pod_set.name] = stays, max(_size(plan), max(stays, default=-1) + 1)
         if gone:
             lost[pod_set.name] = gone
@@ -128,7 +136,8 @@ def repair_request(
     if not with_hosts:
         kept = {name: {} for name in kept}
     asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
-    return ExtensionRequest(*_with_minimum(asks, placement.gang, kept), kept=kept, lost=lost)
+    minimums = _with_minimum(asks, placement.gang, kept)
+    return ExtensionRequest(*minimums, kept=kept, lost=lost, replaced=tuple(replaced))
 
 
 def growth_request(
@@ -153,7 +162,8 @@ def growth_request(
     more = 0
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
-        stays = _split(pod_set, plan, members, _holders(pod_set, plan, members), blocked=gone)[0]
+        holders = _holders(pod_set, plan, members)
+        stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone)[0]
         kept[pod_set.name] = stays
         done = done_ranks(pod_set, ()).difference(stays) if rank_is_slot(pod_set) else ()
         more += max(0, counts[pod_set.name] - len(stays) - len(done))
@@ -241,6 +251,7 @@ def _split(
     pods: list[Pod],
     holders: Mapping[int, Pod],
     *,
+    needed: int,
     blocked: Blocked = lambda _host: False,
     missed: Missed = lambda _pod_set, _rank: True,
 ) -> tuple[dict[int, KeptSlot], tuple[int, ...]]:
@@ -249,7 +260,7 @@ def _split(
     if rank_is_slot(pod_set):
         wanted = {rank for rank in slots if rank < pod_set.slots} - done_ranks(pod_set, pods)
     else:
-        wanted = set(slots) if pod_set.needed > len(holders) else set()
+        wanted = set(slots) if needed > len(holders) else set()
     kept = {
         rank: KeptSlot(host, devices_of(pod) or (slots[rank][1] if rank in slots and slots[rank][0] == host else ()))
         for rank, pod in holders.items()
@@ -259,7 +270,7 @@ def _split(
     vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
     awaited = _awaited(pod_set, pods, vacant)
     lost = tuple(rank for rank in vacant if rank in awaited or missed(pod_set.name, rank))
-    to_come = max(0, pod_set.needed - len(holders))
+    to_come = max(0, needed - len(holders))
     if len(lost) > to_come:  # a kind may count its completed pods without telling their ranks
         lost = tuple(sorted(sorted(lost, key=lambda rank: rank not in awaited)[:to_come]))
     kept |= {rank: KeptSlot(*slots[rank]) for rank in vacant if rank not in lost}
@@ -274,6 +285,11 @@ def _split(
 def _some_blocked(plan: PodSetPlan, holders: Mapping[int, Pod], blocked: Blocked) -> bool:
     """True when a slot without a pod is on a blocked host: only such a slot can be lost."""
     return any(blocked(host) for number, (host, _) in _numbered(plan).items() if number not in holders)
+
+
+def _needed(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+    """Return how many pods run at a time, with those of a surge: each of them has a slot, and a successor."""
+    return wanted_slots(workload, pod_set, pods) if workload.unit == "pod" else pod_set.needed
 
 
 def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -239,19 +239,15 @@ class _Pass:
         self, replaceable: list[Pod], refused: tuple[Unassigned, ...], *, orphaned: bool
     ) -> Decision | None:
         """Find slots for those that are lost."""
-        # A pod to replace counts as if it terminated: its slot is lost, and its successor needs another one before it
-        # goes.
-        pods = [replace(pod, deleting=True) if pod in replaceable else pod for pod in self._gang.pods]
-        repair = self._repair(pods if (self._started or self._unbound) and not orphaned else [])
+        repair = self._repair(replaceable, orphaned=orphaned)
         self._wakes += [since + MISSED_AFTER for since in self._timers.vacant_since.values()]
         if repair is None:
             return None
-        repair = replace(repair, replaced=tuple(replaceable))
         why = _lost(repair, self._placement, self._status, self._hosts)
         meanwhile = self._status or Status("Incomplete" if self._started else "Placed", "NodeLost", why)
         return Decision(Extend(repair, why, meanwhile), None, refused, wake=self._wake())
 
-    def _repair(self, pods: list[Pod]) -> ExtensionRequest | None:
+    def _repair(self, replaced: Sequence[Pod], *, orphaned: bool) -> ExtensionRequest | None:
         """Return the request for lost slots; a rank without any pod counts only after a while."""
         vacant: list[tuple[str, int]] = []
         since = self._timers.vacant_since
@@ -260,9 +256,11 @@ class _Pass:
             vacant.append((pod_set, rank))
             return self._now - since.get((pod_set, rank), self._now) >= MISSED_AFTER
 
-        repair = None
-        if pods:
-            repair = repair_request(self._workload, self._placement, pods, blocked=self._blocked, missed=missed)
+        repair, pods = None, self._gang.pods
+        if (self._started or self._unbound) and not orphaned:
+            repair = repair_request(
+                self._workload, self._placement, pods, blocked=self._blocked, missed=missed, replaced=replaced
+            )
         self._timers.miss(vacant, self._now)
         return repair
 

@@ -292,6 +292,31 @@ def test_a_pod_beyond_the_wanted_number_has_a_slot_of_its_own_while_it_lives() -
     assert bound[0].spec.node_name not in slots(leader)
 
 
+def test_a_pod_beyond_the_wanted_number_that_is_not_bound_gets_another_slot() -> None:
+    """A rollout's surge: the rollout goes on only when it runs, and no old pod ends before that."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = _deployment(2)
+    gang = replace(gang, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets))
+    leader.has(gang, *(pod(gang, None, gated=True, name=f"web-{n}") for n in range(2)))
+    leader.settle()
+    old = {one.spec.node_name for one in _bind(leader)}
+    leader.has(pod(gang, None, gated=True, name="web-new"))
+    leader.settle()
+    (first,) = slots(leader).keys() - old
+    new = leader.stores.pods.get(("default", "web-new"))
+    assert new is not None
+    leader.has(replace(new, unschedulable=REFUSAL, resource_version=leader.hands.version()))
+    leader.later(40.0)
+    assert leader.hands.of("delete") == ["web-new"]
+    leader.has(pod(gang, None, gated=True, name="web-newer"))
+    leader.settle()
+    assert leader.hands.of("release")[-1] == "web-newer"
+    _bind(leader)
+    assert sum(slots(leader).values()) == 3
+    assert first not in slots(leader)
+    assert slots(leader).keys() >= old
+
+
 def _deployment(count: int) -> Workload:
     gang = job(count=count, ranked=False)
     return replace(gang, suspendable=False, unit="pod")
