@@ -27,7 +27,7 @@ def explain_command(submit: Submit) -> click.Command:
     """Return the command; `submit` runs the admission of `simulate`, which is not known here."""
 
     @click.command(short_help="Explain where a gang or pod is, why it waits, and what would change that.")
-    @click.argument("name", metavar="KIND/NAME", required=False)
+    @click.argument("name", metavar="[KIND/NAME]", required=False)
     @click.option(
         "-f",
         "--filename",

@@ -171,6 +171,13 @@ def test_a_narrow_terminal_cuts_nothing() -> None:
     assert "metadata.annotations[topogate.dev/prefer-topolgy]:" in shown
 
 
+@pytest.mark.parametrize("command", [one for one in main.commands.values() if one.name not in ("topology", "policy")])
+def test_the_usage_marks_every_argument_that_may_be_left_out(command: click.Command) -> None:
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    shown = {one.name: one.make_metavar(click.Context(command)).startswith("[") for one in arguments}
+    assert shown == {one.name: not one.required for one in arguments}
+
+
 def test_cluster_files_without_nodes_are_told(files: Any) -> None:
     """As where the files of both options are exchanged: the answer alone would blame missing labels."""
     done = run("simulate", "--cluster", EXAMPLES / "train-rack.yaml", "-f", EXAMPLES / "train-block.yaml")
