@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from webhook.rules.devices import annotation_errors, device_findings, hami_warni
 from webhook.rules.forecast import forecast_warnings
 from webhook.rules.gating import templates
 from webhook.rules.immutable import lost_request, mark_errors, request_errors, unheld_errors
-from webhook.rules.membership import parent_relation, whole
+from webhook.rules.membership import ParentRelation, parent_relation, whole
 from webhook.rules.unread_fields import unread_fields
 from webhook.rules.warnings import workload_warnings
 
@@ -42,6 +42,16 @@ _LEFT_OUT: Final = "topogate: not considered: "
 _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaults): tell the cluster's admin"
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A workload before or after the change: its decoded object, itself with all its pod sets, and its request."""
+
+    document: Mapping[str, Any]
+    workload: Workload
+    whole: Workload
+    request: PlacementRequest
+
+
 def validate_workload(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
     workload, document = workload_of(review, review.object, view)
@@ -49,71 +59,124 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         return allowed()
     if workload.handling == "hint":
         return _hint(review, workload, document, view, policy)
-    request, relation = _parsed_request(workload, view, policy), parent_relation(workload, view, policy)
-    devices, noted = _devices(document, workload, request, view, policy, budget=review.budget)
-    seen = whole(workload, view, policy)
+    new, old = _version(workload, document, view, policy), _old(review, view, policy)
+    request, relation = new.request, parent_relation(workload, view, policy)
     # Errors of the request were reported for its parent: refusing a controller its children would not help.
     own = relation == "root"
-    errors = [*(request.errors if own else ()), *devices]
-    old, old_document = _old(review, view)
-    warnings = [*(request.warnings if own else ()), *noted]
-    if own and exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is None:
-        made = _made(review, document, view, policy, asks=request.ignored is None)
-        errors, warnings = [*errors, *made.errors], [*warnings, *made.warnings]
-    forgeable: Mapping[str, Mapping[str, str]] = {}
+    found = _in_object(review, new, view, policy, own=own)
     if old is not None:
-        before = _parsed_request(old, view, policy)
-        # A request that a later policy made invalid must not block every other change of its workload.
-        known = {*before.errors, *_devices(old_document, old, before, view, policy, budget=review.budget)[0]}
-        if seen.slots <= whole(old, view, policy).slots:
-            known |= {*size_errors(seen, policy)}  # nor may a limit that it exceeds already keep it from shrinking
-        errors = [error for error in errors if error not in known]
-        forgeable = {pod_set.name: pod_set.template.annotations for pod_set in old.pod_sets}
-        if not _trusted(review, policy):
-            asks = request.asking or relation == "child"
-            errors += mark_errors(old, workload, asks=asks, child=not own)
-        was, placements = whole(old, view, policy), _placements(old, view)
-        kept = [*request_errors(was, seen, before=before, after=request, placements=placements, policy=policy)]
-        errors += kept
-        if own:
-            errors += unheld_errors(old, seen, before=before, after=request, policy=policy)
-            warnings += _late(old, workload, before, request)
-            warnings += _not_there(request.leave_hosts - before.leave_hosts, placements)
-        if own and not kept:
-            warnings += lost_request(was, seen, before=before, after=request, placements=placements)
+        known = _known_errors(old, new, view, policy, budget=review.budget)
+        found.errors = [error for error in found.errors if error not in known]
+        changed = _in_change(review, old, new, view, policy, relation=relation)
+        found = Findings([*found.errors, *changed.errors], [*found.warnings, *changed.warnings])
     if by_default(workload, policy):
         asked = set(request.errors)
-        errors = [replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in errors]
-    for path, pod_set in templates(workload).items():
-        where, stood = path_of_steps((*path, "metadata")), forgeable.get(pod_set.name, {})
-        errors += annotation_errors(pod_set.template.annotations, where, review, policy, before=stood)
+        found.errors = [
+            replace(one, message=f"{one.message}; {_ADDED}") if one in asked else one for one in found.errors
+        ]
+    found.errors += _forged(review, new, old, policy)
     if own and request.asking:
-        warnings += _priorities(seen)
-        warnings += unread_fields(document, workload, request)
+        found.warnings += [*_priorities(new.whole), *unread_fields(document, workload, request)]
     if own:
-        warnings += workload_warnings(document, workload, request.ignored, policy)
-    lines = [f"topogate: {text}" for text in warnings]
-    if own and not errors and request.asked is not None and (old is None or seen.groups > old.groups):
-        there = view.gangs_in(workload.namespace) - (old.groups if old is not None else 0)
-        errors += gang_count_errors(seen, policy, others=max(0, there))
-    anew = old is None or _changes_request(old, workload, view, policy)
-    if own and not errors and request.asked is not None and anew:
-        lines += [truncate_bytes(f"{_LEFT_OUT}{text}", MAX_WARNING) for text in view.volumes_left_out(seen)]
-        never, warned = forecast_warnings(seen, request, view, policy, deadline, budget=review.budget)
+        found.warnings += workload_warnings(document, workload, request.ignored, policy)
+    errors, lines = found.errors, [f"topogate: {text}" for text in found.warnings]
+    if own and not errors and request.asked is not None:
+        errors += _too_many_gangs(old, new, view, policy)
+    if own and not errors and request.asked is not None and (old is None or _changes_request(old, new)):
+        lines += [truncate_bytes(f"{_LEFT_OUT}{text}", MAX_WARNING) for text in view.volumes_left_out(new.whole)]
+        never, warned = forecast_warnings(new.whole, request, view, policy, deadline, budget=review.budget)
         lines += warned
         errors += never
     left_alone = own and old is None and not asks_nothing(request.ignored)
     return replace(answer(review, errors, lines, policy=policy), aside=request.ignored if left_alone else None)
 
 
-def _old(review: Review, view: Reader) -> tuple[Workload | None, Mapping[str, Any]]:
-    """Return the workload before an UPDATE, and its decoded object; None at CREATE, or if it cannot be decoded."""
+def _version(workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> _Version:
+    every = whole(workload, view, policy)
+    request = parse_request(every, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+    return _Version(document, workload, every, request)
+
+
+def _old(review: Review, view: Reader, policy: Policy) -> _Version | None:
+    """Return the workload before an UPDATE; None at CREATE, or if it cannot be decoded."""
     if review.operation != "UPDATE":
-        return None, {}
+        return None
     try:
-        return workload_of(review, review.old_object, view)
+        return _version(*workload_of(review, review.old_object, view), view, policy)
     except Unreadable:
-        return None, {}
+        return None
+
+
+def _in_object(review: Review, new: _Version, view: Reader, policy: Policy, *, own: bool) -> Findings:
+    """Return what is wrong with an object by itself; `own`: its request is not its parent's."""
+    errors, warnings = _devices(new, view, policy, budget=review.budget)
+    if not own:
+        return Findings([*errors], [*warnings])
+    found = Findings([*new.request.errors, *errors], [*new.request.warnings, *warnings])
+    if exemption_reason(new.workload, policy=policy, own_namespace=view.own_namespace) is None:
+        made = _made(review, new.document, view, policy, asks=new.request.ignored is None)
+        found.errors += made.errors
+        found.warnings += made.warnings
+    return found
+
+
+def _known_errors(
+    old: _Version, new: _Version, view: Reader, policy: Policy, *, budget: Budget
+) -> frozenset[FieldError]:
+    """Return the errors that the old object has as well.
+
+    A request that a later policy made invalid must not block every other change of its workload, nor may a limit that
+    it exceeds already keep it from shrinking.
+    """
+    known = {*old.request.errors, *_devices(old, view, policy, budget=budget)[0]}
+    if new.whole.slots <= old.whole.slots:
+        known |= {*size_errors(new.whole, policy)}
+    return frozenset(known)
+
+
+def _in_change(
+    review: Review,
+    old: _Version,
+    new: _Version,
+    view: Reader,
+    policy: Policy,
+    *,
+    relation: ParentRelation,
+) -> Findings:
+    """Return what is wrong with a change of an object."""
+    own, before, after = relation == "root", old.request, new.request
+    errors: list[FieldError] = []
+    warnings: list[str] = []
+    if not _trusted(review, policy):
+        asks = after.asking or relation == "child"
+        errors += mark_errors(old.workload, new.workload, asks=asks, child=not own)
+    placements = _placements(old.workload, view)
+    kept = [*request_errors(old.whole, new.whole, before=before, after=after, placements=placements, policy=policy)]
+    errors += kept
+    if own:
+        errors += unheld_errors(old.workload, new.whole, before=before, after=after, policy=policy)
+        warnings += _late(old.workload, new.workload, before, after)
+        warnings += _not_there(after.leave_hosts - before.leave_hosts, placements)
+    if own and not kept:
+        warnings += lost_request(old.whole, new.whole, before=before, after=after, placements=placements)
+    return Findings(errors, warnings)
+
+
+def _forged(review: Review, new: _Version, old: _Version | None, policy: Policy) -> Iterator[FieldError]:
+    """Yield the errors of annotations of the templates that only we may write; those of the old object may stay."""
+    stood = {one.name: one.template.annotations for one in old.workload.pod_sets} if old is not None else {}
+    for path, pod_set in templates(new.workload).items():
+        where, before = path_of_steps((*path, "metadata")), stood.get(pod_set.name, {})
+        yield from annotation_errors(pod_set.template.annotations, where, review, policy, before=before)
+
+
+def _too_many_gangs(old: _Version | None, new: _Version, view: Reader, policy: Policy) -> Iterable[FieldError]:
+    """Return the errors of a new workload, or of one that grows, with more gangs than its namespace may have."""
+    known = old.workload.groups if old is not None else 0
+    if old is not None and new.whole.groups <= known:
+        return ()
+    there = view.gangs_in(new.workload.namespace) - known
+    return gang_count_errors(new.whole, policy, others=max(0, there))
 
 
 def _placements(workload: Workload, view: Reader) -> list[Placement]:
@@ -122,27 +185,17 @@ def _placements(workload: Workload, view: Reader) -> list[Placement]:
     return [placement for placement in found if placement is not None]
 
 
-def _parsed_request(workload: Workload, view: Reader, policy: Policy) -> PlacementRequest:
-    seen = whole(workload, view, policy)
-    return parse_request(seen, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-
-
 def _devices(
-    document: Mapping[str, Any],
-    workload: Workload,
-    request: PlacementRequest,
-    view: Reader,
-    policy: Policy,
-    *,
-    budget: Budget,
+    version: _Version, view: Reader, policy: Policy, *, budget: Budget
 ) -> tuple[tuple[FieldError, ...], tuple[str, ...]]:
     """Return errors and warnings about the devices of the templates.
 
     What nodes do not report is no warning for a managed workload: the forecast says it.
     """
+    document, workload = version.document, version.workload
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
-    managed = request.ignored is None
+    managed = version.request.ignored is None
     errors: list[FieldError] = []
     warnings: dict[str, None] = {}
     for root in templates(workload):
@@ -163,10 +216,10 @@ def _trusted(review: Review, policy: Policy) -> bool:
     return review.username in policy.admins or not set(policy.admins).isdisjoint(review.groups)
 
 
-def _changes_request(old: Workload, new: Workload, view: Reader, policy: Policy) -> bool:
+def _changes_request(old: _Version, new: _Version) -> bool:
     """Return True if an UPDATE of a waiting gang changes its request."""
-    before, after = (replace(_parsed_request(one, view, policy), warnings=()) for one in (old, new))
-    return new.suspended and before != after
+    before, after = (replace(one.request, warnings=()) for one in (old, new))
+    return new.workload.suspended and before != after
 
 
 def _hint(review: Review, workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> Response:
