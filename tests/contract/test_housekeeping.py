@@ -363,6 +363,21 @@ def test_a_policy_that_may_not_be_kept_is_told(house: House, fake: FakeApi, capl
     )
 
 
+def test_a_fault_of_one_duty_keeps_no_other_from_being_done(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a certificate would not be renewed because a topology cannot be followed."""
+    eventually(house.published, message="the bundle is published")
+
+    def broken(_topologies: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(housekeeping, "follow_or_warn", broken)
+    eventually(lambda: "a fault of ours" in caplog.text, message="the fault is logged")
+    house.fake.remove(SECRET)
+    eventually(lambda: house.fake.get(SECRET), message="the Secret is put back")
+
+
 def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureFixture) -> None:
     """Neither when it is written nor when what is found is of no use."""
     caplog.set_level(0)

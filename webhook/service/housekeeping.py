@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 
 from certs.ca_bundle import ConfigurationMalformed, inject
 from engine import metrics as engine_metrics
@@ -69,34 +71,36 @@ class Housekeeping:
         """Run the duties until `stop`."""
         while not stop.is_set():
             self._wake.clear()
-            try:
-                self._run_duties()
-            except Exception:
-                # A certificate that is not renewed is discovered months later: this loop never ends by a fault.
-                log.exception("housekeeping failed")
+            self._run_duties()
             stop.wait(REST)
             self._wake.wait(EVERY)
 
     def _run_duties(self) -> None:
         leads = self._candidate.is_leader
         engine_metrics.leading.set(1 if leads else 0)
-        follow_or_warn(self._topologies)
-        self._events.observe(leads=leads)
-        bundle = self._keep_authority(leads=leads)
-        if leads:
-            self._keep_entries(bundle)
-            self._keep_policy()
-        self._certificate.follow()
+        duties: list[Callable[[], None]] = [
+            partial(follow_or_warn, self._topologies),
+            partial(self._events.observe, leads=leads),
+            partial(self._keep_authority, leads=leads),
+            *([self._keep_entries, self._keep_policy] if leads else []),
+            self._certificate.follow,
+        ]
+        for duty in duties:
+            try:
+                duty()
+            except Exception:
+                # A certificate that is not renewed is discovered months later: no fault of another duty may keep it
+                # from that, and none ends this loop.
+                log.exception("housekeeping failed")
 
-    def _keep_authority(self, *, leads: bool) -> bytes | None:
-        """Follow the CA, and as the leader renew it and inject its bundle; return that. None without a CA of ours."""
+    def _keep_authority(self, *, leads: bool) -> None:
+        """Follow the CA, and as the leader renew it and inject its bundle."""
         if self._authority is None:
-            return None
+            return
         self._authority.follow()
         if leads:
             self._renew_authority(self._authority)
             self._inject(self._authority.kept.bundle)
-        return self._authority.kept.bundle
 
     def _renew_authority(self, authority: CurrentAuthority) -> None:
         """Rotate the CA, and restore a deleted Secret."""
@@ -121,9 +125,10 @@ class Housekeeping:
                 if getattr(error, "status", None) != 404:  # noqa: PLR2004 - deleted a moment ago: nothing to do
                     log.warning("the CA bundle could not be written into %s %s: %s", resource, name, error)
 
-    def _keep_entries(self, bundle: bytes | None) -> None:
+    def _keep_entries(self) -> None:
         """Set the policy's webhook entries to those that the current policy adds."""
         policy, settings = self._policy.policy, self._settings
+        bundle = self._authority.kept.bundle if self._authority is not None else None
         known = self._objects.configurations()
         try:
             for resource in RESOURCES:
