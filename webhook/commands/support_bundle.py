@@ -51,6 +51,8 @@ def support_bundle(*, file: Path | None, cluster: ClusterOptions) -> None:
     file = file or Path(f"{folder}.tar.gz")
     if file.exists():
         fail(f"{file}: exists already")
+    if not file.parent.is_dir():  # told before the cluster is read
+        fail(f"{file}: there is no directory {file.parent}")
     caller = caller_of(cluster)
     try:
         snapshot = reading(cluster, caller)

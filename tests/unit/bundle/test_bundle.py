@@ -271,6 +271,16 @@ def test_an_existing_file_is_kept(bundle: Bundle, tmp_path: Path) -> None:
         write_archive(tmp_path / "bundle.tar.gz", [BundleFile("a", "b")], folder="f", mtime=0)
 
 
+def test_a_directory_that_is_missing_is_told_before_the_cluster_is_read(
+    bundle: Bundle,
+    server: FakeApi,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    done = bundle("-o", str(tmp_path / "nowhere" / "bundle.tar.gz"))
+    assert (done.exit_code, "there is no directory" in done.stderr) == (2, True)
+    assert server.count("GET") == 0
+
+
 def test_an_archive_is_its_owners_alone(tmp_path: Path) -> None:
     """And after a failure there is none."""
     file = tmp_path / "a.tar.gz"
