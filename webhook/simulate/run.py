@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from engine.api import names
-from engine.api.field import FieldError, path_of
+from engine.api.field import path_of
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
@@ -53,7 +53,7 @@ from webhook.simulate import model as output
 from webhook.simulate.answer import About, empty, held, ignored, planned, rejected
 from webhook.simulate.entries import SubmittedWorkload, as_known, batches, entries, made_by, queued
 from webhook.simulate.reader import OfflineReader
-from webhook.simulate.submit import Submitted, decoder_of, left_alone, submit
+from webhook.simulate.submit import Submitted, decoder_of, left_alone, submit, unsupported
 from webhook.snapshot.cluster import OfflineCluster
 from webhook.snapshot.files import FileObject, FileProblem
 
@@ -466,11 +466,4 @@ class _Run:
             return Simulated(ignored(about, 0, "NoTopologyRequested"), entry.sent, ())
         if not (mode := mode_of(about.namespace, policy)).manages:
             return Simulated(ignored(about, 0, "PolicyOff", mode.left_alone), entry.sent, ())
-        error = FieldError(
-            field="kind",
-            kind="Unsupported value",
-            value=entry.one.kind,
-            reason="UnsupportedKind",
-            message="not a kind that can be placed; add it to the policy's kinds, or remove the annotation",
-        )
-        return Simulated(rejected(about, (error,)), None, ())
+        return Simulated(rejected(about, (unsupported(entry.one.kind),)), None, ())

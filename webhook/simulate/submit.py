@@ -125,6 +125,17 @@ def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: De
     return Submitted(stored, mutated.patch, refused, (*mutated.warnings, *validated.warnings))
 
 
+def unsupported(kind: str | None = None) -> FieldError:
+    """Return the error of an object that asks, of a kind that is not registered; `kind`: to be shown with it."""
+    return FieldError(
+        field="kind",
+        kind="Unsupported value",
+        value=kind,
+        reason="UnsupportedKind",
+        message="not a kind that can be placed; add it to the policy's kinds, or remove the annotation",
+    )
+
+
 def _review(one: FileObject, sent: Mapping[str, Any]) -> Review:
     metadata = sent["metadata"]
     body = {

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from engine.api.field import FieldError, path_of
+from engine.api.field import path_of
 from engine.api.pod import Pod
 from engine.policy.namespaces import mode_of
 from webhook.handlers.unreadable import asks_anywhere
@@ -20,7 +20,7 @@ from webhook.queries.names import workload_label
 from webhook.queries.subject import Subject, of_workload
 from webhook.simulate.entries import SubmittedWorkload, as_known, entries, made_by
 from webhook.simulate.reader import OfflineReader
-from webhook.simulate.submit import decoder_of, left_alone, submit
+from webhook.simulate.submit import decoder_of, left_alone, submit, unsupported
 from webhook.snapshot.files import FileObject, FileProblem
 from webhook.snapshot.snapshot import Snapshot
 
@@ -56,7 +56,7 @@ def _submitted(snapshot: Snapshot, entry: SubmittedWorkload) -> Iterator[Subject
     if decode is None:
         asks = asks_anywhere(entry.sent, view.policy.annotations.dialects)
         if asks and mode_of(who[0], view.policy).manages:
-            yield Subject(sent=who, refused=(_UNSUPPORTED,))
+            yield Subject(sent=who, refused=(unsupported(),))
         else:
             yield Subject(sent=who, ignored="PolicyOff" if asks else "NoTopologyRequested")
         return
@@ -95,12 +95,3 @@ def _must_be_new(entry: SubmittedWorkload, known: object | None) -> None:
     if known is not None:
         what = workload_label(entry.one.kind, entry.key[3])
         raise FileProblem(f"{entry.one.where}: {what} is in the cluster already: explain {what} -n {entry.key[2]}")
-
-
-_UNSUPPORTED: Final = FieldError(
-    field="kind",
-    kind="Unsupported value",
-    value=None,
-    reason="UnsupportedKind",
-    message="not a kind that can be placed; add it to the policy's kinds, or remove the annotation",
-)
