@@ -275,8 +275,8 @@ class LeaderTerm:
         for key in keys:
             self._view.confirm(key, failed=failed)
         self.busy.difference_update(keys)
-        if failed:
-            self._view.changed.set()
-            return
         for key in keys:
-            self._view.reconsider(key)
+            # One that is not known here has no back-off: new pods may have taken the name of a gang that was gone.
+            if not failed or key not in self.gang_state:
+                self._view.reconsider(key)
+        self._view.changed.set()

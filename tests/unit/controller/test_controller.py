@@ -608,6 +608,28 @@ def test_placements_of_workloads_that_are_gone_are_swept() -> None:
     assert leader.view.gangs.placements() == []
 
 
+def test_pods_that_take_the_name_of_a_gang_whose_sweep_fails_are_placed() -> None:
+    """They come while its Placement is being deleted, and the API server does not answer: no event follows."""
+    leader = rack()
+    gone = [plain("a"), plain("b")]
+    leader.has(*gone)
+    leader.settle()
+    for one in gone:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    leader.later(SWEEP_EVERY)
+    leader.now += SWEEP_EVERY
+    leader.turn()
+    leader.hands.broken["forget"] = unavailable
+    leader.hands.calls.clear()
+    leader.has(*(replace(one, uid=f"new-{one.name}", resource_version=leader.hands.version()) for one in gone))
+    leader.turn()
+    leader.work()
+    assert leader.hands.of("forget") == ["pods-mesh-d30ca7a7"]
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["a", "b"]
+
+
 def test_placements_of_a_kind_that_may_not_be_read_are_left_alone() -> None:
     """That its workload is not seen proves nothing: gangs that run would lose their slots to a missing right."""
     leader = rack()
