@@ -20,7 +20,7 @@ from webhook.history.parts import LogPart
 _WAITS: Final = frozenset({"Waiting", "Unplaced", "Requeued", "LevelRelaxed", "Preempts", "PreemptionEnded"})
 _ASIDE: Final = frozenset(
     {
-        *("GateRemoved", "ResumeRefused", "SuspendRefused", "DevicesChanged"),
+        *("GateRemoved", "ResumeRefused", "SuspendRefused", "DevicesChanged", "Evicted"),
         *("NodesRequested", "NodesAccepted", "NodesProvisioned", "NodesNotProvisioned", "NodesLost", "NodesNotNeeded"),
     }
 )

@@ -96,6 +96,18 @@ def test_preempted_gangs_are_counted_and_named_where_they_are_preempted() -> Non
     assert [one.workload for one in answer([*PREEMPTED, ended]).summary.waiting] == ["job/train", "job/next"]
 
 
+def test_the_eviction_of_pods_ends_no_wait_and_begins_none() -> None:
+    """A preempted gang that cannot be suspended loses its slots first, then its pods; one that lost a node runs on."""
+    preempted = [
+        line(1, "Placed", "bob/serve", waitedSeconds=1.0),
+        line(2, "Unplaced", "bob/serve", reason="Preempted"),
+        line(3, "Evicted", "bob/serve", reason="Preempted", pods=4),
+    ]
+    lost = [line(1, "Running", "bob/train"), line(2, "Evicted", "bob/train", reason="NodeLost", pods=1)]
+    found = answer([*preempted, *lost]).summary.waiting
+    assert [(one.workload, one.reason) for one in found] == [("job/serve", "Preempted")]
+
+
 def test_what_becomes_of_a_request_for_nodes_ends_no_wait() -> None:
     """The gang still waits, and one that has its slots does not wait again when its request is deleted."""
     told = ("NodesRequested", "NodesAccepted", "NodesProvisioned", "NodesNotProvisioned", "NodesLost", "NodesNotNeeded")
