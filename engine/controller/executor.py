@@ -236,7 +236,8 @@ class ActionExecutor:
         """Evict pods that are not managed for a gang, each as its disruption budgets allow."""
         for pod in pods:
             self.events.publish_for_pod(pod, "Preempted", message)
-        self.events.record(gang, "Evicted", message, reason="Preempting", pods=len(pods))
+        evicts = f"evicts {plural(len(pods), 'pod')} that Topogate does not manage"  # not those of the gang itself
+        self.events.record(gang, "Preempts", evicts, reason="Preempting", pods=len(pods))
         self._in_parallel(self._evict_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:

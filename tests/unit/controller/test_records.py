@@ -162,6 +162,20 @@ def test_other_actions_are_recorded_by_their_names(desk: Desk, records: Records)
     ]
 
 
+def test_a_gang_for_which_pods_of_others_are_evicted_has_no_record_of_an_eviction(
+    desk: Desk,  # noqa: F811
+    records: Records,
+) -> None:
+    """It waits, and has no pods that could be; the pods have the Event."""
+    known = known_gang(desk)
+    other = pod(job("web"), 0, host="b0-r0-h0")
+    desk.executor.evict_others(known, (other,), "evicted for a gang with priority 100 that found no other room")
+    (found,) = records()
+    assert (found["event"], found["reason"], found["pods"]) == ("Preempts", "Preempting", 1)
+    assert found["message"] == "evicts 1 pod that Topogate does not manage"
+    assert desk.events == ["Preempted"]
+
+
 def test_each_requeue_is_recorded_and_its_event_once_an_hour(desk: Desk, records: Records) -> None:  # noqa: F811
     known = known_gang(desk)
     stored(desk, known)
