@@ -202,10 +202,15 @@ class ActionExecutor:
         self._in_parallel(self._delete_pod, extension.replaced)
 
     def record_replan(self, gang: Gang, record: ReplanRecord | None) -> None:
-        """Write the answer to a request to plan a gang anew, and report that it stays, if that is the answer."""
-        self._write_replan(gang, record)
-        if record is not None and record.outcome == "Kept":
+        """Write the answer to a request to plan a gang anew, and report that it stays or has moved."""
+        gang = self._write_replan(gang, record)
+        if record is None or gang.placement is None:
+            return
+        if record.outcome == "Kept":
             self.events.publish(gang, "NotMoved", "NotMoved", record.message)
+        elif record.outcome == "Moved":
+            details = {"pods": assigned_count(gang.placement), **self.events.place_of(gang.placement)}
+            self.events.publish(gang, "Moved", "Moved", record.message, **details)
 
     def restart(self, gang: Gang, record: ReplanRecord) -> None:
         """Write that a gang restarts elsewhere, then suspend it; its slots stay reserved until it has other ones."""
@@ -221,10 +226,8 @@ class ActionExecutor:
 
     def move(self, gang: Gang, placement: Placement, record: ReplanRecord) -> None:
         """Write the new slots of a gang that was suspended for them, report that, and resume it."""
-        written = self._writer.write_slots(placement, gang)
-        moved = self._write_replan(replace(gang, placement=written), record)
-        details = {"pods": assigned_count(placement), **self.events.place_of(placement)}
-        self.events.publish(moved, "Moved", "Moved", record.message, **details)
+        moved = replace(gang, placement=self._writer.write_slots(placement, gang))
+        self.record_replan(moved, record)
         self.resume(moved)
 
     def remove(self, gang: Gang, pods: tuple[Pod, ...], *, evict: bool, reason: Code, message: str) -> None:

@@ -146,8 +146,10 @@ def replan_running(gang: Gang, *, wall: float) -> Decision | None:
     if asked is None:
         return Decision(RecordReplan(None)) if record is not None else None
     if record is not None and record.value == asked:
-        if record.outcome != "Restarting" or record.revision != placement.assignment.revision:
+        if record.outcome != "Restarting":
             return None
+        if record.revision != placement.assignment.revision:
+            return Decision(RecordReplan(_moved_record(gang, wall=wall)))
         if gang.workload.generation > record.generation:  # as our suspension was followed by a resume of somebody else
             return Decision(RecordReplan(kept_record(gang, "it was resumed before it had another place", wall=wall)))
     if not can_suspend(gang.workload):
@@ -198,6 +200,12 @@ def kept_record(gang: Gang, why: str, *, wall: float) -> ReplanRecord:
         at=wall,
         message=f"stays in its place ({names.REPLAN}): {why}",
     )
+
+
+def _moved_record(gang: Gang, *, wall: float) -> ReplanRecord:
+    """Return the answer about a gang that has other slots, where who wrote them had no time for one."""
+    message = f"has other slots than when it was to restart ({names.REPLAN})"
+    return replace(kept_record(gang, "", wall=wall), outcome="Moved", message=message)
 
 
 def moves_text(gang: Gang) -> str:

@@ -237,7 +237,7 @@ class Hands(ActionExecutor):
     def record_replan(self, gang: Gang, record: ReplanRecord | None) -> None:
         self._called("answer", gang.workload.name)
         self._answer(gang, record)
-        if record is not None and record.outcome == "Kept":
+        if record is not None and record.outcome != "Restarting":
             self.notes.append((gang.workload.name, record.message))
 
     def restart(self, gang: Gang, record: ReplanRecord) -> None:

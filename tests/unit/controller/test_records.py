@@ -16,6 +16,7 @@ from engine.decoding.placements import placement_body
 from engine.gang.repair import ExtensionRequest
 from engine.history.record import LOGGER
 from engine.lifecycle.actions import Status
+from engine.lifecycle.moves import kept_record
 from engine.lifecycle.status import requeued_body
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.leader import POLICY, Leader
@@ -174,6 +175,16 @@ def test_a_gang_for_which_pods_of_others_are_evicted_has_no_record_of_an_evictio
     assert (found["event"], found["reason"], found["pods"]) == ("Preempts", "Preempting", 1)
     assert found["message"] == "evicts 1 pod that Topogate does not manage"
     assert desk.events == ["Preempted"]
+
+
+def test_a_move_that_is_answered_later_is_recorded_with_the_place_of_today(desk: Desk, records: Records) -> None:  # noqa: F811
+    known = known_gang(desk)
+    stored(desk, known)
+    moved = replace(kept_record(known, "", wall=0.0), outcome="Moved", message="has other slots")
+    desk.executor.record_replan(known, moved)
+    (found,) = records()
+    assert (found["event"], found["message"], found["pods"]) == ("Moved", "has other slots", 2)
+    assert (found["domain"], desk.events) == ("b0/b0-r0", ["Moved"])
 
 
 def test_each_requeue_is_recorded_and_its_event_once_an_hour(desk: Desk, records: Records) -> None:  # noqa: F811

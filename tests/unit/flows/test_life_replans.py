@@ -348,7 +348,7 @@ Fault = Callable[[str], None]
 @pytest.mark.parametrize("step", ["answer", "suspend", "move", "second answer", "resume"])
 @pytest.mark.parametrize("fault", [unavailable, not_leader, crash])
 def test_a_leader_that_ends_at_any_step_is_continued_by_the_next(step: str, fault: Fault) -> None:
-    """The gang ends in one rack, all of it, with one suspension for its user."""
+    """The gang ends in one rack, all of it, with one suspension for its user, who reads that it has moved."""
     leader, pods = split()
     answers = 0
 
@@ -382,6 +382,7 @@ def test_a_leader_that_ends_at_any_step_is_continued_by_the_next(step: str, faul
     leader.later(600.0)
     assert leader.status() == ("Running", "")
     assert leader.workload().generation == 4  # resumed at first, suspended once, resumed once
+    assert answer(leader) == ("true", "Moved")
 
 
 def limited(hosts: int) -> Policy:
