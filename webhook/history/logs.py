@@ -1,13 +1,13 @@
 """Reads the logs of the service's pods through the API server, with the caller's own rights.
 
-A container's log begins where the kubelet rotated it last, at its start, or, of a container that was restarted, in the
-log of the one before: older records are gone, and the answer says since when there are all.
+A container's log begins where the kubelet rotated it last, or at its start; of a container that was restarted and whose
+log was not rotated, in the log of the one before. Older records are gone, and the answer says since when there are all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.api.duration import parse_time
 from engine.cluster.client import TIMEOUT, ApiError, ApiFault, KubeClient, object_path
 from engine.decoding.wire import UNREADABLE
 from engine.history.lines import MAX_LINE, parse_line
@@ -26,6 +27,7 @@ from webhook.snapshot.side_by_side import side_by_side
 MOST_PODS: Final = 50
 MOST_BYTES: Final = 256 * 1024 * 1024  # of one log; kubelets keep 10 MiB unless they are told otherwise
 _HEAD: Final = 4096  # bytes in which the first line's time is
+_FIRST_LINE: Final = 60.0  # seconds from the start of the service within which it has written its first line
 
 
 class LogsProblem(Exception):
@@ -42,9 +44,12 @@ class ServiceLogs:
 
 @dataclass(frozen=True, slots=True)
 class _Replica:
+    """A pod of the service; `started`: since when its container runs (seconds since the epoch), if that is known."""
+
     pod: str
     container: str | None
     restarted: bool
+    started: float | None
 
 
 def service_logs(
@@ -106,8 +111,10 @@ def _replica(body: Any) -> _Replica:
     """Return the pod, with the container whose log it is."""
     container = service_container(body)
     statuses = body.get("status", {}).get("containerStatuses") or ()
-    restarts = next((one.get("restartCount") for one in statuses if one.get("name") == container), 0)
-    return _Replica(str(body["metadata"]["name"]), container, isinstance(restarts, int) and restarts > 0)
+    status: dict[str, Any] = next((one for one in statuses if one.get("name") == container), {})
+    restarts, running = status.get("restartCount"), (status.get("state") or {}).get("running") or {}
+    started = parse_time(running.get("startedAt"))
+    return _Replica(str(body["metadata"]["name"]), container, isinstance(restarts, int) and restarts > 0, started)
 
 
 def _log(
@@ -131,7 +138,10 @@ def _log(
         for previous in (True, False) if replica.restarted else (False,):
             which = {"previous": "true"} if previous else {}
             try:
-                begins.extend(_first_time(api, path, {**query, **which, "limitBytes": str(_HEAD)}))
+                first = _first_time(api, path, {**query, **which, "limitBytes": str(_HEAD)})
+                if not previous and first is not None and first > (replica.started or first) + _FIRST_LINE:
+                    begins.clear()  # rotated: what is between the two logs is gone
+                begins.extend(() if first is None else (first,))
                 size = 0
                 with api.stream(path, {**recent, **which}, read_timeout=TIMEOUT[1]) as stream:
                     for line in stream:
@@ -151,8 +161,7 @@ def _log(
     return replace(part, begins=complete, end_unread=too_large)
 
 
-def _first_time(api: KubeClient, path: str, query: dict[str, str]) -> Sequence[float]:
-    """Return the time of a log's first line, if it has one."""
+def _first_time(api: KubeClient, path: str, query: dict[str, str]) -> float | None:
+    """Return the time of a log's first line; None if it has none."""
     head = api.request("GET", path, query=query, timeout=TIMEOUT)
-    at = parse_line(head.partition(b"\n")[0]).at
-    return () if at is None else (at,)
+    return parse_line(head.partition(b"\n")[0]).at

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.api import names
+from engine.api.duration import timestamp
 from engine.cluster.client import KubeClient, connect
 from engine.history.lines import MAX_LINE
 from tests.support.fake_api import Answer, FakeApi, Request
@@ -37,13 +38,21 @@ def read(api: KubeClient) -> Read:
     return run
 
 
-def replica(server: FakeApi, name: str, *, restarts: int = 0, containers: tuple[str, ...] = ("topogate",)) -> None:  # noqa: F811
+def replica(
+    server: FakeApi,  # noqa: F811
+    name: str,
+    *,
+    restarts: int = 0,
+    containers: tuple[str, ...] = ("topogate",),
+    started: float | None = None,
+) -> None:
     labels = dict(one.split("=") for one in SERVICE_PODS.split(","))
+    state = {} if started is None else {"state": {"running": {"startedAt": timestamp(started)}}}
     server.put(
         f"{PODS}/{name}",
         metadata={"name": name, "namespace": names.NAMESPACE, "labels": labels},
         spec={"containers": [{"name": one} for one in containers]},
-        status={"containerStatuses": [{"name": one, "restartCount": restarts} for one in containers]},
+        status={"containerStatuses": [{"name": one, "restartCount": restarts, **state} for one in containers]},
     )
 
 
@@ -83,6 +92,21 @@ def test_the_log_of_the_container_before_a_restart_is_read_too(server: FakeApi, 
     log(server, "topogate-a", *SECOND)
     (part,) = read().parts
     assert (len(part.records), part.begins) == (16, NIGHT)
+
+
+@pytest.mark.parametrize(("started", "begins"), [(NIGHT + 3590, NIGHT), (NIGHT + 1800, NIGHT + 3600)])
+def test_a_log_that_was_rotated_after_a_restart_is_not_complete_since_the_log_before(
+    server: FakeApi,  # noqa: F811
+    read: Read,
+    started: float,
+    begins: float,
+) -> None:
+    """The first lines of the container that runs are gone, and nobody can read them."""
+    replica(server, "topogate-a", restarts=1, started=started)
+    log(server, "topogate-a", *FIRST, previous=True)
+    log(server, "topogate-a", *SECOND)
+    (part,) = read().parts
+    assert (len(part.records), part.begins) == (16, begins)
 
 
 def test_a_log_that_is_gone_or_not_there_yet_is_no_problem(server: FakeApi, read: Read) -> None:  # noqa: F811
