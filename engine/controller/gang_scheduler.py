@@ -96,6 +96,8 @@ class GangScheduler:
             self._reporter.report(key, gang, Status("Waiting", "WaitingForMembers", group.incomplete_text), now)
             return
         relaxes = relaxes_at(gang.request, gang.placement, policy)
+        if key in self._term.preempting:
+            relaxes = None  # hosts are kept and others end for what it asks now; it is reconciled when that is over
         if relaxes is not None and relaxes + clock <= now:
             self._term.queue.drop(key)
             self._term.send(key, lambda: self._executor.relax(gang))

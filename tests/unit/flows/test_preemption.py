@@ -14,6 +14,7 @@ from engine.cache.state import Changes
 from engine.decoding.workloads import job as decoded_job
 from engine.gang.key import key_of
 from engine.history.record import LOGGER
+from engine.lifecycle.preemption import LIMIT
 from engine.preemption.preempt import victims_may_help
 from engine.scheduler.outcome import Waits
 from engine.scheduler.schedule import answer_in_view
@@ -88,6 +89,19 @@ def test_the_users_of_both_read_why() -> None:
     )
     said = [note for name, note in cluster.leader.hands.notes if name == "low-0" and "ended" in note]
     assert said == ["ended for Job/high, which has priority 100 and found no other room; it is queued again"]
+
+
+def test_a_gang_for_which_others_end_is_not_relaxed_meanwhile() -> None:
+    """They end for the level that it requires, and its status names the hosts that are kept for it."""
+    cluster = full(policy=PREEMPTS + "timeouts: {relaxAfter: 20s}\n")
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(60)
+    assert "high" not in cluster.leader.hands.of("relax")
+    assert cluster.leader.status("high") == ("Waiting", "Preempting")
+    assert cluster.leader.placed("high").status["keptHosts"] == ["b0-r1-h0", "b0-r1-h1"]
+    cluster.wait(LIMIT)
+    assert "high" in cluster.leader.hands.of("relax")
 
 
 def test_nothing_ends_while_the_policy_does_not_preempt() -> None:
