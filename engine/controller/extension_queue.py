@@ -38,7 +38,8 @@ class ExtensionQueue:
         same = known is not None and known.action.extension == action.extension and known.out == out
         entry = _Entry(action, (-priority, created, key), out, True)
         if same and known is not None:
-            entry = replace(entry, due=known.due, answer=known.answer)
+            # Without an answer its plan has failed: it is planned again like any gang after a fault.
+            entry = replace(entry, due=known.due or known.answer is None, answer=known.answer)
         self._entries[key] = entry
 
     def missed(self, key: GangKey, answer: Waits | Never) -> None:
@@ -69,7 +70,7 @@ class ExtensionQueue:
         """
         due = self._due(growing=growing, busy=busy)
         for key, one in due:
-            self._entries[key] = replace(one, due=False)
+            self._entries[key] = replace(one, due=False, answer=None)
         return [(key, one.action) for key, one in sorted(due, key=lambda pair: pair[1].rank)]
 
     def growing(self, *, busy: Container[GangKey]) -> list[GangKey]:

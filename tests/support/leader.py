@@ -417,14 +417,17 @@ class Leader:
             self.controller.turn()
 
     def _plan(self, view: ClusterState, gang: Gang, **options: Any) -> Outcome:
-        self.hands.planned.append(gang.workload.name)
-        if (fault := self.hands.broken.get("plan")) is not None:
-            fault(gang.workload.name)
+        self._planned(gang)
         return schedule_gang(view, gang, **options)
 
     def _extend(self, view: ClusterState, gang: Gang, extension: ExtensionRequest, **options: Any) -> Outcome:
-        self.hands.planned.append(gang.workload.name)
+        self._planned(gang)
         return schedule_extension(view, gang, extension, **options)
+
+    def _planned(self, gang: Gang) -> None:
+        self.hands.planned.append(gang.workload.name)
+        if (fault := self.hands.broken.get("plan")) is not None:
+            fault(gang.workload.name)
 
     def work(self) -> None:
         """Run the actions that wait now."""

@@ -15,7 +15,7 @@ from engine.lifecycle.running import MISSED_AFTER
 from engine.policy.model import Policy, parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
-from tests.support.leader import POLICY, Leader
+from tests.support.leader import POLICY, Leader, crash
 
 
 def running(leader: Leader, count: int = 4, name: str = "train", **more: object) -> tuple[Workload, dict[int, Pod]]:
@@ -105,6 +105,27 @@ def test_a_lost_slot_goes_to_a_node_once_that_has_settled() -> None:
     leader.has(replace(fresh, labels={**fresh.labels, "any": "event"}, resource_version=leader.hands.version()))
     leader.settle()
     assert ranks_of(leader.placed())[2] == fresh.name
+
+
+def test_a_repair_whose_plan_fails_is_planned_again() -> None:
+    """A fault of ours, at the first plan and at a later one; nothing else changes in the cluster."""
+    leader = two_racks()
+    _, pods = running(leader, count=6)
+    leader.hands.broken["plan"] = crash
+    host = ranks_of(leader.placed())[1]
+    gone(leader, host)
+    lose(leader, pods[1])
+    leader.later(MISSED_AFTER + 1.0)
+    leader.hands.broken.clear()
+    leader.later(60.0)
+    assert leader.status() == ("Incomplete", "Fragmented")
+    leader.hands.broken["plan"] = crash
+    rack = ranks_of(leader.placed())[0].rpartition("-")[0]
+    leader.has(*(one for one in gpu_nodes(1, 2, 7) if one.name == f"{rack}-h6"))
+    leader.settle()
+    leader.hands.broken.clear()
+    leader.later(60.0)
+    assert leader.hands.of("repair") == ["train"]
 
 
 def test_several_lost_nodes_are_one_repair() -> None:
