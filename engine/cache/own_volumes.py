@@ -1,4 +1,4 @@
-"""Where the volumes are that pods of a set have of their own already (`volumeClaimTemplates`), for all pods at once."""
+"""The nodes that reach the existing volumes of a pod set's own claims (`volumeClaimTemplates`), for all pods."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Capacity:
             self._touch(row)
 
     def set_device_rules(self, kinds: DeviceKinds, overcommit: Overcommit) -> bool:
-        """Set the policy's kinds and names of devices, and how far GPUs are overcommitted; return True if others.
+        """Set the policy's kinds and names of devices, and how far GPUs are overcommitted; True if they differ.
 
         Pods and reservations are to be set again then.
         """

@@ -163,7 +163,7 @@ class PatternCache:
         return len(self._known)
 
     def find(self, text: str) -> Pattern | str:
-        """Return the compiled pattern, or why it cannot be used. Who has used it calls `put`."""
+        """Return the compiled pattern, or why it cannot be used. Give it back with `put` after use."""
         with self._lock:
             known = self._known.get(text)
         return _compiled(text) if known is None else known[0]

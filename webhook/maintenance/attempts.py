@@ -1,4 +1,4 @@
-"""What a release that goes on has tried already: it gives up what is refused again and again, and repeats no line."""
+"""What `topogate release` has tried already: it gives up what is refused again and again, and repeats no line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topogate suspend`, `resume` and `requeue`: one workload gives its slots back, comes again, or goes to the end."""
+"""`topogate suspend`, `resume` and `requeue`: one workload gives its slots back, is replanned, or goes to the end."""
 
 from __future__ import annotations
 

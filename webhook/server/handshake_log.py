@@ -1,4 +1,4 @@
-"""What became of handshakes that failed: counted where we refused the client, and logged once in a while."""
+"""Logs failed TLS handshakes at a limited rate, and counts those in which we refused the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPLAINT_SECONDS: Final = 30.0  # between log lines of one sort: anybody who re
 
 
 class HandshakeLog:
-    """Tells why a TLS connection failed; `report` is called by the threads of the server."""
+    """Logs why TLS handshakes failed; `report` is called by the threads of the server."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

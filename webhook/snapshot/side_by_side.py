@@ -1,4 +1,4 @@
-"""Does the same for many items, several at a time, in threads that never keep the program from ending."""
+"""Calls a function for many items, several at a time, in threads that never keep the program from ending."""
 
 from __future__ import annotations
 
