@@ -20,7 +20,7 @@ def exemption_reason(workload: Workload, *, policy: Policy, own_namespace: str =
         return "PolicyOff"
     if is_exempt(workload.namespace, policy=policy, own_namespace=own_namespace):
         return "ExemptNamespace"
-    if names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations:
+    if kueue_queues(workload):
         return "ManagedByKueue"
     if workload.managed_elsewhere is not None:
         return workload.managed_elsewhere
@@ -43,6 +43,11 @@ def template_exemption(spec: PodSpec, *, policy: Policy) -> Code | None:
     if spec.node_name:
         return "NodeNameSet"
     return None
+
+
+def kueue_queues(workload: Workload) -> bool:
+    """True when the workload itself is in a queue of Kueue, which resumes it when it admits it."""
+    return names.KUEUE_QUEUE in workload.labels or names.KUEUE_QUEUE in workload.annotations
 
 
 def kueue_has(spec: PodSpec) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.workload import PodSet, Workload
-from engine.gang.exemption import exemption_reason
+from engine.gang.exemption import exemption_reason, kueue_queues
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from engine.gang.key import key_of
 from engine.gang.request import PlacementRequest, parse_request
@@ -220,7 +220,7 @@ def _update(
         if _mark_or_restore(edits, root, pod_set, before, asked):
             show_devices(edits, root, policy=policy)
     if not asked.marks:
-        return _let_go(edits, new, asked) if held_by_us(old) and held_by_us(new) else ()
+        return _let_go(edits, new) if held_by_us(old) and held_by_us(new) else ()
     if held_by_us(old) and suspended_by_user(new):
         return (TAKEN_OVER,)
     if not (old.suspended and not new.suspended) or _assigned(new, view):
@@ -234,13 +234,14 @@ def _update(
     return ()
 
 
-def _let_go(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
+def _let_go(edits: Edits, workload: Workload) -> tuple[str, ...]:
     """Resume a workload that we hold and no longer place; return warnings.
 
-    One that Kueue takes over stays suspended: Kueue resumes what it admits, and refuses a queue to what runs.
+    One that Kueue queues stays suspended, whether its request goes or not: Kueue resumes what it admits, and refuses a
+    queue to what runs.
     """
     edits.drop(HELD_BY)
-    if asked.request.ignored == "ManagedByKueue":
+    if kueue_queues(workload):
         return (TO_KUEUE,)
     if workload.suspend_path is not None:
         edits.put(workload.suspend_path, False)

@@ -326,17 +326,31 @@ def test_a_held_job_that_asks_no_more_is_freed_at_once() -> None:
     assert marks(new) == ([], {})
 
 
+@pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("part", ["labels", "annotations"])
-def test_a_held_job_that_gets_a_queue_of_kueues_stays_suspended_for_kueue(part: str) -> None:
-    """It would start anywhere, without Kueue's quota; Kueue lets nobody queue what runs."""
+def test_a_held_job_that_gets_a_queue_of_kueues_stays_suspended_for_kueue(part: str, asks: bool) -> None:
+    """It would start anywhere, without Kueue's quota; Kueue lets nobody queue what runs. Its request may go, too."""
     old = held_job()
     new = copy.deepcopy(old)
     new["metadata"].setdefault(part, {})[names.KUEUE_QUEUE] = "q"
+    if not asks:
+        del new["metadata"]["annotations"][names.REQUIRE]
     new, answer = update(old, new)
     assert new["spec"]["suspend"] is True
     assert (names.HELD_BY in new["metadata"]["annotations"], marks(new)) == (False, ([], {}))
     assert answer.warnings == (TO_KUEUE,)
     assert validate(review(new, old=old), gang_view(old), 0.0).allowed
+
+
+def test_a_held_job_whose_pods_alone_get_a_queue_of_kueues_is_resumed() -> None:
+    """Kueue resumes what has the queue itself, never a Job for its template's sake."""
+    old = held_job()
+    new = copy.deepcopy(old)
+    template(new)["metadata"]["labels"][names.KUEUE_QUEUE] = "q"
+    new, answer = update(old, new)
+    assert new["spec"]["suspend"] is False
+    assert names.HELD_BY not in new["metadata"]["annotations"]
+    assert answer.warnings == ()
 
 
 def test_a_held_job_that_is_resumed_and_asks_no_more_keeps_nothing_of_ours() -> None:
