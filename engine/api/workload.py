@@ -118,6 +118,7 @@ class Workload:
     unit: str = "workload"
     handling: str = "placed"
     failed: bool = False  # finished without success
+    ends_suspended: bool = False  # a suspension would end it for good, as complete
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -48,8 +48,8 @@ def job(source: Source) -> Workload:
     """Return a batch/v1 Job as a Workload.
 
     Without `completions` (a work queue) as many pods remain as run at a time; once one has succeeded, those that are
-    active: none takes the place of one that ends. An index that failed for good (backoffLimitPerIndex) counts as
-    finished: it gets no further pod.
+    active: none takes the place of one that ends, and without any it is complete. An index that failed for good
+    (backoffLimitPerIndex) counts as finished: it gets no further pod.
     """
     raw = decode(wire.Job, source)
     meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec or wire.JobSpec(), raw.status or wire.JobStatus()
@@ -103,6 +103,7 @@ def job(source: Source) -> Workload:
         created=epoch(meta.creation_timestamp),
         owner=owner,
         managed_elsewhere=_exemption(spec),
+        ends_suspended=spec.completions is None and bool(status.succeeded),
     )
 
 

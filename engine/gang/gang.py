@@ -123,8 +123,9 @@ def ours(workload: Workload) -> bool:
 
 
 def can_suspend(workload: Workload) -> bool:
-    """True when we may suspend the workload: its kind supports it, and it has no owner but a CronJob."""
-    return workload.suspendable and (workload.owner is None or workload.owner.kind == "CronJob")
+    """True when we may suspend the workload: its kind supports it, it goes on later, and only a CronJob may own it."""
+    resumable = workload.suspendable and not workload.ends_suspended
+    return resumable and (workload.owner is None or workload.owner.kind == "CronJob")
 
 
 def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:

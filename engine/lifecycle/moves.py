@@ -153,7 +153,8 @@ def replan_running(gang: Gang, *, wall: float) -> Decision | None:
         if gang.workload.generation > record.generation:  # as our suspension was followed by a resume of somebody else
             return Decision(RecordReplan(kept_record(gang, "it was resumed before it had another place", wall=wall)))
     if not can_suspend(gang.workload):
-        why = f"this {sanitize(gang.workload.kind)} cannot be suspended"
+        ends = ": a pod has succeeded, so it would count as complete" if gang.workload.ends_suspended else ""
+        why = f"this {sanitize(gang.workload.kind)} cannot be suspended{ends}"
         return Decision(RecordReplan(kept_record(gang, why, wall=wall)))
     if gang.pod_group is not None and len(gang.pod_group.members) > 1:
         why = (

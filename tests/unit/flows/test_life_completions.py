@@ -237,9 +237,9 @@ def work_queue(version: str, **status: Any) -> Workload:
     )
 
 
-def test_a_work_queue_misses_no_pod_after_the_first_has_succeeded() -> None:
-    """Its controller creates none any more: nothing is kept for it, and it is not restarted for that."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + "incomplete: restart\n")
+def after_first_success(policy: str) -> Leader:
+    """A leader under a policy whose work queue of three pods runs on three hosts; one pod has succeeded."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + policy)
     leader.has(work_queue("1"))
     leader.settle()
     placed = leader.placed()
@@ -249,8 +249,33 @@ def test_a_work_queue_misses_no_pod_after_the_first_has_succeeded() -> None:
     leader.later(10.0)
     leader.stores.pods.apply("DELETED", pods[0])
     leader.has(work_queue(leader.hands.version(), startTime="2026-11-29T00:00:00Z", succeeded=1, active=2))
+    leader.settle()
+    return leader
+
+
+def test_a_work_queue_misses_no_pod_after_the_first_has_succeeded() -> None:
+    """Its controller creates none any more: nothing is kept for it, and it is not restarted for that."""
+    leader = after_first_success("incomplete: restart\n")
     for _ in range(15):
         leader.later(60.0)
     assert leader.status() == ("Running", "")
     assert dict(leader.view.capacity.reserved_by("uid-train")) == {}
+    assert leader.hands.of("suspend") == []
+
+
+def test_a_work_queue_is_not_suspended_after_the_first_has_succeeded() -> None:
+    """It would count as complete, with the work of its other pods undone."""
+    leader = after_first_success("nodeLoss: restart\n")
+    failing, other = leader.stores.pods.values()
+    lost = next(node for node in leader.stores.nodes.values() if node.name == failing.spec.node_name)
+    since = 1_800_000_000.0 + leader.now
+    leader.has(replace(lost, ready=False, settled_at=since, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(61)
+    assert leader.hands.of("suspend") == []
+    assert (leader.hands.of("evict"), failing.name == other.name) == ([failing.name], False)
+    leader.stores.pods.apply("DELETED", failing)
+    ask(leader, replan="1")
+    assert answer(leader) == ("1", "Kept")
+    assert "this Job cannot be suspended: a pod has succeeded, so it would count as complete" in message(leader)
     assert leader.hands.of("suspend") == []
