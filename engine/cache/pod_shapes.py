@@ -31,14 +31,16 @@ class PodShapes:
         stores: Stores,
         kinds: Callable[[], DeviceKinds] = lambda: NO_KINDS,
         *,
-        resource_tolerations: Callable[[], bool] = lambda: False,
+        tolerates_resources: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Remember nothing yet. Under the policy in force: `kinds` of devices; whether `resource_tolerations` are added
-        to pods.
+        """Remember nothing yet.
+
+        By the policy in force `kinds` returns the kinds of devices, and `tolerates_resources` whether the API server
+        adds tolerations for extended resources to pods.
         """
         self._stores = stores
         self._kinds = kinds
-        self._resource_tolerations = resource_tolerations
+        self._tolerates_resources = tolerates_resources
         self._own_volumes = OwnVolumeReader(stores)
         self._observed: dict[str, dict[str, dict[GangKey, Requests]]] = {}  # by uid, pod set and gang
         self._former: dict[str, dict[str, tuple[Requests, ...]]] = {}  # of earlier templates, by uid and pod set
@@ -116,7 +118,7 @@ class PodShapes:
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
             shape = merge_runtime_class(shape, runtime_class)
-        if workload.handling != "pods" and self._resource_tolerations():
+        if workload.handling != "pods" and self._tolerates_resources():
             added = resource_tolerations(template.shape.requests)
             shape = replace(shape, tolerations=tuple(dict.fromkeys((*shape.tolerations, *added))))
         if volumes := self._volumes(workload.namespace, template):

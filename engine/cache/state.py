@@ -104,7 +104,7 @@ class ClusterState:
         self.pod_shapes = PodShapes(
             stores,
             lambda: self.policy.device_kinds,
-            resource_tolerations=lambda: self.policy.nodes.extended_resource_toleration,
+            tolerates_resources=lambda: self.policy.nodes.extended_resource_toleration,
         )
         self._daemon_pods = ExpectedDaemonPods(self.capacity, quotas=stores.quotas.get_by, without_pods=new_daemon_sets)
         self._grace = GraceReservations(self.capacity, clock, seconds=grace)
