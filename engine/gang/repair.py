@@ -91,7 +91,7 @@ class ExtensionRequest:
 def repair_request(
     workload: Workload,
     placement: Placement,
-    pods: Iterable[Pod],
+    pods: Sequence[Pod],
     *,
     blocked: Blocked,
     missed: Missed = lambda _pod_set, _rank: True,
