@@ -11,7 +11,7 @@ from typing import Any
 
 import urllib3
 
-from certs.secret import DROP, RENEW, ensure_ca
+from certs.secret import DROP, NEXT_KEY, RENEW, ensure_ca
 from engine.api import names
 from engine.cluster.client import connect
 from local.client import Client
@@ -116,24 +116,10 @@ def signers(service: Service) -> set[str]:
     return {signer for of_replica in found for signer in of_replica}
 
 
-def test_the_secret_of_the_ca_is_deleted_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
-    """The leader writes it anew with the CA in use, which signs on, and a second one that is to follow."""
-    eventually(service.leader, message="a replica leads")
-    before = stored(client)
-    with calls_of(gangs) as calls:
-        calls.go_on()
-        client.delete(f"{SECRETS}/{names.CA_SECRET_NAME}")
-        after = eventually(lambda: stored(client), message="the Secret is back")
-        eventually(lambda: bundles(client) == {after["data"]["ca.crt"]}, message="what it trusts is in every webhook")
-        calls.go_on()
-    assert calls.failed == []
-    assert after["data"]["ca.key"] == before["data"]["ca.key"]
-    assert count(after) == count(before) + 1
-
-
 def test_a_corrupted_secret_is_restored_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
     """A key that is garbage, half a certificate, nothing at all: what was in it stands there again."""
     eventually(service.leader, message="a replica leads")
+    eventually(lambda: NEXT_KEY not in stored(client)["data"], message="no other CA is to sign soon")
     path, before = f"{SECRETS}/{names.CA_SECRET_NAME}", stored(client)["data"]
     with calls_of(gangs) as calls:
         for damage in (
@@ -152,6 +138,21 @@ def test_a_corrupted_secret_is_restored_and_no_call_fails(gangs: Namespace, serv
             calls.go_on(10)
     assert calls.failed == []
     assert trusted(service, base64.b64decode(before["ca.crt"]))
+
+
+def test_the_secret_of_the_ca_is_deleted_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
+    """The leader writes it anew with the CA in use, which signs on, and a second one that is to follow."""
+    eventually(service.leader, message="a replica leads")
+    before = stored(client)
+    with calls_of(gangs) as calls:
+        calls.go_on()
+        client.delete(f"{SECRETS}/{names.CA_SECRET_NAME}")
+        after = eventually(lambda: stored(client), message="the Secret is back")
+        eventually(lambda: bundles(client) == {after["data"]["ca.crt"]}, message="what it trusts is in every webhook")
+        calls.go_on()
+    assert calls.failed == []
+    assert after["data"]["ca.key"] == before["data"]["ca.key"]
+    assert count(after) == count(before) + 1
 
 
 def test_the_ca_is_renewed_on_request_and_no_call_fails(gangs: Namespace, service: Service, client: Client) -> None:
