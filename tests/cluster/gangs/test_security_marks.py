@@ -28,10 +28,6 @@ def template(**metadata: Any) -> dict[str, Any]:
 
 # On a gang that waits: its template may change.
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "held-by taken off": (
-        {"metadata": {"annotations": {names.HELD_BY: None}}},
-        "metadata.annotations[topogate.dev/held-by]",
-    ),
     "held-by overwritten": (
         {"metadata": {"annotations": {names.HELD_BY: "me"}}},
         "metadata.annotations[topogate.dev/held-by]",
@@ -76,6 +72,19 @@ def test_a_change_of_ours_is_refused_at_its_path(gangs: Namespace, user: Client)
     stored = gangs.job("train")
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+
+
+def test_a_waiting_gang_without_held_by_is_suspended_by_its_user(gangs: Namespace, user: Client) -> None:
+    """As `kubectl replace` leaves it with `suspend: true` in its file: resumed, it is held and waits again."""
+    gangs.fleet.grid("1x1x1")
+    gangs.submit("train", pods=2, annotations=require("rack"))
+    gangs.waits("train")
+    user.patch(f"{gangs.jobs_path}/train", {"metadata": {"annotations": {names.HELD_BY: None}}})
+    gangs.waits("train", "Suspended")
+    user.patch(f"{gangs.jobs_path}/train", {"spec": {"suspend": False}})
+    gangs.waits("train", "GangTooLarge")
+    assert gangs.job("train")["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+    assert gangs.pods("train") == []
 
 
 def test_marks_that_an_edit_loses_are_put_back(gangs: Namespace, user: Client) -> None:
