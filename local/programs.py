@@ -1,7 +1,7 @@
 """The programs of the control plane: taken where they are, else built from the Go modules that go.mod names.
 
-Built programs stay under the user's cache directory, keyed by go.mod, go.sum and the flags, so that a second clone
-starts without building. Nothing is downloaded but Go modules, by the Go toolchain and with its settings. Which
+Built programs stay under the user's cache directory, keyed by go.mod, go.sum, the flags and patches, so that a second
+clone starts without building. Nothing is downloaded but Go modules, by the Go toolchain and with its settings. Which
 versions of Kubernetes there are stands in releases.py; etcd and kwok are the same beside each.
 """
 
@@ -16,11 +16,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from local.patches import KWOK_QUEUE, Patch, PatchError, patched
 from local.processes import tail
 from local.releases import DEFAULT, MODULE, module_of, versions
 
@@ -29,11 +30,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: its Go package, and the seconds that building it took with empty caches on 2 cores."""
+    """One program: its Go package, the seconds that building it took with empty caches on 2 cores, and its patch."""
 
     name: str
     package: str
     seconds: int
+    patch: Patch | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file in the cache: another one with each patch."""
+        return self.name if self.patch is None else f"{self.name}-{self.patch.digest}"
 
 
 # In this order: the first one compiles most of what the others share.
@@ -42,7 +49,7 @@ PROGRAMS: Final = (
     Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", 53),
     Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", 5),
     Program("etcd", "go.etcd.io/etcd/server/v3", 9),
-    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", 13),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", 13, patch=KWOK_QUEUE),
     Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", 17),
 )
 BEAT_SECONDS = 15.0
@@ -75,7 +82,7 @@ def ensure_programs(
             program for program in PROGRAMS if _module(program, module) == source and (not only or program.name in only)
         ]
         directory = (cache or cache_directory(environment)) / build_key(source)
-        files = {program.name: assets.get(program.name, directory / program.name) for program in wanted}
+        files = {program.name: assets.get(program.name, directory / program.file_name) for program in wanted}
         if _missing(files):
             directory.mkdir(parents=True, exist_ok=True)
             with locked(directory / ".lock", progress):
@@ -172,25 +179,34 @@ def build(
     environment: Mapping[str, str],
     beat: Callable[[], None],
 ) -> None:
-    """Build one program of the Go module in the folder `module`: the file `into`/name appears when it is whole.
+    """Build one program of the Go module in the folder `module`: its file in `into` appears when it is whole.
 
     `beat` is called every 15 s. Raises ProgramsError with the compiler's last lines.
     """
     temporary = into / f".{program.name}.{os.getpid()}"
     log = into / f".{program.name}.log"
-    command = [go, "build", *flags, "-o", str(temporary), program.package]
+    settings = go_environment(environment)
     try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, cwd=module, env=go_environment(environment), stdout=output, stderr=subprocess.STDOUT
-            )
+        with _patched(program, go, folder=module, environment=settings) as replaced, log.open("wb") as output:
+            command = [go, "build", *flags, *replaced, "-o", str(temporary), program.package]
+            process = subprocess.Popen(command, cwd=module, env=settings, stdout=output, stderr=subprocess.STDOUT)
             _wait(process, beat)
         if process.returncode != 0:
             raise ProgramsError(f"building {program.name} failed (go build {program.package}):\n{tail(log, lines=15)}")
-        temporary.rename(into / program.name)
+        temporary.rename(into / program.file_name)
+    except PatchError as error:
+        raise ProgramsError(f"building {program.name} failed: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
+
+
+def _patched(
+    program: Program, go: str, *, folder: Path, environment: Mapping[str, str]
+) -> AbstractContextManager[list[str]]:
+    if program.patch is None:
+        return nullcontext([])
+    return patched(program.patch, go, folder=folder, environment=environment)
 
 
 @contextmanager

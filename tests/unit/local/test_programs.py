@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from local import programs
+from local.patches import KWOK_QUEUE
 from local.programs import PROGRAMS, ProgramsError, build_key, ensure_programs, flags
 from local.releases import DEFAULT, MODULE, RELEASES, module_of, versions
 
-# Answers `go env GOVERSION`, and "builds" by writing the package's name into the file after -o.
+# Answers `go env GOVERSION` and `go mod download`, and "builds" by writing the package's name into the file after -o.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = env ]; then {env}; fi
-while [ "$1" != -o ]; do shift; done
+if [ "$1" = mod ]; then echo "{{\\"Dir\\": \\"$HOME/$4\\"}}"; exit 0; fi
+while [ "$1" != -o ]; do
+  if [ "$1" = -modfile ]; then tail -n 1 "$2" >"$FAKE_GO_LOG.replaced"; cp -r "$(dirname "$2")" "$FAKE_GO_LOG.copy"; fi
+  shift
+done
 echo "$CGO_ENABLED $GOFLAGS $GOWORK $3" >>"$FAKE_GO_LOG"
 echo "$3 $(pwd)" >>"$FAKE_GO_LOG.folders"
 {build}
@@ -32,6 +37,9 @@ class Go:
         command.write_text(FAKE_GO.format(env=env, build=build))
         command.chmod(0o755)
         self.log = folder / "log"
+        self.patched = folder / KWOK_QUEUE.module / KWOK_QUEUE.path
+        self.patched.parent.mkdir(parents=True)
+        self.patched.write_text(f"package heap\n{KWOK_QUEUE.old}")
         self.environment = {
             "PATH": f"{folder}:/usr/bin:/bin",
             "HOME": str(folder),
@@ -79,6 +87,25 @@ def test_only_what_is_missing_is_built(tmp_path: Path) -> None:
     said: list[str] = []
     ensure_programs(progress=said.append, environment=go.environment, cache=tmp_path / "cache")
     assert said[0].split(";")[0] == "building kwok (1 of 1)"
+
+
+def test_a_patched_program_is_built_with_its_patch(tmp_path: Path) -> None:
+    """In a copy of the module; the source stays as it is, and a program of another patch is not taken for it."""
+    go = Go(tmp_path / "go")
+    found = ensure_programs(progress=print, only=["kwok"], environment=go.environment, cache=tmp_path / "cache")
+    assert found["kwok"].name == f"kwok-{KWOK_QUEUE.digest}"
+    module, copy = Path(f"{go.log}.replaced").read_text().removeprefix("replace ").split(" => ")
+    assert (module, Path(copy.strip()).exists()) == (KWOK_QUEUE.module, False)
+    assert (Path(f"{go.log}.copy") / "module" / KWOK_QUEUE.path).read_text() == f"package heap\n{KWOK_QUEUE.new}"
+    assert go.patched.read_text() == f"package heap\n{KWOK_QUEUE.old}"
+
+
+def test_a_patch_that_does_not_fit_its_source_any_more_stops_the_build(tmp_path: Path) -> None:
+    go = Go(tmp_path / "go")
+    go.patched.write_text("package heap\n")
+    with pytest.raises(ProgramsError, match=r"building kwok failed: .*heap\.go is not as its patch"):
+        ensure_programs(progress=print, only=["kwok"], environment=go.environment, cache=tmp_path / "cache")
+    assert not go.builds
 
 
 def test_a_program_that_is_wanted_alone_is_built_alone(tmp_path: Path) -> None:
