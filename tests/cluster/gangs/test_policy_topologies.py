@@ -9,6 +9,7 @@ import pytest
 
 from local.client import Client, ClientError
 from local.nodes import BLOCK, RACK
+from local.service import Service
 from tests.cluster.gangs.conftest import PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
@@ -97,7 +98,7 @@ def test_levels_of_an_object_that_comes_goes_wrong_and_is_mended(
 
 
 def test_without_topologies_in_the_policy_an_object_is_a_topology(
-    gangs: Namespace, policy: PolicyInForce, kueue_topologies: None
+    gangs: Namespace, service: Service, policy: PolicyInForce, kueue_topologies: None
 ) -> None:
     """A Job names it, and the part of its label key as a level; the words of the presets name the same level.
 
@@ -108,7 +109,11 @@ def test_without_topologies_in_the_policy_an_object_is_a_topology(
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "gke.default"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
     named = {**require(LEVEL), "topogate.dev/topology": "gke.default"}
-    eventually(lambda: accepted(gangs, named), message="every replica takes the object's topology")
+    eventually(
+        lambda: all('topology="gke.default"' in replica.page("/metrics")[1] for replica in service.running()),
+        message="every replica has the object's topology",
+    )
+    assert accepted(gangs, named)
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.all_bound("first", 2)
     placement = gangs.placement("first")
