@@ -80,10 +80,7 @@ def schedule_gang(
         separation=gang.request.separation,
         kept=kept,
         pods=request.least,
-        settled_before=settled_before,
-        excluded=excluded,
-        nominated=nominated,
-        emptied=emptied,
+        given=PlanConditions(settled_before=settled_before, excluded=excluded, nominated=nominated, emptied=emptied),
     )
     if isinstance(outcome, Placed) and not emptied:
         return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
@@ -199,9 +196,7 @@ def schedule_extension(
         pods=extension.missing,
         limited=extension.more > 0,  # lost slots are replaced in any case
         staying=[one.host for slots in kept.values() for one in slots.values()],
-        settled_before=settled_before,
-        excluded=excluded,
-        nominated=nominated,
+        given=PlanConditions(settled_before=settled_before, excluded=excluded, nominated=nominated),
     )
     if not isinstance(outcome, Placed):
         return outcome
@@ -219,74 +214,63 @@ def _planned(
     separation: Separation | None,
     kept: Mapping[str, Mapping[int, KeptSlot]],
     pods: int,
-    settled_before: float | None,
-    excluded: frozenset[str],
-    nominated: frozenset[str],
-    emptied: frozenset[str] = frozenset(),
+    given: PlanConditions,
     limited: bool = True,
     staying: Collection[str] = (),
 ) -> Outcome:
     """Return the outcome of a request under all rules and, if `limited`, within its namespace's hosts.
 
     `ranks`: pod set -> the ranks of its pods in order, where these are not the first ones. `pods`: how many pods a
-    message says that there is no room for; `staying` as in `within_host_limit`.
+    message says that there is no room for; `given`: which hosts count; `staying` as in `within_host_limit`.
     """
-    topology = view.topologies.get(request.topology or "")
+    topology, emptied = view.topologies.get(request.topology or ""), given.emptied
     barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
     hosts = _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
     rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
-    near: Mapping[str, Ints64] = {}
-    if topology is not None and not topology.waits:
-        near = pod_scores(
-            [one for one in gang.workload.pod_sets if one.name in gang.shapes],
-            gang.shapes,
-            namespace=gang.workload.namespace,
-            nearby=view.nearby,
-            capacity=view.capacity,
-            topology=topology,
-            key=gang.key,
-            pods=gang.pods,
-            emptied=emptied,
-        )
-
-    conditions = PlanConditions(
-        settled_before=settled_before,
-        excluded=excluded,
-        nominated=nominated,
-        emptied=emptied,
-        barred=barred,
-        kept=hosts,
-        rules=rules or PodRules(),
-        near=near,
-    )
+    near = _near(view, gang, topology, emptied=emptied)
+    conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near)
 
     def plan(changed: PlanConditions = conditions) -> Outcome:
         return plan_placement(
-            request,
-            gang.shapes,
-            capacity=view.capacity,
-            topology=topology,
-            policy=view.policy,
-            conditions=changed,
+            request, gang.shapes, capacity=view.capacity, topology=topology, policy=view.policy, conditions=changed
         )
 
     def plan_beside(barred: Barred) -> Outcome:
         return plan(replace(conditions, barred=barred))
 
     def plan_within(out: frozenset[str]) -> Outcome:
-        return plan(replace(conditions, nominated=nominated | out))
+        return plan(replace(conditions, nominated=given.nominated | out))
 
     outcome = separated(plan(), plan_beside, gang, barred, separation=separation, topology=topology, pods=pods)
     outcome = constrained(
         outcome, partial(plan, replace(conditions, rules=PodRules())), rules, topology=topology, pods=pods
     )
     if limited:
-        out = excluded | nominated | request.leave_hosts
+        out = given.excluded | given.nominated | request.leave_hosts
         room = partial(_room, view, gang, request, barred=barred, out=out, emptied=emptied)
         outcome = within_host_limit(
             view, gang, outcome, topology=topology, plan=plan_within, room=room, staying=staying
         )
     return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
+
+
+def _near(
+    view: ClusterState, gang: Gang, topology: Topology | None, *, emptied: frozenset[str]
+) -> Mapping[str, Ints64]:
+    """Return what the pods of a gang prefer of the pods near them, by pod set, as `PlanConditions` has it."""
+    if topology is None or topology.waits:
+        return {}
+    return pod_scores(
+        [one for one in gang.workload.pod_sets if one.name in gang.shapes],
+        gang.shapes,
+        namespace=gang.workload.namespace,
+        nearby=view.nearby,
+        capacity=view.capacity,
+        topology=topology,
+        key=gang.key,
+        pods=gang.pods,
+        emptied=emptied,
+    )
 
 
 def _room(
