@@ -104,9 +104,10 @@ class WorkloadInformers:
     def look(self) -> bool:
         """Discover kinds now; False when the API server could not be asked, and everything stays as it is."""
         with self._looking:
+            policy = self._policy()  # once: what is asked for and how it is read must be of the same one
             try:
-                asked = wanted_kinds(self._policy().registry)
-                self._follow(self._discovery.look(asked), {(one.group, one.kind) for one in asked})
+                asked = wanted_kinds(policy.registry)
+                self._follow(self._discovery.look(asked), {(one.group, one.kind) for one in asked}, policy)
             except ApiFault as fault:
                 if self._problem is None:
                     _log.warning("the kinds of the cluster are unknown at the moment: %s", fault)
@@ -158,14 +159,13 @@ class WorkloadInformers:
             if self._discovered.is_set():
                 self._wake.wait(self._rng.uniform(*self._every))
 
-    def _follow(self, served: tuple[Collection, ...], asked: set[tuple[str, str]]) -> None:
+    def _follow(self, served: tuple[Collection, ...], asked: set[tuple[str, str]], policy: Policy) -> None:
         """Watch the kinds that are served; stop a kind that is not, once its own collection is absent too.
 
         A server that has just started may leave groups out of its list, and objects that seem to go take their gangs'
         Placements along. A kind that is not asked for any more, or only as a link to workloads, is watched as it was
         until we hold nothing of it: only we would release it.
         """
-        policy = self._policy()
         wanted = {(one.group, one.kind): _reading(one, policy) for one in served}
         for key in self._watches.keys() - wanted.keys():
             reflector = self._watches[key].reflector
@@ -180,7 +180,7 @@ class WorkloadInformers:
         for key, reading in wanted.items():
             watch, registered = self._watches.get(key), reading.collection.registered
             if watch is None:
-                self._begin(key, reading)
+                self._begin(key, reading, policy.registry)
             elif watch.reading.collection != reading.collection:
                 other = watch.reading.collection.registered != registered
                 if other and not registered and self._holds(key):
@@ -188,12 +188,12 @@ class WorkloadInformers:
                 self._end(key)
                 if other:
                     watch.store.replace([])
-                self._begin(key, reading)
+                self._begin(key, reading, policy.registry)
             elif watch.reading != reading:
                 watch.reflector.read_anew(_projection(reading, policy.registry))
                 watch.reading = reading
 
-    def _begin(self, key: tuple[str, str], reading: _Reading) -> None:
+    def _begin(self, key: tuple[str, str], reading: _Reading, registry: Registry) -> None:
         if self._stop.is_set():
             return
         collection = reading.collection
@@ -201,7 +201,7 @@ class WorkloadInformers:
         reflector: Reflector[Any] = Reflector(
             self._api,
             collection.path,
-            _projection(reading, self._policy().registry),
+            _projection(reading, registry),
             store,
             # Between two discoveries it may go, and a right to read it may come later than the kind.
             optional=key != ("batch", "Job"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.api.workload import Workload
 from engine.cache.informers import Informers
 from engine.cache.stores import Stores
 from engine.cache.workload_informers import WorkloadInformers
@@ -340,28 +341,69 @@ def test_a_kind_that_becomes_a_link_is_no_workload_any_more(fake: FakeApi, caugh
     assert stores.owned.get(known) is None
 
 
+class HeldFleet:
+    """A workload that we hold, of a kind that the policy comes to know as a mere link to workloads."""
+
+    key = ("example.com", "Fleet", "team", "f")
+    path = "/apis/example.com/v1/namespaces/team/fleets/f"
+    placed = FLEET | {"suspend": {"path": ".spec.suspend"}}
+    convoy = FLEET | {
+        "name": "convoy",
+        "match": {**FLEET["match"], "kind": "Convoy", "resource": "convoys"},
+        "owners": [{"group": "example.com", "kind": "Fleet"}],
+    }
+
+    def __init__(self, fake: FakeApi, caught: Caught) -> None:
+        self.fake, self.caught = fake, caught
+        fake.install("example.com/v1", "fleets", "Fleet")
+        self.put(suspend=True, annotations={"topogate.dev/held-by": "suspend"})
+        caught.policy = default_policy().model_copy(update={"kinds": (self.placed,)})
+        caught.caches.start()
+        assert caught.caches.wait_synced(60)
+
+    def put(self, *, suspend: bool, **metadata: Any) -> None:
+        spec = {"size": 3, "suspend": suspend, "template": {"spec": {"containers": []}}}
+        self.fake.put(
+            self.path, apiVersion="example.com/v1", kind="Fleet", metadata={"uid": "uid-f", **metadata}, spec=spec
+        )
+
+    def becomes_a_link(self) -> None:
+        self.caught.policy = default_policy().model_copy(update={"kinds": (self.convoy,)})
+
+    def is_let_go(self) -> None:
+        """Once it is released, it is a link."""
+        self.put(suspend=False)
+        eventually(lambda: self.caught.stores.owned.get(self.key) is not None)
+        assert self.caught.stores.workloads.get(self.key) is None
+
+
 def test_a_held_workload_of_a_kind_that_becomes_a_link_stays_one_until_it_is_released(
     fake: FakeApi, caught: Caught
 ) -> None:
     """As where its kind leaves the policy altogether."""
-    fleet = FLEET | {"suspend": {"path": ".spec.suspend"}}
-    convoy = FLEET | {"name": "convoy", "match": {**FLEET["match"], "kind": "Convoy", "resource": "convoys"}}
-    convoy |= {"owners": [{"group": "example.com", "kind": "Fleet"}]}
-    fake.install("example.com/v1", "fleets", "Fleet")
-    path, known = "/apis/example.com/v1/namespaces/team/fleets/f", ("example.com", "Fleet", "team", "f")
-    metadata: dict[str, Any] = {"uid": "uid-f", "annotations": {"topogate.dev/held-by": "suspend"}}
-    spec = {"size": 3, "suspend": True, "template": {"spec": {"containers": []}}}
-    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata=metadata, spec=spec)
-    caught.policy = default_policy().model_copy(update={"kinds": (fleet,)})
-    caught.caches.start()
-    assert caught.caches.wait_synced(60)
-    caught.policy = default_policy().model_copy(update={"kinds": (convoy,)})
+    held = HeldFleet(fake, caught)
+    held.becomes_a_link()
     assert caught.caches.look()
-    assert caught.stores.workloads.get(known) is not None
-    metadata = {"uid": "uid-f"}
-    fake.put(path, apiVersion="example.com/v1", kind="Fleet", metadata=metadata, spec=spec | {"suspend": False})
-    eventually(lambda: caught.stores.owned.get(known) is not None)
-    assert caught.stores.workloads.get(known) is None
+    assert caught.stores.workloads.get(held.key) is not None
+    held.is_let_go()
+
+
+def test_a_policy_that_changes_during_a_discovery_counts_from_the_next_one(
+    fake: FakeApi, caught: Caught, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else objects would be read by the new policy into the store of the old one."""
+    held, look = HeldFleet(fake, caught), Discovery.look
+
+    def changed_meanwhile(self: Discovery, asked: Any) -> Any:
+        found = look(self, asked)
+        held.becomes_a_link()
+        return found
+
+    monkeypatch.setattr(Discovery, "look", changed_meanwhile)
+    assert caught.caches.look()
+    assert caught.caches.look()
+    assert isinstance(caught.stores.workloads.get(held.key), Workload)
+    held.is_let_go()
 
 
 def test_labels_that_the_policy_makes_count_are_kept(fake: FakeApi, api: KubeClient) -> None:
