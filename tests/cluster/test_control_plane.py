@@ -310,9 +310,9 @@ def run_local(*arguments: str, cache: Path, programs: dict[str, Path]) -> subpro
     """Run `python -m local` with a cache directory in which the programs are already."""
     kept = cache / "topogate" / "local" / build_key()
     kept.mkdir(parents=True, exist_ok=True)
-    for name, path in programs.items():
-        if not (kept / name).exists():
-            (kept / name).symlink_to(path)
+    for path in programs.values():
+        if not (kept / path.name).exists():
+            (kept / path.name).symlink_to(path)
     return subprocess.run(
         [sys.executable, "-m", "local", *arguments],
         cwd=ROOT,
@@ -335,6 +335,7 @@ def test_the_command_line_runs_a_control_plane_in_the_background(programs: dict[
     try:
         line = f"export KUBECONFIG={tmp_path}/topogate/local/instance/kubeconfig\n"
         assert (up.returncode, up.stdout) == (0, line), up.stderr
+        assert "building" not in up.stderr
         assert run("kubeconfig").stdout == line
         state = json.loads(run("status", "-o", "json").stdout)
         assert (state["running"], state["nodes"], state["nodesReady"], len(state["pids"])) == (True, 4, 4, 5)
