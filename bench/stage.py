@@ -18,8 +18,8 @@ from bench.waiting import until
 from local import nodes
 from local.controllers.running import ControllerError
 from local.controlplane import ControlPlane, ControlPlaneError
+from local.modules import ProgramsError
 from local.nodes import Grid
-from local.programs import ProgramsError
 from local.service import NAMESPACE, Service, ServiceError
 
 FAULTS = (ControlPlaneError, ProgramsError, ControllerError, ServiceError, TimeoutError, WatchEnded)

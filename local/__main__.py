@@ -21,8 +21,9 @@ from local.controllers.building import ensure_controllers
 from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import ControllerError, Controllers
 from local.controlplane import ControlPlane, ControlPlaneError, KubectlError, failure, is_running
+from local.modules import ProgramsError
 from local.nodes import Grid
-from local.programs import ProgramsError, cache_directory, ensure_programs
+from local.programs import cache_directory, ensure_programs
 from local.releases import DEFAULT, RELEASES
 from local.service import end_recorded
 

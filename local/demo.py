@@ -27,8 +27,9 @@ from local.controllers.building import ensure_controllers
 from local.controllers.running import ControllerError, Controllers
 from local.controlplane import ControlPlane, ControlPlaneError
 from local.kubelets import complete_pod
+from local.modules import ProgramsError
 from local.nodes import Grid, HostShape
-from local.programs import ProgramsError, ensure_programs
+from local.programs import ensure_programs
 from local.service import Service, ServiceError
 
 ROOT = Path(__file__).resolve().parent.parent

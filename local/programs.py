@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from local.patches import KWOK_QUEUE, Patch, PatchError, patched
+from local.modules import KWOK_QUEUE, Patch, ProgramsError, go_environment, patched, run_go
 from local.processes import tail
 from local.releases import DEFAULT, MODULE, module_of, versions
 
@@ -53,10 +53,6 @@ PROGRAMS: Final = (
     Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", 17),
 )
 BEAT_SECONDS = 15.0
-
-
-class ProgramsError(Exception):
-    """The programs could not be found or built; the text says what to do."""
 
 
 def ensure_programs(
@@ -146,14 +142,7 @@ def find_go(environment: Mapping[str, str]) -> str:
             f"{wish}, and no `go` is on the PATH. Install it from https://go.dev/dl/ and run this again."
         )
     # Run inside the module: a Go command that is older than go.mod wants gets itself a newer toolchain, or says no.
-    asked = subprocess.run(
-        [go, "env", "GOVERSION"],
-        cwd=MODULE,
-        env=go_environment(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = run_go(go, "env", "GOVERSION", folder=MODULE, environment=environment)
     if asked.returncode != 0:
         last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
         raise ProgramsError(f"{wish}, and {go} cannot: {last}")
@@ -162,11 +151,6 @@ def find_go(environment: Mapping[str, str]) -> str:
 
 def _missing(found: Mapping[str, Path]) -> set[str]:
     return {name for name, path in found.items() if not path.exists()}
-
-
-def go_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a Go command runs with: the user's proxy and checksum settings, nothing that changes the result."""
-    return {**environment, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GO111MODULE": "on"}
 
 
 def build(
@@ -187,15 +171,13 @@ def build(
     log = into / f".{program.name}.log"
     settings = go_environment(environment)
     try:
-        with _patched(program, go, folder=module, environment=settings) as replaced, log.open("wb") as output:
+        with _patched(program, go, folder=module, environment=environment) as replaced, log.open("wb") as output:
             command = [go, "build", *flags, *replaced, "-o", str(temporary), program.package]
             process = subprocess.Popen(command, cwd=module, env=settings, stdout=output, stderr=subprocess.STDOUT)
             _wait(process, beat)
         if process.returncode != 0:
             raise ProgramsError(f"building {program.name} failed (go build {program.package}):\n{tail(log, lines=15)}")
         temporary.rename(into / program.file_name)
-    except PatchError as error:
-        raise ProgramsError(f"building {program.name} failed: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
         log.unlink(missing_ok=True)

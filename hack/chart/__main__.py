@@ -11,7 +11,8 @@ from hack.chart.files import files
 from hack.chart.release import ReleaseError, package_chart, render_manifests, stale_files, write_images
 from hack.plugin.platforms import project
 from hack.plugin.program import PluginError, source_date_epoch
-from local.programs import ProgramsError, ensure_programs
+from local.modules import ProgramsError
+from local.programs import ensure_programs
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,7 +14,8 @@ import click
 
 from hack.matrix import results
 from hack.matrix.results import ROOT, Result
-from local.programs import ProgramsError, ensure_programs
+from local.modules import ProgramsError
+from local.programs import ensure_programs
 from local.releases import RELEASES, patch_version
 
 

@@ -12,7 +12,7 @@ from hack.plugin.platforms import ROOT
 from hack.plugin.program import PluginError
 from hack.release.project import check_source
 from hack.release.steps import make_release
-from local.programs import ProgramsError
+from local.modules import ProgramsError
 
 
 @click.command()

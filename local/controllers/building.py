@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 import time
@@ -22,17 +21,8 @@ from typing import Any, Final
 import yaml
 
 from local.controllers.catalogue import CONTROLLERS, Controller
-from local.programs import (
-    Program,
-    ProgramsError,
-    Progress,
-    build,
-    cache_directory,
-    find_go,
-    go_environment,
-    locked,
-    told,
-)
+from local.modules import ProgramsError, copied, downloaded, substitute
+from local.programs import Program, Progress, build, cache_directory, find_go, locked, told
 
 FLAGS: Final = ["-trimpath", "-buildvcs=false", "-ldflags", "-s -w"]
 MANIFESTS = "manifests.json"
@@ -110,11 +100,7 @@ def _build(built: Built, kubectl: Path, go: str, *, environment: Mapping[str, st
             environment=environment,
         )
         for substitution in controller.substitutions:
-            path = module / substitution.file
-            text = path.read_text()
-            if text.count(substitution.old) != 1:
-                raise ProgramsError(f"{controller.module} {controller.version}: {substitution.file} is not as expected")
-            path.write_text(text.replace(substitution.old, substitution.new))
+            substitute(substitution, module, module=f"{controller.module} {controller.version}")
         rendered = subprocess.run(
             [kubectl, "kustomize", str(module / controller.manifests)], capture_output=True, text=True, check=False
         )
@@ -144,41 +130,12 @@ def undescribed(value: Any) -> Any:
 def unpacked(
     module: str, version: str, *, checksum: str, go: str, folder: Path, environment: Mapping[str, str]
 ) -> Path:
-    """Return a copy of a module in `folder`, a main module of its own that may be changed. Raises ProgramsError."""
-    copy = folder / "module"
-    downloaded = _download(module, version, checksum=checksum, go=go, folder=folder, environment=environment)
-    shutil.copytree(downloaded, copy, copy_function=_copy)
-    for path in [copy, *copy.rglob("*/")]:
-        path.chmod(0o755)  # the module cache is read-only, and so would be the copies of its folders
-    return copy
+    """Return a copy of a module in `folder`, a main module of its own that may be changed; `folder` is in no module.
 
-
-def _download(
-    module: str, version: str, *, checksum: str, go: str, folder: Path, environment: Mapping[str, str]
-) -> Path:
-    """Return a module's folder in the module cache, after a look at its checksum; `folder` is in no module.
-
-    Raises ProgramsError.
+    Raises ProgramsError, for another checksum too.
     """
     named = f"{module}@{version}"
-    asked = subprocess.run(
-        [go, "mod", "download", "-json", named],
-        cwd=folder,
-        env=go_environment(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        answer = json.loads(asked.stdout)
-    except ValueError:
-        answer = {}
-    if asked.returncode != 0 or "Dir" not in answer:
-        raise ProgramsError(f"{named} cannot be downloaded: {answer.get('Error') or asked.stderr.strip()}")
+    answer = downloaded(named, go=go, folder=folder, environment=environment)
     if answer.get("Sum") != checksum:
         raise ProgramsError(f"{named} has the checksum {answer.get('Sum')}, not {checksum}")
-    return Path(answer["Dir"])
-
-
-def _copy(source: str, target: str) -> None:
-    shutil.copyfile(source, target)
+    return copied(Path(answer["Dir"]), folder)

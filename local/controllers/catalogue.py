@@ -10,16 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from local.modules import Substitution
 from local.releases import versions
-
-
-@dataclass(frozen=True, slots=True)
-class Substitution:
-    """One change of a controller's source before it is built: `old` stands in `file` exactly once."""
-
-    file: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True, slots=True)

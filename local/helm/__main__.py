@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from local.helm.building import ensure_helm
-from local.programs import ProgramsError
+from local.modules import ProgramsError
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

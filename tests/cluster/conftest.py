@@ -16,8 +16,9 @@ from local.controllers.catalogue import CONTROLLERS, with_needed
 from local.controllers.running import Controllers
 from local.controlplane import ControlPlane
 from local.helm.building import ensure_helm
+from local.modules import ProgramsError
 from local.nodes import NODES
-from local.programs import ProgramsError, ensure_programs
+from local.programs import ensure_programs
 from local.releases import DEFAULT, UnknownRelease, number
 from tests.support.charts import Helm
 from tests.support.cluster_autoscaler import RealClusterAutoscaler

@@ -17,12 +17,11 @@ from local.controllers.catalogue import (
     IMITATED,
     Controller,
     Probe,
-    Substitution,
     how_tested,
     with_needed,
 )
 from local.controllers.manifests import fit
-from local.programs import ProgramsError
+from local.modules import ProgramsError, Substitution
 from tests.support.imitations.catalogue import IMITATIONS
 
 SOURCE = "package main\nconst port = 8080\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from local import programs
-from local.patches import KWOK_QUEUE
-from local.programs import PROGRAMS, ProgramsError, build_key, ensure_programs, flags
+from local.modules import KWOK_QUEUE, ProgramsError
+from local.programs import PROGRAMS, build_key, ensure_programs, flags
 from local.releases import DEFAULT, MODULE, RELEASES, module_of, versions
 
 # Answers `go env GOVERSION` and `go mod download`, and "builds" by writing the package's name into the file after -o.
@@ -37,9 +37,9 @@ class Go:
         command.write_text(FAKE_GO.format(env=env, build=build))
         command.chmod(0o755)
         self.log = folder / "log"
-        self.patched = folder / KWOK_QUEUE.module / KWOK_QUEUE.path
+        self.patched = folder / KWOK_QUEUE.module / KWOK_QUEUE.change.file
         self.patched.parent.mkdir(parents=True)
-        self.patched.write_text(f"package heap\n{KWOK_QUEUE.old}")
+        self.patched.write_text(f"package heap\n{KWOK_QUEUE.change.old}")
         self.environment = {
             "PATH": f"{folder}:/usr/bin:/bin",
             "HOME": str(folder),
@@ -96,14 +96,16 @@ def test_a_patched_program_is_built_with_its_patch(tmp_path: Path) -> None:
     assert found["kwok"].name == f"kwok-{KWOK_QUEUE.digest}"
     module, copy = Path(f"{go.log}.replaced").read_text().removeprefix("replace ").split(" => ")
     assert (module, Path(copy.strip()).exists()) == (KWOK_QUEUE.module, False)
-    assert (Path(f"{go.log}.copy") / "module" / KWOK_QUEUE.path).read_text() == f"package heap\n{KWOK_QUEUE.new}"
-    assert go.patched.read_text() == f"package heap\n{KWOK_QUEUE.old}"
+    assert (
+        Path(f"{go.log}.copy") / "module" / KWOK_QUEUE.change.file
+    ).read_text() == f"package heap\n{KWOK_QUEUE.change.new}"
+    assert go.patched.read_text() == f"package heap\n{KWOK_QUEUE.change.old}"
 
 
 def test_a_patch_that_does_not_fit_its_source_any_more_stops_the_build(tmp_path: Path) -> None:
     go = Go(tmp_path / "go")
     go.patched.write_text("package heap\n")
-    with pytest.raises(ProgramsError, match=r"building kwok failed: .*heap\.go is not as its patch"):
+    with pytest.raises(ProgramsError, match=r"sigs\.k8s\.io/kwok: .*heap\.go is not as expected"):
         ensure_programs(progress=print, only=["kwok"], environment=go.environment, cache=tmp_path / "cache")
     assert not go.builds
 
