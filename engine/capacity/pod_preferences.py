@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.pod import Pod, PodPreferences, PodTerm, Shape, SpreadConstraint, WeightedPodTerm
-from engine.api.workload import PodSet, ReservationKey
-from engine.capacity.capacity import Capacity
-from engine.capacity.nearby_pods import MAX_QUERIES, NearbyPods, PodQuery, hosted, labels_of
+from engine.api.pod import PodPreferences, PodTerm, Shape, SpreadConstraint, WeightedPodTerm
+from engine.api.workload import PodSet
+from engine.capacity.nearby_pods import MAX_QUERIES, PodQuery
+from engine.capacity.other_pods import OtherPods
 from engine.devices.ledger import Rows
 from engine.planner.tree import Bools, Ints64
 from engine.topology.topology import Topology
@@ -31,29 +31,25 @@ _MOST_SKEW: Final = (1 << 31) - 1
 def pod_scores(
     pod_sets: Sequence[PodSet],
     shapes: Mapping[str, Shape],
+    others: OtherPods,
     *,
     namespace: str,
-    nearby: NearbyPods,
-    capacity: Capacity,
     topology: Topology,
-    key: ReservationKey,
-    pods: Iterable[Pod],
-    emptied: Iterable[str] = (),
 ) -> dict[str, Ints64]:
     """Return the score of each host of the topology for one pod of a pod set, by name; without those that do not care.
 
-    `shapes`: of a pod of each pod set. `key` and `pods`: of the gang itself; `emptied`: hosts that count as empty.
+    `shapes`: of a pod of each pod set.
     """
     preferring = {one.name: preferred for one in pod_sets if (preferred := one.template.preferred_pods) is not None}
     if not preferring:
         return {}
     queries = dict.fromkeys(query for one in preferring.values() for query in _queries(one, namespace))
     known = list(queries)[:_MAX_SELECTORS]
-    nearby.count(known)
-    others = _Others(frozenset(known), nearby=nearby, capacity=capacity, key=key, pods=pods, emptied=emptied)
+    others.nearby.count(known)
+    counted = _CountedPods(frozenset(known), others)
     found: dict[str, Ints64] = {}
     for name, preferred in preferring.items():
-        scores = _scores(shapes[name], preferred, namespace, others, topology)
+        scores = _scores(shapes[name], preferred, namespace, counted, topology)
         if len(scores) and int(scores.min()) < int(scores.max()):
             found[name] = scores
     return found
@@ -73,54 +69,26 @@ def _queries(preferred: PodPreferences, namespace: str) -> list[PodQuery]:
     return [*map(_near, preferred.terms), *(_even(one, namespace) for one in preferred.spread)]
 
 
-class _Others:
-    """The pods of others on each host, by row."""
+class _CountedPods:
+    """The pods of others on each host, by row, for the selectors that count."""
 
-    def __init__(
-        self,
-        queries: frozenset[PodQuery],
-        *,
-        nearby: NearbyPods,
-        capacity: Capacity,
-        key: ReservationKey,
-        pods: Iterable[Pod],
-        emptied: Iterable[str],
-    ) -> None:
-        self.capacity = capacity
+    def __init__(self, queries: frozenset[PodQuery], others: OtherPods) -> None:
+        self.capacity = others.capacity
         self._queries = queries
-        self._nearby = nearby
-        self._coming = list(nearby.reserved(key))
-        self._own = [
-            (pod.namespace, labels_of(pod.spec.own_labels), pod.deleting, row)
-            for pod, host in hosted(pods)
-            if (row := capacity.row_of(host)) is not None
-        ]
-        self._emptied = [row for host in emptied if (row := capacity.row_of(host)) is not None]
+        self._others = others
 
     def matching(self, query: PodQuery) -> Ints64 | None:
         """Return how many of them a query matches; None for a selector too many."""
-        if query not in self._queries:
-            return None
-        there = self.capacity.nearby(self._nearby, query)
-        own = [row for space, labels, deleting, row in self._own if query.matches(space, labels, deleting=deleting)]
-        coming = [one for one in self._coming if query.matches(one.namespace, one.labels)]
-        if not (own or coming or self._emptied):
-            return there
-        there = there.copy()
-        there[self._emptied] = 0
-        np.subtract.at(there, own, 1)
-        for reserved in coming:
-            for host, number in reserved.hosts.items():
-                if (row := self.capacity.row_of(host)) is not None:
-                    there[row] -= number
-        return np.maximum(there, 0)
+        return self._others.matching(query) if query in self._queries else None
 
     def codes(self, key: str) -> Ints64:
         """Return the domain of a label that each row is in, 0 for none."""
         return self.capacity.label_codes(key)
 
 
-def _scores(shape: Shape, preferred: PodPreferences, namespace: str, others: _Others, topology: Topology) -> Ints64:
+def _scores(
+    shape: Shape, preferred: PodPreferences, namespace: str, others: _CountedPods, topology: Topology
+) -> Ints64:
     eligible = others.capacity.eligible(shape, topology)
     found = np.zeros(len(eligible), dtype=np.int64)
     if not eligible.any():
@@ -136,7 +104,7 @@ def _scores(shape: Shape, preferred: PodPreferences, namespace: str, others: _Ot
     return scores
 
 
-def _affinity(terms: Iterable[WeightedPodTerm], others: _Others, hosts: Rows, eligible: Bools) -> Ints64:
+def _affinity(terms: Iterable[WeightedPodTerm], others: _CountedPods, hosts: Rows, eligible: Bools) -> Ints64:
     """Return the weights times the matching pods of each host's domains, scaled from the least to the most."""
     worth: dict[str, Ints64] = {}
     for one in terms:
@@ -160,7 +128,7 @@ def _affinity(terms: Iterable[WeightedPodTerm], others: _Others, hosts: Rows, el
 def _spread(
     constraints: Iterable[tuple[SpreadConstraint, PodQuery]],
     shape: Shape,
-    others: _Others,
+    others: _CountedPods,
     hosts: Rows,
     eligible: Bools,
 ) -> Ints64:

@@ -13,13 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.pod import LabelSelector, Pod, PodConstraints, PodTerm, Shape, SpreadConstraint
+from engine.api.pod import LabelSelector, PodConstraints, PodTerm, Shape, SpreadConstraint
 from engine.api.text import sanitize
-from engine.api.workload import ReservationKey
-from engine.capacity.capacity import Capacity
 from engine.capacity.domain_caps import DomainCap, Skew, capped
 from engine.capacity.label_domains import LabelDomains
-from engine.capacity.nearby_pods import Labels, NearbyPods, PodQuery, about, hosted, labels_of, selects
+from engine.capacity.nearby_pods import Labels, PodQuery, about, selects
+from engine.capacity.other_pods import OtherPods
 from engine.planner.tree import Bools, Ints64, Tree
 from engine.resources.shape import EXCLUDED_BY
 from engine.topology.topology import Topology
@@ -204,23 +203,11 @@ def _domains_apart(rule: Apart, slots: Mapping[str, Ints64], counts: Mapping[str
     return found or [{}]
 
 
-def pod_rules(
-    sets: Sequence[PlannedPods],
-    *,
-    nearby: NearbyPods,
-    capacity: Capacity,
-    topology: Topology,
-    key: ReservationKey,
-    pods: Iterable[Pod],
-    emptied: Iterable[str] = (),
-) -> PodRules | None:
-    """Return the rules for pods of these sets; None when there are none.
-
-    `key` and `pods`: of the gang itself; `emptied`: hosts that count as empty.
-    """
-    if not nearby.keeps_away and all(one.constraints is None for one in sets):
+def pod_rules(sets: Sequence[PlannedPods], others: OtherPods, *, topology: Topology) -> PodRules | None:
+    """Return the rules for pods of these sets; None when there are none."""
+    if not others.nearby.keeps_away and all(one.constraints is None for one in sets):
         return None
-    compiler = _Compiler(sets, nearby=nearby, capacity=capacity, topology=topology, key=key, pods=pods, emptied=emptied)
+    compiler = _Compiler(sets, others, topology)
     for one in sets:
         compiler.kept_away_by_others(one)
         if one.constraints is None:
@@ -235,29 +222,12 @@ def pod_rules(
 
 
 class _Compiler:
-    def __init__(
-        self,
-        sets: Sequence[PlannedPods],
-        *,
-        nearby: NearbyPods,
-        capacity: Capacity,
-        topology: Topology,
-        key: ReservationKey,
-        pods: Iterable[Pod],
-        emptied: Iterable[str],
-    ) -> None:
+    def __init__(self, sets: Sequence[PlannedPods], others: OtherPods, topology: Topology) -> None:
         self._sets = sets
-        self._nearby = nearby
-        self._capacity = capacity
+        self._others = others
+        self._capacity = others.capacity
         self._topology, self._tree = topology, topology.tree
-        self._rows = capacity.rows_of(topology)
-        self._key = key
-        self._own = [
-            (pod.namespace, labels_of(pod.spec.own_labels), pod.deleting, row, pod.spec.constraints)
-            for pod, host in hosted(pods)
-            if (row := capacity.row_of(host)) is not None
-        ]
-        self._emptied = [row for host in emptied if (row := capacity.row_of(host)) is not None]
+        self._rows = self._capacity.rows_of(topology)
         self._barred: dict[str, dict[str, Bools]] = {}
         self._caps: list[DomainCap] = []
         self._together: list[Together] = []
@@ -272,19 +242,19 @@ class _Compiler:
 
     def kept_away_by_others(self, one: PlannedPods) -> None:
         """Leave out the domains of pods with anti-affinity to these."""
-        found = self._nearby.keeping_away(one.namespace, one.labels)  # in the order in which the pods came
+        found = self._others.nearby.keeping_away(one.namespace, one.labels)  # in the order in which the pods came
         for term, terms, hosts in sorted(found, key=lambda one: one[0].topology_key):
             there = np.zeros(self._size, dtype=np.int64)
             for host, number in hosts.items():
                 if (row := self._capacity.row_of(host)) is not None:
                     there[row] = number
-            for _, _, _, row, constraints in self._own:
+            for _, _, _, row, constraints in self._others.own:
                 if constraints is not None and constraints.anti_affinity == terms:
                     there[row] -= 1
-            for reserved in self._nearby.reserved(self._key):
+            for reserved in self._others.coming:
                 if reserved.anti_affinity == terms:
-                    self._subtract(there, reserved.hosts)
-            there[self._emptied] = 0
+                    self._others.subtract(there, reserved.hosts)
+            there[self._others.emptied] = 0
             words = _words(f"{ANTI_AFFINITY} of other pods", term.topology_key, None)
             self._bar(one.name, words, term.topology_key, there)
 
@@ -386,31 +356,16 @@ class _Compiler:
 
     def _existing(self, query: PodQuery) -> Ints64:
         """Return the matching pods by row: those of others, and of the gang those that stay where they are."""
-        there = self._capacity.nearby(self._nearby, query)
-        own = [row for space, labels, deleting, row, _ in self._own if query.matches(space, labels, deleting=deleting)]
-        coming = [one for one in self._nearby.reserved(self._key) if query.matches(one.namespace, one.labels)]
-        staying = [one for one in self._sets if one.kept and query.matches(one.namespace, one.labels)]
-        if not (own or coming or staying or self._emptied):
-            return there
-        there = there.copy()
-        there[self._emptied] = 0
-        np.subtract.at(there, own, 1)
-        for reserved in coming:
-            self._subtract(there, reserved.hosts)
-        np.maximum(there, 0, out=there)
-        for one in staying:
-            there += self._kept(one)
+        there = self._others.matching(query)
+        for one in self._sets:
+            if one.kept and query.matches(one.namespace, one.labels):
+                there = there + self._kept(one)
         return there
 
     def _kept(self, one: PlannedPods) -> Ints64:
         there = np.zeros(self._size, dtype=np.int64)
-        np.add.at(there, [row for host in one.kept if (row := self._capacity.row_of(host)) is not None], 1)
+        np.add.at(there, self._others.rows(one.kept), 1)
         return there
-
-    def _subtract(self, there: Ints64, hosts: Mapping[str, int]) -> None:
-        for host, number in hosts.items():
-            if (row := self._capacity.row_of(host)) is not None:
-                there[row] -= number
 
     def _bar(self, name: str, words: str, key: str, there: Ints64) -> None:
         """Leave out the domains with any of the pods that are `there` by row; hosts without the label stay."""

@@ -28,6 +28,7 @@ from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
 from engine.api.text import plural
 from engine.cache.state import ClusterState
+from engine.capacity.other_pods import OtherPods
 from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.decoding.placements import assignment_body
@@ -43,7 +44,7 @@ from engine.scheduler.limits import at_host_limit, creation_problem, on_hold, to
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import PlanConditions, plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
-from engine.scheduler.separation import Barred, barred_hosts, constrained, rules_for, separated
+from engine.scheduler.separation import Barred, barred_hosts, constrained, pods_around, rules_for, separated
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology
 
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
@@ -226,8 +227,9 @@ def _planned(
     topology, emptied = view.topologies.get(request.topology or ""), given.emptied
     barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
     hosts = _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
-    rules = rules_for(view, gang, topology, kept=hosts, emptied=emptied)
-    near = _near(view, gang, topology, emptied=emptied)
+    others = pods_around(view, gang, emptied=emptied)
+    rules = rules_for(gang, topology, kept=hosts, others=others)
+    near = _near(gang, topology, others)
     conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near)
 
     def plan(changed: PlanConditions = conditions) -> Outcome:
@@ -254,22 +256,16 @@ def _planned(
     return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
 
 
-def _near(
-    view: ClusterState, gang: Gang, topology: Topology | None, *, emptied: frozenset[str]
-) -> Mapping[str, Ints64]:
+def _near(gang: Gang, topology: Topology | None, others: OtherPods) -> Mapping[str, Ints64]:
     """Return what the pods of a gang prefer of the pods near them, by pod set, as `PlanConditions` has it."""
     if topology is None or topology.waits:
         return {}
     return pod_scores(
         [one for one in gang.workload.pod_sets if one.name in gang.shapes],
         gang.shapes,
+        others,
         namespace=gang.workload.namespace,
-        nearby=view.nearby,
-        capacity=view.capacity,
         topology=topology,
-        key=gang.key,
-        pods=gang.pods,
-        emptied=emptied,
     )
 
 

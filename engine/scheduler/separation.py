@@ -19,6 +19,7 @@ from engine.api.workload import GangKey, PodSet, ReservationKey
 from engine.cache.reservations import Ranges, ranges_of, ranges_of_paths, spread_name
 from engine.cache.state import ClusterState
 from engine.capacity.nearby_pods import pod_labels
+from engine.capacity.other_pods import OtherPods
 from engine.capacity.pod_rules import PlannedPods, PodRules, pod_rules
 from engine.gang.gang import Gang
 from engine.planner.tree import Bools
@@ -108,21 +109,26 @@ def separated(
     return Waits("ExclusiveDomains", f"{needs} {apart}; {_domains(barred, topology, level)}")
 
 
+def pods_around(view: ClusterState, gang: Gang, *, emptied: frozenset[str] = frozenset()) -> OtherPods:
+    """Return the pods around a gang; `emptied`: hosts that count as empty. The caller holds the state's lock."""
+    return OtherPods(view.nearby, view.capacity, key=gang.key, pods=gang.pods, emptied=emptied)
+
+
 def rules_for(
-    view: ClusterState,
     gang: Gang,
     topology: Topology | None,
     *,
     kept: Mapping[str, Mapping[int, str]],
-    emptied: frozenset[str] = frozenset(),
+    others: OtherPods,
 ) -> PodRules | None:
     """Return what the pods of a gang and the pods near them require of each other; None if nothing.
 
-    `kept`: pod set -> rank -> host of pods that stay. The caller holds the state's lock.
+    `kept`: pod set -> rank -> host of pods that stay; `others`: the result of `pods_around`. The caller holds the
+    state's lock.
     """
     if topology is None or topology.waits:
         return None
-    if not view.nearby.keeps_away and all(one.template.constraints is None for one in gang.workload.pod_sets):
+    if not others.nearby.keeps_away and all(one.template.constraints is None for one in gang.workload.pod_sets):
         return None  # most gangs: their labels need not be looked at
     return pod_rules(
         [
@@ -137,12 +143,8 @@ def rules_for(
             for pod_set in gang.workload.pod_sets
             if pod_set.name in gang.shapes
         ],
-        nearby=view.nearby,
-        capacity=view.capacity,
+        others,
         topology=topology,
-        key=gang.key,
-        pods=gang.pods,
-        emptied=emptied,
     )
 
 

@@ -26,6 +26,7 @@ from engine.api.pod import (
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.capacity.other_pods import OtherPods
 from engine.capacity.pod_preferences import pod_scores
 from engine.gang.key import key_of
 from engine.planner.sums import HostScores
@@ -183,12 +184,9 @@ def scores_of(train: Workload, wants: Shape, view: ClusterState) -> Mapping[str,
     return pod_scores(
         train.pod_sets,
         {"main": wants},
+        OtherPods(view.nearby, view.capacity, key=key_of(train), pods=()),
         namespace="default",
-        nearby=view.nearby,
-        capacity=view.capacity,
         topology=view.topologies["default"],
-        key=key_of(train),
-        pods=(),
     )
 
 

@@ -26,7 +26,7 @@ from engine.planner.tree import Ints64
 from engine.resources.shape import JUST_JOINED, KEPT_FOR_OTHERS
 from engine.scheduler.precedence import precedence_of, queued_at
 from engine.scheduler.schedule import kept_assignment
-from engine.scheduler.separation import barred_hosts, rules_for
+from engine.scheduler.separation import barred_hosts, pods_around, rules_for
 from engine.scheduler.shortfall import DEVICES_SHORT, IN_USE, full_hosts, without_devices
 from engine.topology.topology import Topology
 from webhook.queries import model as output
@@ -82,7 +82,7 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
     for nomination in precedence_of(view, gang, created=created).nominations:
         words |= dict.fromkeys(nomination.hosts, KEPT_FOR_OTHERS)
     barred = dict(barred_hosts(view, gang, gang.request.separation, topology))
-    rules = rules_for(view, gang, topology, kept=kept)
+    rules = rules_for(gang, topology, kept=kept, others=pods_around(view, gang))
     request = request_to_place(gang)
     found, first = [], request.first_counts
     for ask in request.pod_sets:

@@ -10,6 +10,7 @@ from engine.api.objects import Node
 from engine.api.pod import Pod, PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
 from engine.capacity.capacity import Capacity
 from engine.capacity.nearby_pods import NearbyPods
+from engine.capacity.other_pods import OtherPods
 from engine.capacity.pod_rules import PlannedPods, PodRules, pod_rules
 from engine.planner.plan import Plan, PlanRequest
 from engine.topology.levels import Level
@@ -43,7 +44,7 @@ def rules_of(capacity: Capacity, topology: Topology, **constraints: PodConstrain
         PlannedPods(name=name, namespace="default", labels={"app": name}, constraints=one, shape=POD)
         for name, one in constraints.items()
     ]
-    found = pod_rules(sets, nearby=NearbyPods(lambda: ()), capacity=capacity, topology=topology, key="g", pods=())
+    found = pod_rules(sets, OtherPods(NearbyPods(lambda: ()), capacity, key="g", pods=()), topology=topology)
     assert found is not None
     return found
 
@@ -112,7 +113,7 @@ def test_hosts_are_left_out_for_the_same_reason_whichever_pod_came_first() -> No
         nearby = NearbyPods(lambda there=there: there)  # type: ignore[misc]
         for one in there:
             nearby.set_pod(None, one)
-        rules = pod_rules([planned], nearby=nearby, capacity=capacity, topology=TOPOLOGY, key="g", pods=())
+        rules = pod_rules([planned], OtherPods(nearby, capacity, key="g", pods=()), topology=TOPOLOGY)
         assert rules is not None
         found.append(list(rules.barred_for("a")))
     assert found[0] == found[1]
