@@ -41,6 +41,14 @@ def end(leader: Leader, name: str, namespace: str = "a") -> None:
     leader.settle()
 
 
+def limit_of(leader: Leader, name: str) -> str:
+    """The message of a gang that waits for the limit of its namespace's hosts."""
+    placement = leader.placed(name)
+    assert placement is not None
+    assert placement.status["reason"] == "ReservedHostsLimit"
+    return str(placement.status["message"])
+
+
 # -- waiting gangs ---------------------------------------------------------------------------------------------------
 
 
@@ -150,12 +158,9 @@ def test_a_gang_that_needs_more_hosts_than_its_namespace_may_have_waits() -> Non
     leader.has(gang("first", count=2), gang("second", count=2, created=2.0), gang("third", created=3.0))  # type: ignore[arg-type]
     leader.settle()
     assert leader.hands.of("place") == ["first", "third"]
-    placement = leader.placed("second")
-    assert placement is not None
-    assert (placement.status["reason"], placement.status["message"]) == (
-        "ReservedHostsLimit",
+    assert limit_of(leader, "second") == (
         "needs 2 more hosts; its namespace has slots on 2 hosts; the limit is 3 "
-        "(policy namespaces.rules[0].maxReservedHosts)",
+        "(policy namespaces.rules[0].maxReservedHosts)"
     )
     end(leader, "first")
     assert leader.hands.of("place") == ["first", "third", "second"]
@@ -183,12 +188,9 @@ def test_nobody_waits_for_a_gang_that_needs_more_hosts_than_its_namespace_may_ha
     leader.has(gang("first"), gang("second", count=2, created=2.0), gang("b", namespace="b", created=3.0))  # type: ignore[arg-type]
     leader.settle()
     assert leader.hands.of("place") == ["first", "b"]
-    placement = leader.placed("second")
-    assert placement is not None
-    assert (placement.status["reason"], placement.status["message"]) == (
-        "ReservedHostsLimit",
+    assert limit_of(leader, "second") == (
         "needs at least 2 more hosts; its namespace has slots on 1 host; the limit is 2 "
-        "(policy namespaces.rules[0].maxReservedHosts)",
+        "(policy namespaces.rules[0].maxReservedHosts)"
     )
     (node,) = gpu_nodes(1, 1, 3)[2:]
     leader.has(replace(node, allocatable={name: 2 * amount for name, amount in node.allocatable.items()}))
@@ -203,12 +205,9 @@ def test_at_the_limit_nobody_waits_for_a_gang_that_lacks_capacity() -> None:
     leader.has(gang("first", count=2), gang("second", count=2, created=2.0), gang("b", namespace="b", created=3.0))  # type: ignore[arg-type]
     leader.settle()
     assert leader.hands.of("place") == ["first", "b"]
-    placement = leader.placed("second")
-    assert placement is not None
-    assert (placement.status["reason"], placement.status["message"]) == (
-        "ReservedHostsLimit",
+    assert limit_of(leader, "second") == (
         "its namespace has slots on 2 hosts, and it does not fit there now; the limit is 2 "
-        "(policy namespaces.rules[0].maxReservedHosts)",
+        "(policy namespaces.rules[0].maxReservedHosts)"
     )
     end(leader, "first")
     assert leader.hands.of("place") == ["first", "b", "second"]
@@ -312,12 +311,9 @@ def test_domains_that_placed_gangs_keep_count_whole_for_later_gangs() -> None:
     leader.has(alone("first"), alone("elsewhere", namespace="b"), gang("second", created=2.0))  # type: ignore[arg-type]
     leader.settle()
     assert leader.hands.of("place") == ["first", "elsewhere"]
-    placement = leader.placed("second")
-    assert placement is not None
-    assert (placement.status["reason"], placement.status["message"]) == (
-        "ReservedHostsLimit",
+    assert limit_of(leader, "second") == (
         "needs 1 more host; its namespace has slots on, or keeps, 4 hosts; the limit is 4 "
-        "(policy namespaces.rules[0].maxReservedHosts)",
+        "(policy namespaces.rules[0].maxReservedHosts)"
     )
     end(leader, "first")
     assert leader.hands.of("place") == ["first", "elsewhere", "second"]

@@ -96,15 +96,21 @@ def test_a_gang_asks_for_nodes_after_a_moment() -> None:
     assert len(leader.hands.of("ask")) == 1
 
 
-def test_no_nodes_for_a_gang_whose_namespace_may_have_no_more_hosts() -> None:
-    """It could not use them: the autoscaler would start them, and remove them, again and again."""
-    rule = "namespaces: {rules: [{namespaces: [default], maxReservedHosts: 2}]}\n"
+def with_two_waiting(*, limit: int) -> Leader:
+    """A leader with slots on two hosts, which are all; gangs of two and four pods ask for hosts under a limit."""
+    rule = f"namespaces: {{rules: [{{namespaces: [default], maxReservedHosts: {limit}}}]}}\n"
     leader = leader_of(2, ASKS + rule)
     leader.has(job("first", count=2, held=True))
     leader.settle()
     leader.has(job("second", count=2, held=True, created=2000.0), job("third", count=4, held=True, created=3000.0))
     leader.settle()
     leader.later(11)
+    return leader
+
+
+def test_no_nodes_for_a_gang_whose_namespace_may_have_no_more_hosts() -> None:
+    """It could not use them: the autoscaler would start them, and remove them, again and again."""
+    leader = with_two_waiting(limit=2)
     assert requests(leader) == []
     assert [leader.status(name)[1] for name in ("second", "third")] == ["ReservedHostsLimit"] * 2
     leader.view.set_policy(parse_policy(ASKS))
@@ -115,13 +121,7 @@ def test_no_nodes_for_a_gang_whose_namespace_may_have_no_more_hosts() -> None:
 
 def test_no_nodes_for_a_gang_that_needs_more_hosts_than_its_namespace_may_have() -> None:
     """Two more are allowed: enough for a gang of two pods, which asks, and not for one of four, of a host each."""
-    rule = "namespaces: {rules: [{namespaces: [default], maxReservedHosts: 4}]}\n"
-    leader = leader_of(2, ASKS + rule)
-    leader.has(job("first", count=2, held=True))
-    leader.settle()
-    leader.has(job("second", count=2, held=True, created=2000.0), job("third", count=4, held=True, created=3000.0))
-    leader.settle()
-    leader.later(11)
+    leader = with_two_waiting(limit=4)
     assert [one.pods for one in requests(leader)] == [2]
     assert leader.status("third")[1] == "ReservedHostsLimit"
     assert message(leader, "third") == (
