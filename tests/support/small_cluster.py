@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from engine.api.objects import Node
 from engine.api.pod import Pod
@@ -25,10 +26,10 @@ class SmallCluster:
         self.stores.workloads.replace(list(workloads))
         self.view.refresh()
 
-    def plan(self, workload: Workload) -> Outcome:
+    def plan(self, workload: Workload, **options: Any) -> Outcome:
         found = self.view.gangs.get(key_of(workload))
         assert found is not None
-        return schedule_gang(self.view, found)
+        return schedule_gang(self.view, found, **options)
 
     def placed(self, workload: Workload) -> Placed:
         outcome = self.plan(workload)

@@ -311,6 +311,19 @@ DB = (SelectorRequirement("app", "In", ("db",)),)
 NEAR_DB = PodConstraints(affinity=(PodTerm(RACK, DB, ("default",)),))
 
 
+@pytest.mark.parametrize("whose", ["its own", "of the others"])
+def test_pods_of_emptied_hosts_keep_nobody_away(whose: str) -> None:
+    """Hosts are kept for a gang on the condition that their pods end first; the other hosts stay as they are."""
+    train = gang(count=1, constraints=APART if whose == "its own" else None)
+    hosts = ["b0-r0-h0", "b0-r1-h0", "b1-r0-h0", "b1-r1-h0"]
+    away = None if whose == "its own" else APART
+    cluster = Cluster(train, pods=tuple(other(f"on-{host}", host, app="web", constraints=away) for host in hosts))
+    assert not isinstance(cluster.plan(train), Placed)
+    outcome = cluster.plan(train, emptied=frozenset({"b1-r0-h0"}))
+    assert isinstance(outcome, Placed)
+    assert racks([slot.host for one in outcome.pod_sets for slot in one.slots]) == ["b1-r0"]
+
+
 def test_a_pod_that_is_waited_for_wakes_the_queue_even_if_its_selector_was_dropped() -> None:
     """There are more selectors than are kept counted."""
     train = gang(constraints=NEAR_DB)
