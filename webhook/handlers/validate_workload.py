@@ -51,6 +51,11 @@ class _Version:
     whole: Workload
     request: PlacementRequest
 
+    @property
+    def managed(self) -> bool:
+        """Return True if its pods are placed by us; an invalid request counts."""
+        return self.request.ignored is None
+
 
 def validate_workload(review: Review, view: Reader, policy: Policy, deadline: float) -> Response:
     """Answer a CREATE or UPDATE of a workload, as it is after all mutation."""
@@ -114,7 +119,7 @@ def _in_object(review: Review, new: _Version, view: Reader, policy: Policy, *, o
         return Findings([*errors], [*warnings])
     found = Findings([*new.request.errors, *errors], [*new.request.warnings, *warnings])
     if exemption_reason(new.workload, policy=policy, own_namespace=view.own_namespace) is None:
-        made = _made(review, new.document, view, policy, asks=new.request.ignored is None)
+        made = _made(review, new.document, view, policy, asks=new.managed)
         found.errors += made.errors
         found.warnings += made.warnings
     return found
@@ -126,10 +131,10 @@ def _known_errors(
     """Return the errors that the old object has as well.
 
     A request that a later policy made invalid must not block every other change of its workload, nor may a limit that
-    it exceeds already keep it from shrinking.
+    it exceeds already keep it from shrinking. An object without a request exceeds none.
     """
     known = {*old.request.errors, *_devices(old, view, policy, budget=budget)[0]}
-    if new.whole.slots <= old.whole.slots:
+    if old.managed and new.whole.slots <= old.whole.slots:
         known |= {*size_errors(new.whole, policy)}
     return frozenset(known)
 
@@ -171,9 +176,9 @@ def _forged(review: Review, new: _Version, old: _Version | None, policy: Policy)
 
 
 def _too_many_gangs(old: _Version | None, new: _Version, view: Reader, policy: Policy) -> Iterable[FieldError]:
-    """Return the errors of a new workload, or of one that grows, with more gangs than its namespace may have."""
-    known = old.workload.groups if old is not None else 0
-    if old is not None and new.whole.groups <= known:
+    """Return the errors of a new request, or of one that grows, with more gangs than its namespace may have."""
+    known = old.workload.groups if old is not None and old.managed else 0
+    if new.whole.groups <= known:
         return ()
     there = view.gangs_in(new.workload.namespace) - known
     return gang_count_errors(new.whole, policy, others=max(0, there))
@@ -195,7 +200,7 @@ def _devices(
     document, workload = version.document, version.workload
     if exemption_reason(workload, policy=policy, own_namespace=view.own_namespace) is not None:
         return (), ()
-    managed = version.request.ignored is None
+    managed = version.managed
     errors: list[FieldError] = []
     warnings: dict[str, None] = {}
     for root in templates(workload):

@@ -55,6 +55,12 @@ def test_a_change_of_what_is_there_already_is_not_refused() -> None:
     assert answered(raw_job(RACK, parallelism=3), FakeView(policy=FEW, gangs=9), old=raw_job(RACK)).allowed
 
 
+def test_what_asks_later_counts_as_new() -> None:
+    """An object that asked for nothing is none of the gangs that are there."""
+    refused = answered(raw_job(RACK, suspend=True), FakeView(policy=FEW, gangs=3), old=raw_job(suspend=True))
+    assert refused.causes[0].reason == "GangLimitExceeded"
+
+
 @pytest.mark.parametrize(
     ("replicas", "before", "gangs", "field"),
     [

@@ -136,6 +136,15 @@ def test_a_gang_above_the_limit_is_forbidden_by_policy() -> None:
     assert answer.causes[0].reason == "GangLimitExceeded"
 
 
+def test_a_request_that_is_added_later_is_bounded_as_at_creation() -> None:
+    """Else a suspended Job would be created without its request first, and get it afterwards."""
+    many = {"parallelism": 20_000, "completions": 20_000, "suspend": True}
+    answer = admitted(live(raw_job(**many)), live(rack_job(**many)), FakeView())
+    assert answer.causes[0].reason == "GangLimitExceeded"
+    held = live(rack_job(**many))
+    assert admitted(held, edited(held, parallelism=19_000), FakeView()).allowed
+
+
 @pytest.mark.parametrize("count", [-5, 2**40])
 def test_an_absurd_count_is_a_field_error(count: int) -> None:
     answer = check(rack_job(parallelism=count))
