@@ -36,7 +36,8 @@ class SubmittedWorkload:
 
     `key` is group, kind, namespace and name; `created` its creation time if the file has one; `plain` the key of the
     gang that a plain pod names; `group` the namespace and name of the pod group that it names. `maker`: the object of
-    the files whose controller will make it, and `number` its number among those; None for an object of the files.
+    the files whose controller will make it, or what makes it; `numbers` its number among those, below that of its own
+    maker if that is made too. None and () for an object of the files.
     """
 
     one: FileObject
@@ -48,7 +49,7 @@ class SubmittedWorkload:
     plain: GangKey | None = None
     group: tuple[str, str] | None = None
     maker: SubmittedWorkload | None = None
-    number: int = 0
+    numbers: tuple[int, ...] = ()
 
     @property
     def made(self) -> float:
@@ -93,7 +94,8 @@ def made_by(
     for number, (steps, one) in enumerate(_made_objects(entry.one, stored, view)):
         sent = one.decoded()
         key = (one.group, one.kind, entry.key[2], str(sent["metadata"]["name"]))
-        yield steps, replace(entry, one=one, sent=sent, key=key, maker=entry.maker or entry, number=number)
+        numbers = (*entry.numbers, number)
+        yield steps, replace(entry, one=one, sent=sent, key=key, maker=entry.maker or entry, numbers=numbers)
 
 
 def as_known(entry: SubmittedWorkload, record: Workload) -> Workload:
@@ -107,7 +109,8 @@ def as_known(entry: SubmittedWorkload, record: Workload) -> Workload:
         return found
     one, name = entry.maker.one, entry.maker.key[3]
     version = f"{one.group}/{one.version}".removeprefix("/")
-    return replace(found, api_version=version, kind=one.kind, name=f"{name}[{entry.number}]" if entry.number else name)
+    number = f"[{'.'.join(map(str, entry.numbers))}]" if any(entry.numbers) else ""
+    return replace(found, api_version=version, kind=one.kind, name=name + number)
 
 
 def _made_objects(one: FileObject, sent: Mapping[str, Any], view: ClusterState) -> Iterator[tuple[Steps, FileObject]]:

@@ -122,6 +122,23 @@ kinds:
     assert racks[0].isdisjoint(racks[1])
 
 
+def test_what_the_objects_that_an_own_kind_makes_create_are_gangs_of_their_own() -> None:
+    own = """
+topologies: [{name: default, preset: demo}]
+kinds:
+- name: schedules
+  match: {group: example.com, versions: [v1], kind: Schedule, resource: schedules}
+  handling: hint
+  makes: [{object: ".spec.crons[*]", kind: {group: batch, kind: CronJob}}]
+"""
+    crons = [{key: value for key, value in cronjob().items() if key in ("metadata", "spec")}] * 2
+    both = {"apiVersion": "example.com/v1", "kind": "Schedule", "metadata": {"name": "both"}, "spec": {"crons": crons}}
+    found = [one.gang for one in simulated(GRID, [both], policy=parse_policy(own))]
+    assert [(one.kind, one.name, one.verdict) for one in found] == [("Schedule", "both", "placed")] * 2
+    racks = [{slots.domain[:2] for slots in one.pod_sets[0].assignment} for one in found]
+    assert racks[0].isdisjoint(racks[1])
+
+
 def test_a_cronjob_and_a_job_of_its_name_are_two_gangs() -> None:
     found = simulated(GRID, [cronjob("train"), job("train", 4, {"require": "rack"})])
     assert [(one.gang.kind, one.gang.verdict) for one in found] == [("CronJob", "placed"), ("Job", "placed")]
