@@ -122,6 +122,9 @@ def ours(workload: Workload) -> bool:
     return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
 
 
+ENDS_SUSPENDED: Final = "a pod has succeeded, so it would count as complete"  # why `ends_suspended` workloads are not
+
+
 def can_suspend(workload: Workload) -> bool:
     """True when we may suspend the workload: its kind supports it, it goes on later, and only a CronJob may own it."""
     resumable = workload.suspendable and not workload.ends_suspended

@@ -22,7 +22,7 @@ from engine.api.placement import PodSetPlan, ReplanRecord, replan_record
 from engine.api.pod import Pod
 from engine.api.text import plural, sanitize
 from engine.api.workload import PodSet
-from engine.gang.gang import Gang, by_pod_set, can_suspend, host_of, rank_is_slot, rank_of
+from engine.gang.gang import ENDS_SUSPENDED, Gang, by_pod_set, can_suspend, host_of, rank_is_slot, rank_of
 from engine.gang.repair import ExtensionRequest, repair_request
 from engine.gang.slots import slot_by_rank
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, RecordReplan, Replan, Status
@@ -153,7 +153,7 @@ def replan_running(gang: Gang, *, wall: float) -> Decision | None:
         if gang.workload.generation > record.generation:  # as our suspension was followed by a resume of somebody else
             return Decision(RecordReplan(kept_record(gang, "it was resumed before it had another place", wall=wall)))
     if not can_suspend(gang.workload):
-        ends = ": a pod has succeeded, so it would count as complete" if gang.workload.ends_suspended else ""
+        ends = f": {ENDS_SUSPENDED}" if gang.workload.ends_suspended else ""
         why = f"this {sanitize(gang.workload.kind)} cannot be suspended{ends}"
         return Decision(RecordReplan(kept_record(gang, why, wall=wall)))
     if gang.pod_group is not None and len(gang.pod_group.members) > 1:

@@ -18,7 +18,7 @@ from engine.api.workload import Workload
 from engine.cluster import writes
 from engine.cluster.client import ApiFault
 from engine.cluster.writes import Done, Refused, Result
-from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
+from engine.gang.gang import ENDS_SUSPENDED, can_suspend, held_by_us, suspended_by_user
 from engine.lifecycle.status import requeued_body
 from webhook.maintenance.releaser import Outcome, Releaser, called, no_fence, outcome_of
 from webhook.snapshot.connection import denied_right
@@ -38,6 +38,8 @@ def why_not(workload: Workload) -> str:
     if workload.suspend_path is None:
         instead = _NO_FIELD.get(workload.kind, "delete it instead")
         return f"{called(workload)} cannot be suspended, as its kind has no field for that: {instead}"
+    if workload.ends_suspended:
+        return f"{called(workload)} cannot be suspended: {ENDS_SUSPENDED}"
     if workload.owner is not None and not can_suspend(workload):
         above = f"{workload.owner.kind.lower()}/{workload.owner.name}"
         return f"{called(workload)} belongs to {sanitize(above, 320)}: name that instead"

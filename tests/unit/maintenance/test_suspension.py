@@ -49,6 +49,21 @@ def test_what_cannot_be_suspended_says_what_to_do() -> None:
     assert why_not(replace(workload(held_job()), deleting=True)).endswith("is being deleted")
 
 
+@pytest.mark.parametrize("owner", ["", "CronJob"])
+def test_a_job_that_a_suspension_would_complete_is_not_suspended(owner: str) -> None:
+    """Without `completions` its controller takes a Job without active pods for complete once a pod has succeeded."""
+    job = held_job()
+    job["spec"].pop("completions", None)
+    job["status"] = {"succeeded": 1, "active": 1}
+    if owner:
+        job["metadata"]["ownerReferences"] = [
+            {"apiVersion": "batch/v1", "kind": owner, "name": "nightly", "uid": "c", "controller": True}
+        ]
+    assert why_not(workload(job)) == (
+        "job/held in namespace alice cannot be suspended: a pod has succeeded, so it would count as complete"
+    )
+
+
 @pytest.fixture
 def suspender(releaser: Releaser) -> Suspender:
     return Suspender(releaser, wall=lambda: NOW)
