@@ -68,7 +68,7 @@ ON_GANGS: Final[Mapping[GangEvent, str]] = {
     "DevicesChanged": "Future pods get other devices on the same hosts.",
     "Evicted": "Pods that cannot continue on their hosts are evicted or deleted: `pods` of them.",
     "GateRemoved": "Someone else removed the scheduling gate of `pods` pods, such as `topogate release`.",
-    "Preempts": "Running gangs of lower priority end so that it starts: `pods` of them; theirs is `Unplaced`.",
+    "Preempts": "Running gangs end so that it starts (`Unplaced`), or pods outside gangs are evicted: `pods` of them.",
     "PreemptionEnded": "What it preempts does not end any more, and it has not started; the message says why.",
     "ResumeRefused": "The gang has slots, but the API server or another webhook refuses to resume its workload.",
     "SuspendRefused": "The gang must be planned again, but the API server or another webhook refuses to suspend it.",
