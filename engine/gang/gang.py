@@ -122,7 +122,8 @@ def ours(workload: Workload) -> bool:
     return held_by_us(workload) or any(names.GATE in pod_set.template.gates for pod_set in workload.pod_sets)
 
 
-ENDS_SUSPENDED: Final = "a pod has succeeded, so it would count as complete"  # why `ends_suspended` workloads are not
+# Why a workload that `ends_suspended` is not suspended.
+ENDS_SUSPENDED: Final = "a pod has succeeded, so it would count as complete"
 
 
 def can_suspend(workload: Workload) -> bool:

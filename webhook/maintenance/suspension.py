@@ -38,7 +38,7 @@ def why_not(workload: Workload) -> str:
     if workload.suspend_path is None:
         instead = _NO_FIELD.get(workload.kind, "delete it instead")
         return f"{called(workload)} cannot be suspended, as its kind has no field for that: {instead}"
-    if workload.ends_suspended:
+    if workload.ends_suspended and not workload.suspended:
         return f"{called(workload)} cannot be suspended: {ENDS_SUSPENDED}"
     if workload.owner is not None and not can_suspend(workload):
         above = f"{workload.owner.kind.lower()}/{workload.owner.name}"

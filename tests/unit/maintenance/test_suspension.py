@@ -54,6 +54,7 @@ def test_a_job_that_a_suspension_would_complete_is_not_suspended(owner: str) -> 
     """Without `completions` its controller takes a Job without active pods for complete once a pod has succeeded."""
     job = held_job()
     job["spec"].pop("completions", None)
+    job["spec"]["suspend"] = False
     job["status"] = {"succeeded": 1, "active": 1}
     if owner:
         job["metadata"]["ownerReferences"] = [
@@ -62,6 +63,13 @@ def test_a_job_that_a_suspension_would_complete_is_not_suspended(owner: str) -> 
     assert why_not(workload(job)) == (
         "job/held in namespace alice cannot be suspended: a pod has succeeded, so it would count as complete"
     )
+
+
+def test_one_that_is_suspended_with_a_completed_pod_may_be_resumed() -> None:
+    job = held_job(held=False)
+    job["spec"].pop("completions", None)
+    job["status"] = {"succeeded": 1}
+    assert why_not(workload(job)) == ""
 
 
 @pytest.fixture
