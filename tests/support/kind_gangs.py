@@ -95,7 +95,15 @@ class Gangs(Workloads):
         )
 
     def phase(self, kind: str, name: str) -> str:
-        return str(((self.placement(kind, name) or {}).get("status") or {}).get("phase", ""))
+        return self._status(kind, name).get("phase", "")
+
+    def message(self, kind: str, name: str) -> str:
+        return self._status(kind, name).get("message", "")
+
+    def _status(self, kind: str, name: str) -> dict[str, str]:
+        """The status of a workload's Placement; empty before it is written, which is after the slots."""
+        found: dict[str, str] = (self.placement(kind, name) or {}).get("status") or {}
+        return found
 
     def suspended(self, kind: str, name: str) -> bool:
         """Whether a workload is suspended, at the place that its kind has for that."""

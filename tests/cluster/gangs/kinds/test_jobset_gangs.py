@@ -207,7 +207,7 @@ def test_a_pod_that_completes_before_its_job_is_not_missing(gangs: Gangs) -> Non
     gangs.all_run(2)
     complete_pod(gangs.client, gangs.namespace, gangs.member(("workers", "0"))["metadata"]["name"])
     eventually(
-        lambda: (gangs.placement("JobSet", "train") or {})["status"]["message"] == "1 pod ready",
+        lambda: gangs.message("JobSet", "train") == "1 pod ready",
         message=lambda: f"one pod is enough now\n{gangs.describe()}",
     )
     assert gangs.phase("JobSet", "train") == "Running"
