@@ -20,7 +20,7 @@ help: ## Tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(STAMP) browser builder ## Bring everything that the rest needs (about 15 minutes once: a control plane and the controllers of other kinds)
+setup: $(STAMP) browser builder ## Bring everything that the rest needs (15 to 40 minutes once: a control plane and the controllers of other kinds)
 	@$(BIN)/python -m local programs >/dev/null
 	@$(BIN)/python -m local controllers --build-only >/dev/null
 	@$(BIN)/python -m local.helm >/dev/null
