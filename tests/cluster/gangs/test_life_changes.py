@@ -96,8 +96,9 @@ def test_a_resumed_job_that_asks_for_nothing_any_more_has_its_pods_let_go(gangs:
     _patch(gangs, "train", {"spec": {"suspend": False}})
     held_pods(gangs, "train", 3)
     _patch(gangs, "train", {"metadata": {"annotations": {"topogate.dev/require-topology": None}}})
+    eventually(lambda: not any(map(held, gangs.pods("train"))), message="no pod is held any more")
+    assert len(gangs.pods("train")) == 3
     gangs.all_bound("train", 2)
-    assert not any(map(held, gangs.pods("train")))
 
 
 def test_a_running_gang_keeps_its_request_until_its_user_says_that_he_means_it(
