@@ -80,6 +80,10 @@ def requeue(*, name: str, namespace: str | None, cluster: ClusterOptions) -> Non
         if held := target.on_hold():
             print_remarks([f"not requeued: {held}: it would give its slots back and get no others"])
             sys.exit(1)
+        if target.is_suspended():
+            again = f"topogate resume {name} -n {target.namespace} starts it again"
+            print_remarks([f"not requeued: it is suspended by its user, and is giving its slots back: {again}"])
+            sys.exit(1)
         first = suspender.suspend(workload)
         if not first.done:
             _end(first)
@@ -159,6 +163,12 @@ class _Target:
         from engine.gang.gang import held_by_us
 
         return held_by_us(self.workload)
+
+    def is_suspended(self) -> bool:
+        """Return True if its user has suspended it."""
+        from engine.gang.gang import suspended_by_user
+
+        return suspended_by_user(self.workload)
 
     def await_given_back(self) -> None:
         """Wait until it has no slots any more. Raises TimeoutError."""

@@ -509,3 +509,13 @@ def test_a_gang_with_slots_is_not_requeued_on_hold(server: FakeApi, topogate: To
     said = "not requeued: the policy's mode is hold in this namespace (namespaces.modes[0])"
     assert (done.exit_code, said in done.stderr) == (1, mode == "hold"), done.stderr
     assert bool([one for one in server.requests if one.method == "PATCH"]) == (mode == "enforce")
+
+
+def test_a_gang_that_its_user_has_just_suspended_is_not_requeued(server: FakeApi, topogate: Topogate) -> None:
+    """It has slots until its pods are gone, and would be resumed in the end."""
+    server.put("/apis/batch/v1/namespaces/alice/jobs/train", spec={"suspend": True})
+    done = topogate("requeue", "job/train", "-n", "alice")
+    assert (done.exit_code, done.stdout) == (1, ""), done.stderr
+    assert "not requeued: it is suspended by its user" in done.stderr
+    assert "topogate resume job/train -n alice" in done.stderr
+    assert not [one for one in server.requests if one.method == "PATCH"]
