@@ -36,13 +36,13 @@ def test_growth_without_room_for_all_of_it_waits_and_the_gang_runs_on(gangs: Nam
     gangs.submit("other", pods=1, annotations=require("host"))
     gangs.all_bound("other", 1)
     _scale(gangs, "train", 4)
-    status = eventually(
-        lambda: (
-            status_of(gangs, "train") if "more pods to join" in status_of(gangs, "train").get("message", "") else {}
-        ),
-        message=lambda: gangs.describe("train"),
-    )
-    assert status["phase"] == "Running"
+
+    def told() -> bool:
+        status = status_of(gangs, "train")
+        return status.get("phase") == "Running" and "more pods to join" in status["message"]
+
+    eventually(told, message=lambda: gangs.describe("train"))
+    eventually(lambda: len(gangs.pods("train")) == 4, message="all pods exist")
     assert all(held(pod_of_index(gangs, "train", index)) for index in (2, 3))
     assert gangs.bound("train") == before
     delete_job(gangs, "other")

@@ -75,10 +75,10 @@ def test_the_slots_of_a_sweep_go_back_one_by_one_when_fewer_indexes_are_left_tha
     gangs.submit("next", pods=3, annotations=require("rack"))
     gangs.waits("next")
     complete(gangs, "sweep")
-    last = eventually(lambda: live_hosts(gangs, "sweep") if len(gangs.pods("sweep")) == 5 else [], message="index 4")
-    assert last[0] in first.values()
+    last = eventually(lambda: gangs.bound("sweep").get(4), message="index 4 is bound")
+    assert last in first.values()
     rest = gangs.all_bound("next", 3)
-    assert set(rest.values()) == set(first.values()) - set(last)
+    assert set(rest.values()) == set(first.values()) - {last}
     assert "Complete" not in conditions(gangs, "sweep")
 
 
