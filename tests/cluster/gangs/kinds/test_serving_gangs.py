@@ -391,7 +391,7 @@ def test_pods_of_a_deployment_are_placed_one_by_one_near_each_other(gangs: Gangs
     """Locality without a gang: three pods prefer a rack; a fourth that has no room leaves them running."""
     gangs.fleet.grid("1x1x3")
     gangs.create("Deployment", "serve", apps(gangs), annotations={"topogate.dev/prefer-topology": "rack"})
+    eventually(lambda: len(gangs.members()) == 4, message="all pods exist")
     eventually(lambda: len(gangs.hosts()) == 3, message=gangs.describe)
-    assert len(gangs.members()) == 4
     gangs.fleet.host("host-003", block="block-0", rack="rack-00")
     gangs.all_run(4)
