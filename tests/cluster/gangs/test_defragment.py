@@ -12,7 +12,7 @@ from local.controlplane import ControlPlane
 from tests.cluster.gangs.conftest import TEST_POLICY, PolicyInForce
 from tests.support.cli import topogate
 from tests.support.eventually import eventually
-from tests.support.gang_steps import delete_job
+from tests.support.gang_steps import delete_job, status_of
 from tests.support.gangs import Namespace, require
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
@@ -82,9 +82,10 @@ def test_a_proposal_is_shown_and_carried_out(
     assert topogate(admin, "resume", job, "-n", beside.name).returncode == 0
     again = beside.all_bound(moved["name"], 1)
     assert [gangs.fleet.rack_of(host) for host in again.values()] == [tuple(one["path"]) for one in moved["after"]]
-    placed = gangs.placement("big")
-    assert placed is not None
-    assert not (placed["status"].get("proposal") or {}).get("restarts")
+    eventually(
+        lambda: not (status_of(gangs, "big").get("proposal") or {}).get("restarts"),
+        message="the Placement of the gang that fits shows no proposal any more",
+    )
 
 
 def test_the_service_carries_it_out_where_the_policy_says_so(
@@ -98,8 +99,7 @@ def test_the_service_carries_it_out_where_the_policy_says_so(
     (rack,) = gangs.racks(bound)
 
     def moved() -> list[str]:
-        found = {name: beside.placement(name) for name in running}
-        return [name for name, one in found.items() if one is not None and one["status"].get("movedAt")]
+        return [name for name in running if status_of(beside, name).get("movedAt")]
 
     (name,) = eventually(moved, message="the Placement of the moved gang says so")
     assert gangs.fleet.rack_of(running[name]) == rack
@@ -114,7 +114,7 @@ def test_the_service_carries_it_out_where_the_policy_says_so(
 
     (note,) = eventually(told, message="the users of the moved gang are told")
     assert note.startswith("restarts elsewhere so that a gang of another namespace fits")
-    placed = gangs.placement("big")
-    assert placed is not None
-    assert not placed["status"].get("preemption")
-    assert not placed["status"].get("keptHosts")
+    eventually(
+        lambda: not any(status_of(gangs, "big").get(key) for key in ("preemption", "keptHosts")),
+        message="the Placement of the gang that fits keeps nothing any more",
+    )
