@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from local.client import Client, ClientError
+from local.service import Service
 from tests.cluster.gangs.conftest import PolicyInForce
 from tests.support.definitions import Definition
 from tests.support.eventually import eventually
@@ -58,18 +59,23 @@ def refusal(gangs: Namespace, asks: dict[str, str]) -> str:
 
 
 def test_a_gang_lands_in_one_hyper_node_and_stays_within_it(
-    gangs: Namespace, policy: PolicyInForce, hyper_nodes: None
+    gangs: Namespace, service: Service, policy: PolicyInForce, hyper_nodes: None
 ) -> None:
     """The tree goes across the racks; a lost pod comes back in its HyperNode; when the kind goes, the gang stays."""
     policy.set("nodes: {settle: 0s}")
     hosts = gangs.fleet.grid("1x2x2")
     trees = {"s0": (hosts[0], hosts[2]), "s1": (hosts[1], hosts[3])}
+    create(gangs.client, "top", 2, exact("s0", "s1", kind="HyperNode"))
     create(gangs.client, "s0", 1, exact(*trees["s0"]), tierName="leaf")
     pattern = f"^({'|'.join(trees['s1'])})$"
     create(gangs.client, "s1", 1, [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}])
-    create(gangs.client, "top", 2, exact("s0", "s1", kind="HyperNode"))
     asks = {**require("leaf"), **NAMED}
-    eventually(lambda: not refusal(gangs, asks), message=lambda: refusal(gangs, asks))
+    whole = 'topogate_topology_nodes{state="in",topology="hypernodes"} 4.0'
+    eventually(
+        lambda: all(whole in replica.page("/metrics")[1] for replica in service.running()),
+        message="every replica has the whole tree",
+    )
+    assert refusal(gangs, asks) == ""
     assert "is a level of topology hypernodes; add topogate.dev/topology: hypernodes" in refusal(gangs, require("leaf"))
     landed = {}
     for name in ("one", "two"):
