@@ -71,9 +71,10 @@ def test_a_gang_that_waits_for_quota_gets_no_nodes(
     """Nodes would not help it; when the quota has room, they are requested."""
     hosts = pool(gangs.fleet, "rack-a", 6)
     start_autoscaler(hosts)
-    policy.set(ON)
     quotas = f"/api/v1/namespaces/{gangs.name}/resourcequotas"
     gangs.client.create(quotas, {"metadata": {"name": "few"}, "spec": {"hard": {"requests.nvidia.com/gpu": "16"}}})
+    eventually(lambda: gangs.client.get(f"{quotas}/few").get("status", {}).get("hard"), message="the quota counts")
+    policy.set(ON)  # the leader knows the quota by now
     gangs.submit("train", pods=4, annotations=require("rack"))
     gangs.waits("train", "QuotaExceeded")
     always(lambda: not requests(gangs) and count(gangs, hosts) == 0, 3.0, "no node is requested")
