@@ -34,8 +34,13 @@ class DeviceObjects:
         self._client.create(DEVICES, {**body, "spec": {"devices": [*devices, UNREADABLE]}})
 
     def change(self, host: str, devices: Sequence[Json]) -> None:
-        """Replace what a host reports."""
+        """Replace what a host reports; returns when every replica has seen it, as it counts an object made after it."""
         self._client.patch(f"{DEVICES}/{host}", {"spec": {"devices": [*devices, UNREADABLE]}})
+        reported, probe = len(self._client.items(DEVICES)), f"{host}-seen"
+        self.report(probe, [])
+        self.known(reported + 1)
+        self._client.delete(f"{DEVICES}/{probe}")
+        self.known(reported)
 
     def known(self, hosts: int) -> None:
         """Wait until every replica finds faults in the devices of so many hosts."""
