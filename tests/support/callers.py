@@ -41,7 +41,7 @@ def caller(
     user = f"system:serviceaccount:{namespace}:{name}"
     for rules, where in ((in_namespace, namespace), (everywhere, "")):
         eventually(
-            lambda rules=rules, where=where: not rules or _may(client, user, rules[0], where),
+            lambda rules=rules, where=where: not rules or may(client, user, rules[0], where),
             message=f"the API server has seen the rights of {user}",
         )
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
@@ -60,7 +60,7 @@ def _grant(client: Client, path: str, kind: str, *, name: str, rules: Sequence[R
     client.create(f"{path}/{kind.lower()}bindings", body)
 
 
-def _may(client: Client, user: str, rule: Rule, namespace: str) -> bool:
+def may(client: Client, user: str, rule: Rule, namespace: str) -> bool:
     """Return whether the API server grants the first right of a rule: it grants all rules of a role at once."""
     resource, _, subresource = rule["resources"][0].partition("/")
     asked = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": rule["verbs"][0]}

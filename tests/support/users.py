@@ -7,6 +7,7 @@ from typing import Any
 
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
+from tests.support.callers import may
 from tests.support.eventually import eventually
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -40,7 +41,7 @@ def ordinary_user(
             client.get(f"/api/v1/namespaces/{namespace}/pods")
         except ClientError:
             return False
-        return True
+        return all(may(admin, f"system:serviceaccount:{namespace}:{name}", rule, namespace) for rule in rules)
 
     eventually(able, message=f"{name} may work in {namespace}")
     return client
