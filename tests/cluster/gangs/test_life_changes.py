@@ -176,7 +176,7 @@ def test_fewer_completions_than_parallelism_are_the_gang(gangs: Namespace) -> No
 
 def test_a_new_node_counts_when_it_has_settled(gangs: Namespace, policy: PolicyInForce) -> None:
     """Its DaemonSet pods come first: until then the gang waits, and says for what."""
-    policy.set(TEST_POLICY.replace("settle: 0s", "settle: 8s"))
+    policy.set(TEST_POLICY.replace("settle: 0s", "settle: 20s"))
     gangs.fleet.grid("1x1x2")
     gangs.submit("train", pods=2, annotations=require("rack"))
     message = gangs.waits("train")["status"]["message"]

@@ -41,10 +41,10 @@ def told_first(gangs: Namespace, reason: str) -> str:
 
 
 def test_a_gang_is_starting_until_its_kubelets_have_started_it(gangs: Namespace, policy: PolicyInForce) -> None:
-    """A slow pull: bound at once, ready ten seconds later."""
+    """A slow pull: bound at once, ready fifteen seconds later; it is told after five."""
     policy.set(TEST_POLICY)
     gangs.fleet.grid("1x1x2")
-    gangs.submit("train", pods=2, annotations=require("rack"), pod_annotations={READY_AFTER: "10s"})
+    gangs.submit("train", pods=2, annotations=require("rack"), pod_annotations={READY_AFTER: "15s"})
     gangs.all_bound("train", 2)
     is_told(gangs, "train", "Starting", None)
     status = is_told(gangs, "train", "Running", None)

@@ -96,14 +96,13 @@ def test_a_gang_and_its_failed_job_say_which_rank_failed_where_and_how(gangs: Na
         ),
         message="the Event on the Job names it too",
     )
-    eventually(lambda: replaced(gangs, "train", 1, first["uid"]), 60.0, "the Job has created it again")
+    eventually(lambda: replaced(gangs, "train", 1, first["uid"]), message="the Job has created it again")
     eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
     fail_pod(gangs.client, gangs.name, pod_of_index(gangs, "train", 0)["metadata"]["name"], exit_code=3)
     ends = f"rank 0 failed on {hosts[0]} (container main: exit code 3); the Job has failed; its slots are free"
     eventually(
         lambda: status_of(gangs, "train").get("message") == ends,
-        60.0,
-        lambda: f"the end names the last failure\n{gangs.describe('train')}",
+        message=lambda: f"the end names the last failure\n{gangs.describe('train')}",
     )
 
 
