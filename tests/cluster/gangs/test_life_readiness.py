@@ -156,7 +156,7 @@ def test_a_running_gang_with_a_pod_that_does_not_recover_is_restarted_where_the_
     is_told(gangs, "train", "Running", None)
     crash_pod(gangs.client, gangs.name, pod_of_index(gangs, "train", 1)["metadata"]["name"], exit_code=139)
     eventually(
-        lambda: before[1] not in assigned(gangs, "train") and len(gangs.bound("train")) == 2,
+        lambda: before[1] not in (found := gangs.bound("train").values()) and len(found) == 2,
         message=lambda: f"it runs elsewhere\n{gangs.describe('train')}",
     )
     assert failures(gangs, "train") == 0
