@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 
 from local.client import Client, ClientError
 from local.controlplane import ControlPlane
+from tests.support.callers import may
 from tests.support.definitions import Definition
+from tests.support.eventually import eventually
 from tests.support.turns import Turns
 
 Json = dict[str, Any]
@@ -123,6 +125,9 @@ def account(control_plane: ControlPlane) -> Client:
         admin.create(bindings, {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
     token = admin.create(f"{accounts}/{ACCOUNT}/token", request)["status"]["token"]
+    user, every = f"system:serviceaccount:default:{ACCOUNT}", ["*"]
+    everything = {"apiGroups": every, "resources": every, "verbs": every}
+    eventually(lambda: may(admin, user, everything, ""), message="the API server has seen the rights of the imitations")
     return Client(control_plane.url, token=token, ca_certificate=control_plane.ca_certificate)
 
 
