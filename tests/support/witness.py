@@ -141,7 +141,8 @@ class Witness(Turns):
             self._started.add(group)
             slots = sum(slot["count"] for sight in parts.values() for slot in sight.planned or ())
             slots += sum(sight.wanted for sight in parts.values() if sight.gave_back)
-            gone = [one for name, one in self.left.items() if name not in parts]
+            # The test's own thread deletes gangs meanwhile.
+            gone = [one for name, one in tuple(self.left.items()) if name not in parts]
             slots += sum(one.pods for one, when in gone if one.group == group and now - when < JUST_NOW)
             told = "; ".join(sight.summary() for sight in parts.values())
             if slots < least:
