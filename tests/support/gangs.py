@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.client import Client
+from local.client import Client, ClientError
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.fleet import Fleet
 from tests.support.raw_placements import await_waiting, placements_path
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+INVALID = 422  # HTTP
 Json = dict[str, Any]
 
 
@@ -165,6 +166,22 @@ class Namespace:
         self.client.create(pods, {"metadata": {"name": name, "annotations": require("host")}, "spec": spec})
         eventually(lambda: self.placement(name), message="the leader has seen the newest pod")
         self.client.delete(f"{pods}/{name}", grace=0)
+
+    def slots_seen(self, job: str) -> None:
+        """Wait until every replica has seen the slots of a Job that runs: none lets its request be taken away.
+
+        Asked by dry runs, so many that each replica is.
+        """
+
+        def refused() -> bool:
+            gone = {"metadata": {"annotations": {"topogate.dev/require-topology": None}}}
+            try:
+                self.client.patch(f"{self.jobs_path}/{job}", gone, query={"dryRun": "All"})
+            except ClientError as error:
+                return error.status == INVALID
+            return False
+
+        eventually(lambda: all(refused() for _ in range(8)), message=f"every replica has seen the slots of {job}")
 
     def racks(self, hosts: Mapping[int, str]) -> set[tuple[str, str]]:
         """The racks of these hosts."""

@@ -108,6 +108,7 @@ def test_a_running_gang_keeps_its_request_until_its_user_says_that_he_means_it(
     gangs.fleet.grid("1x1x2")
     gangs.submit("train", pods=2, annotations=require("rack"))
     gangs.all_bound("train", 2)
+    gangs.slots_seen("train")
     gone = "topogate.dev/require-topology-"
     refused = kubectl("annotate", "job", "train", gone, check=False)
     assert "would lose its slots" in refused.stderr

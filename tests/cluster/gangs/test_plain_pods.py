@@ -129,13 +129,17 @@ def test_a_wrong_request_on_a_plain_pod_is_refused_at_submit(gangs: Namespace, k
 def test_a_plain_pod_that_asks_is_told_what_will_happen(gangs: Namespace, kubectl: Kubectl) -> None:
     """By itself and as one of a gang, which is planned whole."""
     gangs.fleet.grid("1x1x2")
-    eventually(lambda: "would place 1 pod" in submitted(kubectl, "alone", require_topology="rack")[1])
-    created, said = submitted(kubectl, "alone", require_topology="rack")
-    assert created
-    assert "the pod is placed alone" in said
-    created, said = submitted(kubectl, "one", gang_name="j", gang_size="3", require_topology="rack")
-    assert created
-    assert "would place 3 pods" in said
+
+    def told(words: str, name: str, **annotations: str) -> bool:
+        """A busy replica gives no forecast."""
+        created, said = submitted(kubectl, name, **annotations)
+        assert created, said
+        return words in said
+
+    eventually(lambda: told("would place 1 pod", "alone", require_topology="rack"), message="it is placed")
+    assert told("the pod is placed alone", "alone", require_topology="rack")
+    asks = {"gang_name": "j", "gang_size": "3", "require_topology": "rack"}
+    eventually(lambda: told("would place 3 pods", "one", **asks), message="the gang is placed")
 
 
 GROUP, MIN = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"

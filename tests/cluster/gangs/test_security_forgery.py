@@ -170,6 +170,7 @@ def test_an_owner_reference_that_does_not_fit_gains_nothing(gangs: Namespace, us
     blocker = pod_body("blocker", gangs.fleet.selector)
     user.create(pods_path(gangs.name), blocker)
     eventually(lambda: user.get(f"{pods_path(gangs.name)}/blocker")["spec"].get("nodeName"), message="one host is full")
+    gangs.pods_seen()
     job = gangs.submit("train", pods=2, annotations=require("rack"))
     gangs.waits("train")
     reference = {
@@ -234,6 +235,10 @@ def test_a_second_claimant_of_a_rank_stays_held(gangs: Namespace, user: Client) 
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"]}
     body = pod_body(
         "double", gangs.fleet.selector, labels={INDEX: "0"}, ownerReferences=[{**reference, "controller": True}]
+    )
+    eventually(
+        lambda: all(held(user.create(pods_path(gangs.name), body, dry_run=True)) for _ in range(8)),
+        message="every replica has seen the first pod",
     )
     made = user.create(pods_path(gangs.name), body)
     assert held(made)

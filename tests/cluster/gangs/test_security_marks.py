@@ -116,6 +116,7 @@ def test_the_request_of_a_running_gang_stands(gangs: Namespace, user: Client) ->
     gangs.fleet.grid("1x1x2")
     gangs.submit("train", pods=2, annotations=require("rack"))
     gangs.all_bound("train", 2)
+    gangs.slots_seen("train")
     with pytest.raises(ClientError) as error:
         user.patch(f"{gangs.jobs_path}/train", {"metadata": {"annotations": require("block")}})
     assert error.value.status == 422
