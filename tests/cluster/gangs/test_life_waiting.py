@@ -172,10 +172,10 @@ def test_the_gang_of_the_higher_priority_goes_first_when_room_appears(
     gangs: Namespace, priority_class: Callable[[str, int], str]
 ) -> None:
     """The low gang is older (and first by name, should both be of one second); the high one gets the rack."""
-    hosts = gangs.fleet.grid("1x1x2")
-    other = occupy(gangs, hosts[0])
     low = {"priorityClassName": priority_class("low", 10)}
     high = {"priorityClassName": priority_class("high", 1000)}
+    hosts = gangs.fleet.grid("1x1x2")  # the leader knows the classes by now
+    other = occupy(gangs, hosts[0])
     gangs.submit("early", pods=2, annotations=require("rack"), pod_spec=low)
     gangs.waits("early")
     gangs.submit("urgent", pods=2, annotations=require("rack"), pod_spec=high)
