@@ -132,23 +132,24 @@ class ClusterAutoscaler(Turns):
             self._write(request, "Provisioned", "True", "CapacityIsFound", FOUND)
         elif request["spec"]["provisioningClassName"] == CHECK and gives_up:
             self._write(request, "Failed", "True", "CapacityIsNotFound", "CA could not find requested capacity")
-        elif request["spec"]["provisioningClassName"] == ATOMIC and self._order(left, simulation.together):
+        elif request["spec"]["provisioningClassName"] == ATOMIC and (order := self._order(left, simulation.together)):
+            # Said before the nodes come up, as by the real one: a gang that has them waits for no answer any more.
             self._write(request, "Provisioned", "True", "CapacityIsProvisioned", FOUND)
+            for node in order if self.orders else ():
+                self.client.create(NODES, node)
         else:
             self._write(request, "Provisioned", "False", "CapacityIsNotFound", LATER)
 
-    def _order(self, pods: Sequence[Json], together: dict[str, str]) -> bool:
-        """Order the nodes of one pool that these pods need; False if no pool has as many."""
+    def _order(self, pods: Sequence[Json], together: dict[str, str]) -> list[Json]:
+        """Return the nodes of one pool that these pods need; none if no pool has as many."""
         there = [one["metadata"]["labels"].get(POOL) for one in self.client.items(NODES)]
         for pool in self.pools:
             labels = pool.node(pool.name)["metadata"]["labels"]
             for count in range(1, pool.maximum - there.count(pool.name) + 1):
                 grown = Simulation([Room(labels, pool.shape.gpus) for _ in range(count)], dict(together))
                 if all([grown.place(pod) for pod in pods]):
-                    for _ in range(count if self.orders else 0):
-                        self.client.create(NODES, pool.node(f"{pool.name}-{secrets.token_hex(3)}"))
-                    return True
-        return False
+                    return [pool.node(f"{pool.name}-{secrets.token_hex(3)}") for _ in range(count)]
+        return []
 
     def _rooms(self) -> list[Room]:
         used: dict[str, int] = {}
