@@ -15,7 +15,7 @@ from local.client import ClientError
 from local.controlplane import ControlPlane
 from tests.support.callers import caller, rule
 from tests.support.cli import topogate, topogate_running
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.gangs import job_body, require
 from tests.support.installed import render
 from tests.support.raw_pods import GATE
@@ -137,4 +137,4 @@ def test_pods_to_come_are_released_until_their_workload_has_ended(plane: Control
             message="the new pod is released",
         )
         client.delete(f"{jobs}/runs")
-        assert run.wait(60) == 0
+        assert run.wait(PATIENCE) == 0

@@ -12,7 +12,7 @@ from engine.api import names
 from local.controlplane import ControlPlane
 from tests.support.callers import caller, rule
 from tests.support.cli import topogate, topogate_running
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.gangs import Namespace, require
 
 
@@ -37,7 +37,7 @@ def test_one_waiting_gang_is_released_beside_the_service(gangs: Namespace, admin
     with topogate_running(admin, "release", "job/first", "-n", gangs.name, "--follow") as running:
         eventually(lambda: gated(gangs, "first") == [False] * 3, message="the pods of the Job run freely")
         gangs.client.delete(f"/apis/batch/v1/namespaces/{gangs.name}/jobs/first")
-        assert running.wait(60) == 0
+        assert running.wait(PATIENCE) == 0
         said = running.stdout.read() if running.stdout is not None else ""
     assert f"job/first in namespace {gangs.name}: resumed; its template keeps the gate" in said
     assert "the policy's mode is enforce" in said
