@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.support.snapshots import busy_cluster
 from webhook.cli import main
+from webhook.terminal import asking
 
 Topogate = Callable[..., Result]
 COLLECTIONS = {
@@ -72,8 +73,12 @@ def kubeconfig(server: FakeApi, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def topogate(kubeconfig: Path) -> Topogate:
-    """Run the command line with the kubeconfig in the environment, as people do."""
+def topogate(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> Topogate:
+    """Run the command line with the kubeconfig in the environment, as people do.
+
+    That a reading takes long is not told: on a busy machine any may.
+    """
+    monkeypatch.setattr(asking, "SILENT_FOR", 60.0)
 
     def run(*words: str) -> Result:
         return CliRunner(env={"KUBECONFIG": str(kubeconfig)}).invoke(main, words, prog_name="topogate")

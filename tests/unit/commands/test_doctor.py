@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.support.fake_api import FakeApi
 from tests.support.simulation import RACK, grid
 from tests.unit.commands.conftest import Topogate, forbid
-from webhook.terminal import asking
 
 
 def test_a_cluster_is_checked_without_topogate_and_without_reading_what_runs(
-    topogate: Topogate, server: FakeApi, monkeypatch: pytest.MonkeyPatch
+    topogate: Topogate, server: FakeApi
 ) -> None:
-    monkeypatch.setattr(asking, "SILENT_FOR", 60.0)
     server.uninstall("topogate.dev/v1alpha1", "placements")
     done = topogate("topology", "doctor")
     assert (done.exit_code, done.stderr) == (1, "")
