@@ -22,9 +22,9 @@ from tests.cluster.gangs.conftest import CONFIG_MAPS, TEST_POLICY, PolicyInForce
 from tests.support.callers import caller, rule
 from tests.support.cli import topogate
 from tests.support.eventually import eventually
-from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace, require
 from tests.support.kubelet import Kubelet
+from tests.support.seen_fleet import SeenFleet
 from webhook.snapshot.installation import SERVICE_PODS
 
 pytestmark = pytest.mark.timeout(300)
@@ -67,7 +67,7 @@ def night(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def _live(plane: ControlPlane, service: Service, kubelet: Kubelet) -> tuple[str, int]:
     client = plane.client
     leader = eventually(service.leader, message="a replica leads")
-    fleet = Fleet(client, "night")
+    fleet = SeenFleet(client, "night", service)
     fleet.grid("1x2x3")
     for name in ("alice", "bob"):
         client.create("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -82,17 +82,17 @@ def _live(plane: ControlPlane, service: Service, kubelet: Kubelet) -> tuple[str,
 
     PolicyInForce(client, service).set(POLICY)
     fleet.fail(before[1])
-    eventually(lambda: gangs.bound("train").get(1) not in (None, before[1]), 60.0, lambda: gangs.describe("train"))
-    eventually(lambda: gangs.phase("train") == "Running", 60.0, lambda: gangs.describe("train"))
+    eventually(lambda: gangs.bound("train").get(1) not in (None, before[1]), message=lambda: gangs.describe("train"))
+    eventually(lambda: gangs.phase("train") == "Running", message=lambda: gangs.describe("train"))
 
     number = leader.number
     leader.kill()
-    eventually(lambda: service.leader() is not None, 60.0, "the other replica leads")
+    eventually(service.leader, message="the other replica leads")
     kubelet.restarted(NAMESPACE, f"topogate-{number}")
     service.start(2)
     client.delete(f"{gangs.jobs_path}/fill")
-    gangs.all_bound("late", 2, timeout=60.0)
-    eventually(lambda: gangs.phase("late") == "Running", 60.0, lambda: gangs.describe("late"))
+    gangs.all_bound("late", 2)
+    eventually(lambda: gangs.phase("late") == "Running", message=lambda: gangs.describe("late"))
     return before[1], number
 
 
