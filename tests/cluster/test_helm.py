@@ -219,9 +219,13 @@ def test_an_uninstall_releases_everything_and_leaves_nothing(
     jobs = [team.job(name) for name in ("waits", "later")]
     assert [job["spec"]["suspend"] for job in jobs] == [False, False]
     assert [names.HELD_BY in job["metadata"].get("annotations", {}) for job in jobs] == [False, False]
-    left = plane.kubectl("get", KINDS, "-o", "name").stdout.split()
-    assert [one for one in left if "topogate" in one] == []
+    # The definition goes last: when the API server has deleted its objects, and Helm does not wait for that.
+    eventually(lambda: everywhere(plane) == [], message=lambda: f"nothing is left of {everywhere(plane)}")
     eventually(lambda: own(plane) == [], message=lambda: f"nothing is left of {own(plane)}")
+
+
+def everywhere(plane: ControlPlane) -> list[str]:
+    return [one for one in plane.kubectl("get", KINDS, "-o", "name").stdout.split() if "topogate" in one]
 
 
 def own(plane: ControlPlane) -> list[str]:
