@@ -47,7 +47,7 @@ def zoomed_in(page: Browser, reached: Callable[[], bool]) -> None:
         page.redrawn(lambda: page.run(script, *first_host(page)))
         return reached()
 
-    eventually(closer, 60, "the map is near")
+    eventually(closer, message="the map is near")
 
 
 def first_host(page: Browser) -> list[float]:

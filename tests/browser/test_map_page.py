@@ -86,9 +86,9 @@ def test_search_finds_gangs_pods_and_hosts(page: Browser) -> None:
     assert page.gangs() == ["alice/job/train"]
     search.clear()
     before = page.colours()[BLUE]
-    page.redrawn(lambda: search.send_keys("b1-r1-h3"))
+    search.send_keys("b1-r1-h3")
     assert page.gangs() == []
-    assert page.colours().get(BLUE, 0) < before
+    eventually(lambda: page.colours().get(BLUE, 0) < before, message="the hosts of others are pale")
 
 
 def test_the_pointer_tells_about_a_host(page: Browser) -> None:
@@ -209,7 +209,14 @@ def test_the_file_asks_for_nothing_and_its_policy_forbids_everything_else(page: 
         "const script = document.createElement('style'); script.textContent = 'body { display: none }';"
         "document.head.append(script)"
     )
-    stopped = eventually(lambda: (found := page.console()) and len(found) >= 3 and found)
+    stopped: list[str] = []  # the console tells each once, and of the image a moment later
+
+    def told() -> bool:
+        stopped.extend(page.console())
+        said = "\n".join(stopped)
+        return all(word in said for word in ("TrustedHTML", "connect-src", "style-src", "x.png"))
+
+    eventually(told, message=lambda: f"everything that was stopped is told: {stopped}")
     assert all("Content Security Policy" in line or "TrustedHTML" in line for line in stopped)
     assert page.run("return getComputedStyle(document.body).display") == "flex"
 

@@ -54,9 +54,16 @@ class Browser:
 
     def redrawn(self, act: Callable[[], object]) -> int:
         """Do something that draws the map again; return the number of hosts that were drawn."""
+        self._painted()
         self.run("delete document.getElementById('base').dataset.drawn")
         act()
+        self.drawn()
+        self._painted()
         return self.drawn()
+
+    def _painted(self) -> None:
+        """Wait for the next frame: the page paints in it what has changed before, some of it for the second time."""
+        self.driver.execute_async_script("requestAnimationFrame(() => arguments[0]())")
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
