@@ -24,6 +24,7 @@ from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace, job_body, require
 from tests.support.pages import ROOT
+from tests.support.seen_fleet import SeenFleet
 from tests.support.workloads import RESOURCES, collection
 
 Json = dict[str, Any]
@@ -264,8 +265,9 @@ def split_gang(stage: Stage) -> None:
     """The Job train had to take hosts of two racks; by now rack-01 has its host back, and rack-00 lacks one."""
     stage.reset("1x2x4")
     out = ("host-000", "host-001", "host-004")
+    seen = SeenFleet(stage.client, "scene", stage.service)
     for host in out:
-        nodes.cordon(stage.client, host)
+        seen.cordon(host)
     annotations = {names.PREFER: "rack"}
     stage.client.create(stage.namespace(OWN).jobs_path, job_body("train", pods=4, annotations=annotations))
     stage.placed("train")
