@@ -168,6 +168,7 @@ def test_applying_the_same_manifests_again_changes_nothing(
         path = f"{HOOKS}/{resource}/{names.POLICY_CONFIGURATION}"
         admin.patch(path, {"webhooks": [entry]}, kind="strategic")
     plane.kubectl("apply", *side, "-f", "-", input=overlay)
+    eventually(lambda: settled(admin), message="Kubernetes has written the statuses of new objects")
     before = plane.kubectl("get", "-f", "-", "-o", "json", input=overlay).stdout
 
     again = plane.kubectl("apply", *side, "-f", "-", input=overlay).stdout
@@ -183,6 +184,16 @@ def test_applying_the_same_manifests_again_changes_nothing(
     ]
     assert len(hooks) == 11
     assert all(hook["clientConfig"]["caBundle"] == recorder.ca_bundle for hook in hooks)
+
+
+def settled(client: Client) -> bool:
+    """Whether the definition is established and the expressions of every policy have been checked."""
+    definition = client.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/placements.topogate.dev")
+    true = {one["type"] for one in definition.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+    policies = client.items(f"{HOOKS}/validatingadmissionpolicies")
+    return "Established" in true and all(
+        one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"] for one in policies
+    )
 
 
 def test_the_local_overlay_is_the_base_without_what_needs_containers(plane: ControlPlane) -> None:
@@ -1118,6 +1129,7 @@ def test_a_request_on_what_cannot_be_placed_is_answered_with_a_warning(plane: Co
         assert told(unplaceable(kind, annotations={"example.com/topogate.dev": "x"})) == "", kind
         assert told(unplaceable(kind, annotations={names.ORIGINAL_REQUESTS: "{}"})) == "", kind
     assert told(unplaceable("ReplicaSet", annotations=ASKING, ownerReferences=[controller])) == ""
+    eventually(lambda: settled(admin), message="its expressions are checked")
     status = admin.get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/topogate-unplaceable")
     assert not status.get("status", {}).get("typeChecking", {}).get("expressionWarnings")
 
