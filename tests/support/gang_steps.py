@@ -92,8 +92,13 @@ def replaced(gangs: Namespace, job: str, index: int, uid: str) -> Json:
 
 
 def occupy(gangs: Namespace, host: str, *, gpus: int = 8, labels: Mapping[str, str] | None = None) -> str:
-    """Somebody else's pod takes GPUs of a host past every scheduler; returns its name once it runs."""
-    return raw_pods.occupy(gangs.client, gangs.name, host, gpus=gpus, labels=labels)
+    """Somebody else's pod takes GPUs of a host past every scheduler; returns its name once the leader knows it.
+
+    For policies under which gangs of this namespace are placed.
+    """
+    name = raw_pods.occupy(gangs.client, gangs.name, host, gpus=gpus, labels=labels)
+    gangs.pods_seen()
+    return name
 
 
 def vacate(gangs: Namespace, name: str) -> None:

@@ -166,6 +166,7 @@ class Namespace:
         self.client.create(pods, {"metadata": {"name": name, "annotations": require("host")}, "spec": spec})
         eventually(lambda: self.placement(name), message="the leader has seen the newest pod")
         self.client.delete(f"{pods}/{name}", grace=0)
+        eventually(lambda: self.placement(name) is None, message="the leader has seen that this pod is gone")
 
     def slots_seen(self, job: str) -> None:
         """Wait until every replica has seen the slots of a Job that runs: none lets its request be taken away.

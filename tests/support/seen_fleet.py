@@ -28,9 +28,9 @@ class SeenFleet(Fleet):
         self._service = service
 
     def add(self, bodies: Iterable[dict[str, Any]]) -> list[str]:
-        """Add nodes as they are, and wait until all are Ready and counted."""
+        """Add nodes as they are, and wait until every replica has seen that all are Ready and take pods."""
         names = super().add(bodies)
-        self._counted()
+        self._changed()
         return names
 
     def _changed(self) -> None:
@@ -41,6 +41,7 @@ class SeenFleet(Fleet):
         finally:
             self.client.delete(f"{NODES}/{probe}")
             eventually(lambda: self.client.find(f"{NODES}/{probe}") is None, message=f"node {probe} is gone")
+        self._counted()  # or the next probe would be taken for seen by a replica that still counts this one
 
     def _counted(self) -> None:
         """Wait until every topology of every replica accounts for every node, in it or left out."""

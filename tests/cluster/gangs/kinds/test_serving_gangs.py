@@ -90,11 +90,13 @@ def test_groups_that_are_spread_have_racks_of_their_own(gangs: Gangs) -> None:
         return sum(len(hosts_of_group(gangs, group)) for group in "01234")
 
     eventually(lambda: bound() == 8, message=gangs.describe)
-    (waiting,) = eventually(
-        lambda: [one for one in gangs.placements() if one.get("status", {}).get("reason") == "SpreadDomains"],
-        message=gangs.describe,
-    )
-    assert "4 with such gangs" in waiting["status"]["message"]
+
+    def told() -> list[str]:
+        statuses = [one.get("status", {}) for one in gangs.placements()]
+        return [one["message"] for one in statuses if one.get("reason") == "SpreadDomains"]
+
+    eventually(lambda: [one for one in told() if "4 with such gangs" in one], message=gangs.describe)
+    assert len(told()) == 1
     always(lambda: bound() == 8, seconds=1.0)
     assert {group: hosts_of_group(gangs, group) for group in "012"} == before
     for number in range(2):
