@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,10 +172,10 @@ class Namespace:
     def slots_seen(self, job: str) -> None:
         """Wait until every replica has seen the slots of a Job that runs: none lets its request be taken away.
 
-        Asked by dry runs, so many that each replica is.
+        Asked by dry runs at the same time, for which the API server opens connections to all of them.
         """
 
-        def refused() -> bool:
+        def refused(_: int) -> bool:
             gone = {"metadata": {"annotations": {"topogate.dev/require-topology": None}}}
             try:
                 self.client.patch(f"{self.jobs_path}/{job}", gone, query={"dryRun": "All"})
@@ -182,7 +183,8 @@ class Namespace:
                 return error.status == INVALID
             return False
 
-        eventually(lambda: all(refused() for _ in range(8)), message=f"every replica has seen the slots of {job}")
+        with ThreadPoolExecutor(8) as pool:
+            eventually(lambda: all(pool.map(refused, range(8))), message=f"every replica has seen the slots of {job}")
 
     def racks(self, hosts: Mapping[int, str]) -> set[tuple[str, str]]:
         """The racks of these hosts."""
