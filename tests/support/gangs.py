@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +72,16 @@ def require(level: str) -> dict[str, str]:
 
 def prefer(level: str) -> dict[str, str]:
     return {"topogate.dev/prefer-topology": level}
+
+
+def on_every_replica(answer: Callable[[], bool]) -> bool:
+    """Return whether a dry run answers so at every replica.
+
+    Several go at the same time: the API server opens connections for them, which the kernel spreads over the replicas.
+    One after the other would go over the same kept connection.
+    """
+    with ThreadPoolExecutor(8) as pool:
+        return all(pool.map(lambda _: answer(), range(8)))
 
 
 @dataclass
@@ -170,12 +180,9 @@ class Namespace:
         eventually(lambda: self.placement(name) is None, message="the leader has seen that this pod is gone")
 
     def slots_seen(self, job: str) -> None:
-        """Wait until every replica has seen the slots of a Job that runs: none lets its request be taken away.
+        """Wait until every replica has seen the slots of a Job that runs: none lets its request be taken away."""
 
-        Asked by dry runs at the same time, for which the API server opens connections to all of them.
-        """
-
-        def refused(_: int) -> bool:
+        def refused() -> bool:
             gone = {"metadata": {"annotations": {"topogate.dev/require-topology": None}}}
             try:
                 self.client.patch(f"{self.jobs_path}/{job}", gone, query={"dryRun": "All"})
@@ -183,8 +190,7 @@ class Namespace:
                 return error.status == INVALID
             return False
 
-        with ThreadPoolExecutor(8) as pool:
-            eventually(lambda: all(pool.map(refused, range(8))), message=f"every replica has seen the slots of {job}")
+        eventually(lambda: on_every_replica(refused), message=f"every replica has seen the slots of {job}")
 
     def racks(self, hosts: Mapping[int, str]) -> set[tuple[str, str]]:
         """The racks of these hosts."""

@@ -13,7 +13,7 @@ from local.client import Client, ClientError
 from local.controlplane import ControlPlane
 from tests.support.books import Books
 from tests.support.eventually import eventually
-from tests.support.gangs import INDEX, Namespace, require
+from tests.support.gangs import INDEX, Namespace, on_every_replica, require
 from tests.support.raw_placements import placements_path, slots
 from tests.support.raw_pods import GATE, held, host
 from tests.support.users import ordinary_user
@@ -237,7 +237,7 @@ def test_a_second_claimant_of_a_rank_stays_held(gangs: Namespace, user: Client) 
         "double", gangs.fleet.selector, labels={INDEX: "0"}, ownerReferences=[{**reference, "controller": True}]
     )
     eventually(
-        lambda: all(held(user.create(pods_path(gangs.name), body, dry_run=True)) for _ in range(8)),
+        lambda: on_every_replica(lambda: held(user.create(pods_path(gangs.name), body, dry_run=True))),
         message="every replica has seen the first pod",
     )
     made = user.create(pods_path(gangs.name), body)
