@@ -117,6 +117,7 @@ class Stage:
         gone = f"{gangs.jobs_path}/{path.stem}"
         self.client.delete(gone)
         eventually(lambda: not gangs.pods(path.stem) and gangs.placement(path.stem) is None, message=f"{gone} is gone")
+        gangs.pods_seen()
         return False
 
     def placed(self, name: str, *, namespace: str = OWN) -> None:
@@ -273,7 +274,7 @@ def split_gang(stage: Stage) -> None:
     stage.placed("train")
     stage.undo.append(lambda: nodes.uncordon(stage.client, "host-000"))  # else either rack may be chosen
     for host in out[1:]:
-        nodes.uncordon(stage.client, host)
+        seen.uncordon(host)
 
 
 def deployment_runs(stage: Stage) -> None:
