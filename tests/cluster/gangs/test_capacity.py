@@ -98,6 +98,7 @@ def test_a_pod_of_a_daemon_set_counts_before_it_is_there(gangs: Namespace) -> No
         lambda: sum(bool(pod["spec"].get("nodeName")) for pod in gangs.client.items(pods, selector="app=agent")) == 2,
         message="two of them are bound",
     )
+    gangs.pods_seen()
     gangs.submit("half", pods=3, gpus=4, annotations=require("rack"))
     assert set(gangs.all_bound("half", 3).values()) == set(hosts)
     delete_job(gangs, "half")
