@@ -43,7 +43,8 @@ def main() -> int:
     for column in ("GANG", "BODY", "WHAT", *COLUMNS):
         table.add_column(column, justify="left" if column in ("GANG", "WHAT") else "right")
     report: dict[str, Any] = {}
-    for scene in (one for one in SCENES.values() if isinstance(one, Scene) and one.gangs == 1):
+    scenes = (one for one in SCENES.values() if isinstance(one, Scene) and one.gangs == 1)
+    for scene in (one for one in scenes if one.pods <= options.grid.size):
         console.print(f"measuring: {scene.title}")
         gang = PlacedGang.make(options.grid, pods=scene.pods, annotations=scene.annotations)
         subjects, bodies = _subjects(gang)

@@ -34,6 +34,7 @@ from webhook.server.metrics import Metrics
 from webhook.server.wsgi import Server, Service, serve
 from webhook.service.runtime import SWITCH_INTERVAL
 
+PODS = 64
 ANNOTATIONS = {"topogate.dev/prefer-topology": "block"}
 WAYS = {"directly": b"", "through WSGI": b"X-Other: 1\r\n"}
 
@@ -56,8 +57,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a round (3)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each way (5)")
     options = parser.parse_args()
+    if options.grid.size < PODS:
+        parser.error(f"the grid {options.grid} has {options.grid.size} hosts: too few for a gang of {PODS} pods")
     console = results.console(120)
-    gang = PlacedGang.make(options.grid, pods=64, annotations=ANNOTATIONS)
+    gang = PlacedGang.make(options.grid, pods=PODS, annotations=ANNOTATIONS)
     gang.view.stores.pods.replace([pods.pod(gang.stored(rank)) for rank in range(gang.pods // 2)])
     gang.view.refresh()
     ranks = cycle(range(gang.pods // 2, gang.pods))
