@@ -165,7 +165,7 @@ def test_a_right_that_is_missing_is_named(admin: Path, plane: ControlPlane, tmp_
     less = [rule for rule in role["rules"] if rule["resources"] != ["jobs"] or rule["apiGroups"] != ["batch"]]
     assert len(less) == len(role["rules"]) - 1
     plane.client.patch(f"{RBAC}/clusterroles/topogate-workloads", {"rules": less})
-    told = r"4 of \d+ rights missing: get jobs.batch, list jobs.batch, patch jobs.batch, watch jobs.batch"
+    told = r"4 of \d+ rights missing: get jobs\.batch, list jobs\.batch, patch jobs\.batch, watch jobs\.batch"
 
     def missing(kubeconfig: Path) -> str | None:
         """What is said when all four are; while they are asked for one by one, the API server takes in the change."""

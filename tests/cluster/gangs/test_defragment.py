@@ -83,7 +83,7 @@ def test_a_proposal_is_shown_and_carried_out(
     again = beside.all_bound(moved["name"], 1)
     assert [gangs.fleet.rack_of(host) for host in again.values()] == [tuple(one["path"]) for one in moved["after"]]
     eventually(
-        lambda: not (status_of(gangs, "big").get("proposal") or {}).get("restarts"),
+        lambda: (status := status_of(gangs, "big")) and not (status.get("proposal") or {}).get("restarts"),
         message="the Placement of the gang that fits shows no proposal any more",
     )
 
@@ -115,6 +115,6 @@ def test_the_service_carries_it_out_where_the_policy_says_so(
     (note,) = eventually(told, message="the users of the moved gang are told")
     assert note.startswith("restarts elsewhere so that a gang of another namespace fits")
     eventually(
-        lambda: not any(status_of(gangs, "big").get(key) for key in ("preemption", "keptHosts")),
+        lambda: (status := status_of(gangs, "big")) and not any(map(status.get, ("preemption", "keptHosts"))),
         message="the Placement of the gang that fits keeps nothing any more",
     )

@@ -155,10 +155,12 @@ def test_a_running_gang_with_a_pod_that_does_not_recover_is_restarted_where_the_
     before = gangs.all_bound("train", 2)
     is_told(gangs, "train", "Running", None)
     crash_pod(gangs.client, gangs.name, pod_of_index(gangs, "train", 1)["metadata"]["name"], exit_code=139)
-    eventually(
-        lambda: before[1] not in (found := gangs.bound("train").values()) and len(found) == 2,
-        message=lambda: f"it runs elsewhere\n{gangs.describe('train')}",
-    )
+
+    def elsewhere() -> bool:
+        bound = gangs.bound("train").values()
+        return len(bound) == 2 and before[1] not in {*assigned(gangs, "train"), *bound}
+
+    eventually(elsewhere, message=lambda: f"it runs elsewhere\n{gangs.describe('train')}")
     assert failures(gangs, "train") == 0
     note = told_first(gangs, "PodsNotReady")
     assert "CrashLoopBackOff (exit code 139, Error, 1 restart)" in note

@@ -240,25 +240,27 @@ def test_a_second_claimant_of_a_rank_stays_held(gangs: Namespace, user: Client) 
         made: Json = user.create(pods_path(gangs.name), body, dry_run=dry_run)
         return made
 
+    def path_of(pod: Json) -> str:
+        return f"{pods_path(gangs.name)}/{pod['metadata']['name']}"
+
     eventually(
         lambda: on_every_replica(lambda: held(claimed("double", dry_run=True))),
         message="every replica has seen the first pod",
     )
-    doubles: list[str] = []
+    doubles: list[Json] = []  # as they were created
 
     def told() -> bool:
         """Another pod once the Job controller has let one go, a second after it came: the leader may be too slow."""
-        double = user.find(f"{pods_path(gangs.name)}/{doubles[-1]}") if doubles else None
+        double = user.find(path_of(doubles[-1])) if doubles else None
         if double is None or not double["metadata"].get("ownerReferences"):
-            doubles.append(f"double-{len(doubles)}")
-            made = claimed(doubles[-1])
-            assert held(made)
-            assert "affinity" not in made["spec"]
-        return any("HeldWithoutSlot" in events(user, gangs.name, name) for name in doubles)
+            doubles.append(claimed(f"double-{len(doubles)}"))
+        return any("HeldWithoutSlot" in events(user, gangs.name, one["metadata"]["name"]) for one in doubles)
 
     eventually(told, message="it is told why")
-    for name in doubles:
-        double = user.find(f"{pods_path(gangs.name)}/{name}")
+    for made in doubles:
+        assert held(made)
+        assert "affinity" not in made["spec"]
+        double = user.find(path_of(made))
         assert double is None or held(double)
     assert gangs.bound("train") == bound
     assert Books(gangs.client, gangs.fleet).overbooked() == {}
