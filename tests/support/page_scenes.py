@@ -23,6 +23,7 @@ from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import Namespace, job_body, require
+from tests.support.metric_pages import every_replica_tells
 from tests.support.pages import ROOT
 from tests.support.seen_fleet import SeenFleet
 from tests.support.workloads import RESOURCES, collection
@@ -80,10 +81,7 @@ class Stage:
         """Write a policy and wait until every replica has it, whatever stood there before."""
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=config_map(text))
         line = f'topogate_policy_info{{hash="{parse_policy(text).hash}"}} 1.0'
-        eventually(
-            lambda: all(line in replica.page("/metrics")[1] for replica in self.service.running()),
-            message=f"every replica has taken the policy {text}",
-        )
+        every_replica_tells(self.service, line, f"every replica has taken the policy {text}")
 
     def add(self, bodies: list[Json]) -> None:
         """Add hosts that no other scene has, and wait until kwok has seen them and their Leases.

@@ -19,6 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, fleet_name
 from tests.support.gang_steps import delete_job
 from tests.support.gangs import Namespace
+from tests.support.metric_pages import every_replica_tells
 from tests.support.seen_fleet import SeenFleet
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -52,10 +53,7 @@ class PolicyInForce:
         elif known["data"].get("policy.yaml") != text:
             self._client.patch(POLICY, {"data": body["data"]})
         in_force = f'topogate_policy_info{{hash="{parse_policy(text).hash}"}} 1.0'
-        eventually(
-            lambda: all(in_force in replica.page("/metrics")[1] for replica in self._service.running()),
-            message="every replica has taken the new policy",
-        )
+        every_replica_tells(self._service, in_force, "every replica has taken the new policy")
 
 
 @pytest.fixture(scope="session")

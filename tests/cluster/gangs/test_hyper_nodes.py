@@ -14,6 +14,7 @@ from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, pod_of_index, replaced, status_of
 from tests.support.gangs import Namespace, job_body, require
+from tests.support.metric_pages import every_replica_tells
 
 GROUP = "topology.volcano.sh"
 HYPER_NODES = Definition(
@@ -71,10 +72,7 @@ def test_a_gang_lands_in_one_hyper_node_and_stays_within_it(
     create(gangs.client, "s1", 1, [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}])
     asks = {**require("leaf"), **NAMED}
     whole = 'topogate_topology_nodes{state="in",topology="hypernodes"} 4.0'
-    eventually(
-        lambda: all(whole in replica.page("/metrics")[1] for replica in service.running()),
-        message="every replica has the whole tree",
-    )
+    every_replica_tells(service, whole, "every replica has the whole tree")
     assert refusal(gangs, asks) == ""
     assert "is a level of topology hypernodes; add topogate.dev/topology: hypernodes" in refusal(gangs, require("leaf"))
     landed = {}

@@ -15,6 +15,7 @@ from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gangs import Json, Namespace, job_body, require
 from tests.support.imitations.spark import SparkApplications
+from tests.support.metric_pages import every_replica_tells
 from tests.support.raw_pods import held
 from webhook.cli import main
 
@@ -215,10 +216,7 @@ def test_without_the_rights_it_is_held_and_told_and_goes_on_when_they_are_given(
     gangs.fleet.grid("1x1x2")
     ungranted.submit("train", replicas=2)
     told = f'topogate_forbidden_collections{{collection="benches.{GROUP}"}} 1.0'
-    eventually(
-        lambda: all(told in replica.page("/metrics")[1] for replica in service.running()),
-        message="every replica says that it may not read the kind",
-    )
+    every_replica_tells(service, told, "every replica says that it may not read the kind")
     assert gangs.placement("train") is None
     grant()
     ungranted.run(ungranted.resumed("train"))

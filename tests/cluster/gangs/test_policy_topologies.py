@@ -15,6 +15,7 @@ from tests.support.definitions import Definition
 from tests.support.eventually import eventually
 from tests.support.gang_steps import delete_job, status_of
 from tests.support.gangs import Namespace, job_body, require
+from tests.support.metric_pages import every_replica_tells
 
 KUEUE = "kueue.x-k8s.io"
 LEVEL = RACK.rpartition("/")[2]
@@ -109,10 +110,7 @@ def test_without_topologies_in_the_policy_an_object_is_a_topology(
     body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "Topology", "metadata": {"name": "gke.default"}}
     gangs.client.create(OBJECTS, {**body, **spec_of(BLOCK, RACK)})
     named = {**require(LEVEL), "topogate.dev/topology": "gke.default"}
-    eventually(
-        lambda: all('topology="gke.default"' in replica.page("/metrics")[1] for replica in service.running()),
-        message="every replica has the object's topology",
-    )
+    every_replica_tells(service, 'topology="gke.default"', "every replica has the object's topology")
     assert accepted(gangs, named)
     gangs.submit("first", pods=2, annotations=require("rack"))
     gangs.all_bound("first", 2)
