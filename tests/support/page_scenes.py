@@ -54,6 +54,11 @@ class Stage:
     def client(self) -> Client:
         return self.plane.client
 
+    @property
+    def fleet(self) -> SeenFleet:
+        """Changes hosts, and waits until every replica has seen it."""
+        return SeenFleet(self.client, "scene", self.service)
+
     def reset(self, layout: str = "2x4x4", policy: str = DEMO) -> None:
         """Two empty namespaces, a policy in force, and a grid of free hosts; an empty layout: no hosts."""
         self.service.start(2)
@@ -92,6 +97,7 @@ class Stage:
         self.names += nodes.add(self.client, bodies)
         if self.names:
             nodes.await_seen(self.client, self.names[-1])
+            self.fleet.nodes_seen()
         self.layout = "changed"
 
     def clear(self) -> None:
@@ -165,7 +171,8 @@ def two_queued(stage: Stage) -> None:
     stage.reset("2x2x4")
     stage.occupy("tune", "host-004", "host-005", "host-006", deadline=1800)
     stage.occupy("serve", "host-008", "host-009", "host-012")
-    nodes.cordon(stage.client, "host-014")
+    stage.namespace(OTHER).pods_seen()
+    stage.fleet.cordon("host-014")
     stage.undo.append(lambda: nodes.uncordon(stage.client, "host-014"))
     for namespace, name in ((OWN, "train"), (OWN, "next"), (OTHER, "more")):
         body = job_body(name, pods=4, annotations=require("rack"))
@@ -204,6 +211,7 @@ def observe_here(stage: Stage) -> None:
     """The Job train waits, and then the policy lets go what is in the reader's namespace."""
     stage.reset()
     stage.occupy("fill", *(f"host-{number:03}" for number in range(32)))
+    stage.namespace(OTHER).pods_seen()
     stage.plane.kubectl(f"--namespace={OWN}", "apply", "-f", str(ROOT / "examples" / "demo" / "train.yaml"))
     stage.waiting("train")
     stage.set_policy(f"{DEMO}namespaces: {{modes: [{{namespaces: [{OWN}], mode: observe}}]}}\n")
@@ -254,7 +262,7 @@ def lost_host(stage: Stage) -> None:
         job_body("train", pods=4, annotations=require("rack"), spec={"backoffLimit": 6}, selector={RACK: "rack-00"}),
     )
     stage.placed("train")
-    nodes.cordon(stage.client, "host-001")
+    stage.fleet.cordon("host-001")
     stage.undo.append(lambda: nodes.uncordon(stage.client, "host-001"))
     pod = next(pod for pod in gangs.pods("train") if pod["spec"]["nodeName"] == "host-001")
     stage.client.delete(f"/api/v1/namespaces/{OWN}/pods/{pod['metadata']['name']}")
@@ -264,15 +272,14 @@ def split_gang(stage: Stage) -> None:
     """The Job train had to take hosts of two racks; by now rack-01 has its host back, and rack-00 lacks one."""
     stage.reset("1x2x4")
     out = ("host-000", "host-001", "host-004")
-    seen = SeenFleet(stage.client, "scene", stage.service)
     for host in out:
-        seen.cordon(host)
+        stage.fleet.cordon(host)
     annotations = {names.PREFER: "rack"}
     stage.client.create(stage.namespace(OWN).jobs_path, job_body("train", pods=4, annotations=annotations))
     stage.placed("train")
     stage.undo.append(lambda: nodes.uncordon(stage.client, "host-000"))  # else either rack may be chosen
     for host in out[1:]:
-        seen.uncordon(host)
+        stage.fleet.uncordon(host)
 
 
 def deployment_runs(stage: Stage) -> None:

@@ -30,10 +30,11 @@ class SeenFleet(Fleet):
     def add(self, bodies: Iterable[dict[str, Any]]) -> list[str]:
         """Add nodes as they are, and wait until every replica has seen that all are Ready and take pods."""
         names = super().add(bodies)
-        self._changed()
+        self.nodes_seen()
         return names
 
-    def _changed(self) -> None:
+    def nodes_seen(self) -> None:
+        """Wait until every replica has seen what became of nodes, by a node that is made now."""
         probe = f"{self.prefix}seen"
         self.client.create(NODES, {**nodes.node(probe, shape=HostShape(gpus=0)), "spec": {"unschedulable": True}})
         try:
@@ -42,6 +43,9 @@ class SeenFleet(Fleet):
             self.client.delete(f"{NODES}/{probe}")
             eventually(lambda: self.client.find(f"{NODES}/{probe}") is None, message=f"node {probe} is gone")
         self._counted()  # or the next probe would be taken for seen by a replica that still counts this one
+
+    def _changed(self) -> None:
+        self.nodes_seen()
 
     def _counted(self) -> None:
         """Wait until every topology of every replica accounts for every node, in it or left out."""
