@@ -172,6 +172,7 @@ class PodSpec:
     constraints: PodConstraints | None = None
     preferred_pods: PodPreferences | None = None
     own_labels: tuple[str, ...] = ()
+    has_overhead: bool = False  # spec.overhead is set; the requests contain it
     cross_namespace: bool = False  # a term of its pod affinity names namespaces (quota scope CrossNamespacePodAffinity)
 
 

@@ -117,7 +117,7 @@ class PodShapes:
         shape = template.shape
         runtime_class = self._stores.runtime_classes.get(template.runtime_class)
         if template.runtime_class and runtime_class is not None:
-            shape = merge_runtime_class(shape, runtime_class)
+            shape = merge_runtime_class(shape, runtime_class, has_overhead=template.has_overhead)
         if workload.handling != "pods" and self._tolerates_resources():
             added = resource_tolerations(template.shape.requests)
             shape = replace(shape, tolerations=tuple(dict.fromkeys((*shape.tolerations, *added))))

@@ -169,6 +169,7 @@ def pod_spec(
         constraints=constraints,
         preferred_pods=preferred_pods,
         own_labels=flat_labels(meta.labels),
+        has_overhead=bool(spec.overhead),
         cross_namespace=crosses_namespaces(spec),
     )
 

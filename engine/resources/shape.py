@@ -120,13 +120,16 @@ def shape_hash(shape: Shape) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass) -> Shape:
+def merge_runtime_class(shape: Shape, runtime_class: RuntimeClass, *, has_overhead: bool = False) -> Shape:
     """Return the shape of a template as RuntimeClass admission will make it: overhead, nodeSelector, tolerations.
 
-    Where the nodeSelectors contradict each other, admission refuses the pod; the template's own value is kept.
+    `has_overhead`: the template names its overhead, which is in the shape's requests already. Admission refuses a pod
+    that names another overhead than the class. Where the nodeSelectors contradict each other, it refuses the pod too;
+    the template's own value is kept.
     """
     requests = dict(shape.requests)
-    add(requests, runtime_class.overhead)
+    if not has_overhead:
+        add(requests, runtime_class.overhead)
     return replace(
         with_requests(shape, tuple(sorted((name, units) for name, units in requests.items() if units))),
         node_selector=tuple(sorted({**runtime_class.node_selector, **dict(shape.node_selector)}.items())),
