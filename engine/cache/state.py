@@ -35,7 +35,7 @@ from engine.capacity.daemon_sets import ExpectedDaemonPods
 from engine.capacity.nearby_pods import NearbyPods
 from engine.capacity.quota import NamespaceUsage, Usage, usage_of_pods
 from engine.gang import plain_pods
-from engine.gang.gang import host_of, over, released
+from engine.gang.gang import ended, host_of, released
 from engine.gang.key import has_group, is_gang_key, keys_of, parts, placed_key
 from engine.gang.ownership import OwnerResolver
 from engine.gang.request import PlacementRequest
@@ -408,13 +408,14 @@ class ClusterState:
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
         """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
 
-        Not of a workload that has ended by itself: its controller creates no more pods before the status shows the end.
+        One that its user has suspended has its slots until the leader takes them. Not of a workload that has ended by
+        itself: its controller creates no more pods before the status shows the end.
         """
-        if over(old) or (new is not None and new.finished):
+        if ended(old) or (new is not None and new.finished):
             return
         if new is not None and new.suspended and not old.suspended:
             self._grace.suspended(old.uid)
-        if new is None or over(new) or _fewer(old, new):
+        if new is None or new.deleting or _fewer(old, new):
             for key in keys_of(old):
                 if self.gangs.placed(key):
                     self._keep_slots(key, old, new, self.gangs.plan_of(key))

@@ -112,9 +112,14 @@ def held_by_us(workload: Workload) -> bool:
     return workload.suspended and workload.annotations.get(names.HELD_BY) == names.HELD_BY_SUSPEND
 
 
+def ended(workload: Workload) -> bool:
+    """True when a workload has ended or is being deleted: it reserves nothing."""
+    return workload.finished or workload.deleting
+
+
 def over(workload: Workload) -> bool:
-    """True when a workload reserves nothing: it has ended, is being deleted, or its user suspended it."""
-    return workload.finished or workload.deleting or suspended_by_user(workload)
+    """True when a workload is not to be placed: it has ended, is being deleted, or its user suspended it."""
+    return ended(workload) or suspended_by_user(workload)
 
 
 def ours(workload: Workload) -> bool:

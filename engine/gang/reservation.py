@@ -14,7 +14,7 @@ from engine.api.placement import Placement, PodSetPlan
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
-from engine.gang.gang import by_pod_set, over, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.gang.gang import by_pod_set, ended, pinned_host, pod_set_of, rank_is_slot, rank_of, released
 from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 
 
@@ -30,12 +30,15 @@ class Reservation:
 def reservations(
     workload: Workload, placement: Placement, pods: Iterable[Pod], *, leave_hosts: Collection[str] = ()
 ) -> list[Reservation]:
-    """Return every pod set's reservation; none for a workload that is over, being deleted, or suspended by its user.
+    """Return every pod set's reservation; none for a workload that has ended or is being deleted.
+
+    One that its user has suspended keeps its slots until the leader has taken them from its Placement: its user may
+    resume it before, and no slot is to stand in two Placements.
 
     Pods that are to leave hosts, and have slots on others already, need these too: they are about to be replaced.
     """
     assignment = placement.assignment
-    if assignment is None or over(workload):
+    if assignment is None or ended(workload):
         return []
     found = []
     for pod_set, members in by_pod_set(workload, pods):
@@ -76,12 +79,12 @@ def open_slots(
 def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
     """Count, by host, the released pods that can still be bound there without a reservation.
 
-    Their gang is gone, over, suspended, or has given its slots back, and they are not removed yet: until then their
-    capacity must not be promised to others. A pod that the scheduler has refused does not count: anybody may write our
+    Their gang has ended, is gone, or has given its slots back, and they are not removed yet: until then their capacity
+    must not be promised to others. A pod that the scheduler has refused does not count: anybody may write our
     marks on a pod that is never bound, and no host would be left for others.
     """
     planned: dict[str, set[str]] = {}
-    if workload is not None and placement is not None and placement.assignment is not None and not over(workload):
+    if workload is not None and placement is not None and placement.assignment is not None and not ended(workload):
         planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
     found: Counter[str] = Counter()
     for pod in pods:

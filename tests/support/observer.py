@@ -111,12 +111,9 @@ class Observer(Turns):
 
 
 def _over(job: Json) -> bool:
-    """Finished, or suspended by somebody else than us: such a Job reserves nothing."""
+    """True when a Job has ended: it reserves nothing. Its user's suspension alone takes no slots from its Placement."""
     kinds = {one["type"] for one in job.get("status", {}).get("conditions", []) if one["status"] == "True"}
-    if kinds & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}:
-        return True
-    held = job["metadata"].get("annotations", {}).get("topogate.dev/held-by") == "suspend"
-    return bool(job["spec"].get("suspend")) and not held
+    return bool(kinds & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
 
 def _owner(pod: Json) -> str:

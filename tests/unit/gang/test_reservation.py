@@ -34,15 +34,24 @@ def _view(workload: Workload | None, pods: list[Pod]) -> ClusterState:
     return view
 
 
-@pytest.mark.parametrize(
-    "over",
-    [{"finished": True}, {"deleting": True}, {"suspended": True}],
-    ids=["finished", "being deleted", "suspended by its user"],
-)
+@pytest.mark.parametrize("over", [{"finished": True}, {"deleting": True}], ids=["finished", "being deleted"])
 def test_a_released_pod_of_a_gang_that_is_over_keeps_its_room(over: dict[str, Any]) -> None:
     """The scheduler may still bind it: the host is full until the pod is gone."""
     gang = replace(job(count=1), **over)
     view = _view(gang, [pod(gang, 0, pin=HOST)])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
+    view.stores.pods.replace([])
+    view.refresh()
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 8
+
+
+def test_a_released_pod_counts_once_after_its_user_has_suspended_its_gang() -> None:
+    """Its slot stays reserved until the Placement has lost it."""
+    gang = replace(job(count=1), suspended=True)
+    view = _view(gang, [pod(gang, 0, pin=HOST)])
+    assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
+    view.stores.placements.replace([placement(gang, None)])
+    view.refresh()
     assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
     view.stores.pods.replace([])
     view.refresh()

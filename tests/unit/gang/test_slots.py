@@ -38,20 +38,17 @@ def test_a_pinned_pod_that_is_not_bound_keeps_its_reservation() -> None:
     assert reservation(gang, placement(gang, {"h0": 2}), pods) == {"h0": 2}
 
 
-@pytest.mark.parametrize(
-    "over",
-    [{"finished": True}, {"deleting": True}, {"suspended": True}],
-    ids=["finished", "being deleted", "suspended by its user"],
-)
+@pytest.mark.parametrize("over", [{"finished": True}, {"deleting": True}], ids=["finished", "being deleted"])
 def test_a_gang_that_is_over_reserves_nothing(over: dict[str, bool]) -> None:
-    """A workload that has ended, is being deleted or was suspended by its user holds no room."""
+    """A workload that has ended or is being deleted holds no room."""
     gang = replace(job(count=2), **over)
     assert reservation(gang, placement(gang, {"h0": 2}), ()) == {}
 
 
-def test_a_gang_held_by_us_keeps_its_reservation() -> None:
-    """Between the plan and the resume the workload is suspended, and its slots are reserved all the same."""
-    gang = job(count=2, held=True)
+@pytest.mark.parametrize("held", [True, False], ids=["by us", "by its user"])
+def test_a_suspended_gang_keeps_its_reservation(held: bool) -> None:
+    """Between the plan and the resume, and from its user's suspension until its Placement has lost the slots."""
+    gang = replace(job(count=2, held=held), suspended=True)
     assert reservation(gang, placement(gang, {"h0": 2}), ()) == {"h0": 2}
 
 
