@@ -149,6 +149,7 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     by_rank = slot_by_rank(plan)
     filled: set[int] = set()
+    waiting: set[int] = set()
     shared: set[tuple[int | None, str]] = set()
     beyond = 0  # pods with an index beyond the slots
     for pod in pods:
@@ -161,6 +162,8 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
             filled.add(rank)
         elif host and pod_set.replica is not None:
             beyond += 1
+        elif not host and not pod.deleting and rank is not None:
+            waiting.add(rank)
     done = done_ranks(pod_set, pods)
     # By the slots, not by the ranks: a workload may have any number of pods, and no webhook sees it being scaled.
     hosts = {
@@ -169,10 +172,12 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
         if rank < pod_set.slots and rank not in done and rank not in filled
     }
     # A kind may count its completed pods without telling their ranks. KubeRay removes any replica, and those that stay
-    # keep their indexes; a StatefulSet removes the last pods, and makes a missing one before that.
-    to_come = max(0, pod_set.needed - sum(rank < pod_set.slots for rank in filled) - beyond)
+    # keep their indexes; a StatefulSet removes the last pods, and makes a missing one before that. A pod that is there
+    # and waits needs its slot in any case: the completed ones may still look as if they ran.
+    running = sum(rank < pod_set.slots for rank in filled - done)
+    to_come = max(0, pod_set.needed - running - beyond, len(waiting & hosts.keys()))
     if len(hosts) > to_come:
-        hosts = dict(sorted(hosts.items())[:to_come])
+        hosts = dict(sorted(hosts.items(), key=lambda one: (one[0] not in waiting, one[0]))[:to_come])
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
 
 

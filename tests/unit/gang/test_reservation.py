@@ -15,7 +15,7 @@ from engine.cache.stores import Stores
 from engine.decoding import objects
 from engine.gang.reservation import reservation, unreserved_pods
 from engine.policy.model import default_policy, parse_policy
-from tests.support.cluster_records import REFUSAL, gpu_nodes, job, placement, pod
+from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.kinds import example, merged, workload_of
 from tests.support.leader import Leader
 
@@ -176,3 +176,29 @@ def test_the_slot_of_a_missing_pod_is_kept_while_pods_beyond_the_replicas_still_
         return replace(made, spec=replace(made.spec, labels=labels))
 
     assert reservation(found, placed, [member(ordinal) for ordinal in (0, 2, 3, 4)]) == {"h1": 1}
+
+
+FOUR = [f"b0-r0-h{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_completed_pod_that_still_seems_to_run_takes_no_slot_from_the_others(gated: bool) -> None:
+    """Its Job's status may be seen before its own end: the slots of the missing pod and the held one stay."""
+    gang = changed(job(count=4), remaining=3, finished_ranks=((1, 1),))
+    held = pod(gang, 3, gated=True) if gated else pod(gang, 3, pin=FOUR[3])
+    pods = [pod(gang, 0, host=FOUR[0]), pod(gang, 1, host=FOUR[1]), held]
+    plan = placement(gang, dict.fromkeys(FOUR, 1))
+    assert reservation(gang, plan, pods) == {FOUR[2]: 1, FOUR[3]: 1}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["its end is not seen", "it is gone"])
+@pytest.mark.parametrize("gated", [True, False])
+def test_where_ranks_of_completed_pods_are_not_told_the_slot_of_a_pod_that_waits_is_reserved(
+    gated: bool, seen: bool
+) -> None:
+    """Of a training job of Kubeflow only the number of completed pods is known."""
+    gang = changed(job(count=3), remaining=2)
+    held = pod(gang, 2, gated=True) if gated else pod(gang, 2, pin=FOUR[2])
+    pods = [pod(gang, 1, host=FOUR[1]), held, *([pod(gang, 0, host=FOUR[0])] if seen else [])]
+    plan = placement(gang, dict.fromkeys(FOUR[:3], 1))
+    assert reservation(gang, plan, pods) == {FOUR[2]: 1}
