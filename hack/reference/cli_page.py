@@ -95,8 +95,9 @@ def cli_page() -> str:
             "|---|---|",
             *(f"| `{key}` | {meaning} |" for key, meaning in _keys(model, "")),
         ]
-    lines += ["", "| verdict of explain | meaning |", "|---|---|"]
-    lines += [f"| `{verdict}` | {meaning} |" for verdict, meaning in _EXPLAINED.items()]
+        if command == "explain":
+            lines += ["", "| verdict | meaning |", "|---|---|"]
+            lines += [f"| `{verdict}` | {meaning} |" for verdict, meaning in _EXPLAINED.items()]
     return "\n".join(lines) + "\n"
 
 

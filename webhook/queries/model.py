@@ -202,7 +202,7 @@ class FitsAnswer(AnswerPart):
     """The answer of `topogate fits`."""
 
     taken_at: str = Field(description="When the cluster was read.")
-    pods: int
+    pods: int = Field(description="Pods of the gang.")
     gpus: int = Field(description="GPUs of each pod.")
     topology: str = Field(description="Name of the topology.")
     require: str | None = Field(description="The required level.")
@@ -377,7 +377,10 @@ class ExplainedPod(AnswerPart):
     pod: str | None = Field(description="Name of the pod; null while it does not exist.")
     host: str | None = Field(description="The host of its slot; null without a slot.")
     domain: tuple[str, ...] = Field(description="Label values of the levels above the host.")
-    state: Literal["ready", "not ready", "not bound", "held", "ending", "missing", "completed"]
+    state: Literal["ready", "not ready", "not bound", "held", "ending", "missing", "completed"] = Field(
+        description="`ready`, `not ready`, `not bound` (to a host), `held` (by the gate), `ending` (it is being "
+        "deleted), `missing` (it does not exist), or `completed`."
+    )
     why: str = Field(description="Why it is not ready; empty if it is, and of a rank that has completed.")
     devices: tuple[str, ...] = Field(description="Its devices, as `gpu 0-7`; empty where they are not known.")
 
@@ -387,16 +390,16 @@ class PastEvent(AnswerPart):
 
     at: str = Field(description="When it happened last.")
     reason: str = Field(description="Reason of the Event, or what the Placement records.")
-    message: str
+    message: str = Field(description="Message of the Event; empty for what the Placement records.")
     count: int = Field(description="How often it happened.")
 
 
 class ExplainedGang(AnswerPart):
     """One gang, pod or workload."""
 
-    namespace: str
-    kind: str
-    name: str
+    namespace: str = Field(description="Namespace of the object.")
+    kind: str = Field(description="Kind of the object.")
+    name: str = Field(description="Name of the object.")
     group: str | None = Field(description="The replica group; null when the workload is one gang.")
     verdict: Explained = Field(description="The state now; see below.")
     reason: str = Field(description="Reason code; empty where nothing is wrong.")

@@ -91,6 +91,15 @@ def test_a_field_says_what_it_takes(field: Any, said: str) -> None:
     assert takes(schema["properties"]["one"], schema.get("$defs", {})) == said
 
 
+def test_every_key_of_an_answer_has_a_meaning_and_verdicts_stand_beside_theirs() -> None:
+    """Whoever writes a script against `-o json` finds in one section what each key and each verdict means."""
+    page = pages()["docs/reference/cli.md"]
+    assert re.findall(r"^\| `[\w.\[\]]+` \| +\|$", page, re.MULTILINE) == []
+    sections = {section.partition("\n")[0]: section for section in page.split("\n## ")}
+    with_verdicts = [title for title, section in sections.items() if "\n| verdict |" in section]
+    assert with_verdicts == ["What simulate prints with -o json", "What explain prints with -o json"]
+
+
 def entries() -> list[dict[str, Any]]:
     return list(yaml.safe_load((ROOT / "engine/kinds/kinds.yaml").read_text(encoding="utf-8"))["kinds"])
 
