@@ -109,7 +109,7 @@ SETTINGS: Final = (
     Setting(
         "podDisruptionBudget.maxUnavailable",
         1,
-        {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]{1,3}%$"},
+        {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]{1,2}|100)%$"},
         "How many replicas may be missing.",
     ),
     Setting(

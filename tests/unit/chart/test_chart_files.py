@@ -84,6 +84,14 @@ def sections(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from sections(one)
 
 
+@pytest.mark.parametrize(("missing", "good"), [(0, True), ("0%", True), ("50%", True), ("100%", True), ("150%", False)])
+def test_at_most_all_replicas_may_be_missing(missing: int | str, good: bool) -> None:
+    """The API server refuses more: better before the upgrade than in the middle of it."""
+    values = {"podDisruptionBudget": {"maxUnavailable": missing}}
+    places = [[*error.absolute_path] for error in jsonschema.Draft202012Validator(values_schema()).iter_errors(values)]
+    assert (["podDisruptionBudget", "maxUnavailable"] in places) is not good
+
+
 def test_a_change_of_the_base_that_the_chart_does_not_know_is_told() -> None:
     """By the place that is not there any more."""
     with pytest.raises(TemplateError, match=r"pdb.yaml has this 0 times, not 1:\nreplicas: 7"):
