@@ -199,7 +199,11 @@ SETTINGS: Final = (
                 "additionalProperties": False,
                 "required": ["apiGroups", "resources", "verbs"],
                 "properties": {
-                    "apiGroups": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+                    "apiGroups": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {"type": "string", "pattern": "^[a-z0-9.-]*$"},
+                    },
                     "resources": {
                         "type": "array",
                         "minItems": 1,

@@ -60,6 +60,15 @@ def test_rights_of_a_kind_may_have_every_verb_that_its_entry_may() -> None:
     assert refused == []
 
 
+@pytest.mark.parametrize("place", ["apiGroups", "resources", "verbs"])
+def test_rights_of_a_kind_are_named(place: str) -> None:
+    """No value of the chart grants by a wildcard."""
+    rule = {"apiGroups": ["example.com"], "resources": ["trainings"], "verbs": ["get"], place: ["*"]}
+    validator = jsonschema.Draft202012Validator(values_schema())
+    places = [[*error.absolute_path] for error in validator.iter_errors({"extraKinds": [rule]})]
+    assert ["extraKinds", 0, place, 0] in places
+
+
 @pytest.mark.parametrize(
     ("argument", "good"),
     [
