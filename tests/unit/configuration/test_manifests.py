@@ -30,6 +30,7 @@ from engine.kinds.registry import Registry, built_in
 from engine.kinds.rules import rules
 from engine.policy.model import parse_policy
 from engine.topology.levels import presets
+from tests.support.simulation import node, verdicts
 from webhook.configuration.first_look import PATTERN
 from webhook.snapshot.installation import OTHER_PODS, SERVICE_PODS
 
@@ -553,6 +554,18 @@ def test_the_kind_cluster_has_the_labels_of_a_preset() -> None:
     workers = [node for node in cluster["nodes"] if node["role"] == "worker"]
     assert len(workers) >= 4
     assert all(wanted == set(node["labels"]) for node in workers)
+
+
+@pytest.mark.parametrize("file", ["job-require-rack", "job-prefer-rack"])
+def test_the_samples_start_on_the_kind_cluster(file: str) -> None:
+    """What hack/kind-up.sh ends with runs there, on the machine of whoever tries it: each node reports all of it."""
+    [cluster] = documents(OVERLAYS / "kind" / "kind.yaml")
+    workers = [one for one in cluster["nodes"] if one["role"] == "worker"]
+    nodes = [node(f"topogate-worker{number}", one["labels"]) for number, one in enumerate(workers)]
+    for one in nodes:
+        one["status"]["allocatable"] |= {"cpu": "4", "memory": "8Gi"}
+    [(_, verdict, reason)] = verdicts(nodes, documents(SAMPLES / f"{file}.yaml"))
+    assert verdict == "placed", reason
 
 
 def test_a_frozen_replica_is_restarted_within_25_seconds() -> None:
