@@ -5,6 +5,7 @@ set -euo pipefail
 
 cluster=topogate
 image=topogate:0.1.0
+full=docker.io/library/$image    # as the nodes read it; podman would make localhost/topogate of the short name
 engine=${KIND_EXPERIMENTAL_PROVIDER:-docker}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname -- "$here")
@@ -19,14 +20,14 @@ done
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
-"$engine" build --tag "$image" "$root"
+"$engine" build --tag "$full" "$root"
 
 if ! kind get clusters 2>/dev/null | grep -qx -- "$cluster"; then
   kind create cluster --config "$root/manifests/overlays/kind/kind.yaml" --wait 120s
 fi
 
 # Through an archive: `kind load docker-image` knows docker alone.
-"$engine" save --output "$work/image.tar" "$image"
+"$engine" save --output "$work/image.tar" "$full"
 kind load image-archive "$work/image.tar" --name "$cluster"
 
 # Named, so that no other cluster is touched, whatever the current context is.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -418,6 +420,21 @@ def test_the_image_has_the_version_of_the_project() -> None:
     [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"topogate:{version}"
     assert f"image=topogate:{version}\n" in (ROOT / "hack" / "kind-up.sh").read_text()
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_kind_gets_the_image_under_the_name_that_its_nodes_read(tmp_path: Path, engine: str) -> None:
+    """The nodes read a short name as one of docker.io; podman would tag and save it as one of localhost."""
+    for name in (engine, "kind", "kubectl"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/calls\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KIND_EXPERIMENTAL_PROVIDER": engine}
+    subprocess.run([ROOT / "hack" / "kind-up.sh"], env=environment, capture_output=True, check=True)
+    calls = (tmp_path / "calls").read_text()
+    [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    image = f"docker.io/library/{container['image']}"
+    assert f"{engine} build --tag {image} " in calls
+    assert re.search(rf"^{engine} save --output \S+ {re.escape(image)}$", calls, re.MULTILINE)
 
 
 def test_cluster_wide_rights_hold_no_secret_and_no_wildcard() -> None:
