@@ -138,8 +138,8 @@ SETTINGS: Final = (
                 "required": ["name"],
                 "properties": {
                     "name": {"type": "string", "minLength": 1},
-                    "kind": {"enum": ["Issuer", "ClusterIssuer"]},
-                    "group": {"type": "string"},
+                    "kind": {"type": "string", "minLength": 1},  # other groups have issuers of other kinds
+                    "group": {"type": "string", "minLength": 1},
                 },
             }
         ),
@@ -250,3 +250,11 @@ SETTINGS: Final = (
         "How long this Job may take; set `--timeout` of `helm uninstall` to more.",
     ),
 )
+
+# What values of one section say of each other, as JSON Schema: a value without an effect is a mistake.
+TOGETHER: Final[Mapping[str, Schema]] = {
+    "certificates": {
+        "if": {"properties": {"issuerRef": {"type": "object"}}, "required": ["issuerRef"]},
+        "then": {"properties": {"mode": {"const": "cert-manager"}}},
+    }
+}

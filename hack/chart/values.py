@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hack.chart.settings import SETTINGS, Setting
+from hack.chart.settings import SETTINGS, TOGETHER, Setting
 from hack.reference.schemas import policy_schema, schema_text
 
 _WIDTH: Final = 118
@@ -54,6 +54,8 @@ def values_schema() -> dict[str, Any]:
         if "null" not in setting.schema.get("type", ()):
             at["required"].append(name)
         at["properties"][name] = {"description": setting.text, **setting.schema, "default": setting.default}
+    for section, rule in TOGETHER.items():
+        schema["properties"][section] |= rule
     # Helm gives every chart that is a part of another one this value.
     schema["properties"]["global"] = {"type": "object", "description": "Values of a parent chart; not used."}
     return {

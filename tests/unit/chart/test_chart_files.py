@@ -93,6 +93,25 @@ def sections(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from sections(one)
 
 
+@pytest.mark.parametrize(
+    ("mode", "issuer", "wrong"),
+    [
+        ("self-signed", None, []),
+        ("cert-manager", None, []),
+        ("cert-manager", {"name": "corporate", "kind": "ClusterIssuer"}, []),
+        ("cert-manager", {"name": "pca", "kind": "AWSPCAClusterIssuer", "group": "awspca.cert-manager.io"}, []),
+        ("self-signed", {"name": "corporate"}, ["mode"]),
+        ("cert-manager", {"kind": "ClusterIssuer"}, ["issuerRef"]),
+    ],
+)
+def test_an_issuer_of_any_kind_signs_where_cert_manager_makes_the_certificates(
+    mode: str, issuer: dict[str, str] | None, wrong: list[str]
+) -> None:
+    """An issuer beside certificates of the service's own would be ignored without a word."""
+    validator = jsonschema.Draft202012Validator(values_schema()["properties"]["certificates"])
+    assert [error.absolute_path[0] for error in validator.iter_errors({"mode": mode, "issuerRef": issuer})] == wrong
+
+
 @pytest.mark.parametrize(("missing", "good"), [(0, True), ("0%", True), ("50%", True), ("100%", True), ("150%", False)])
 def test_at_most_all_replicas_may_be_missing(missing: int | str, good: bool) -> None:
     """The API server refuses more: better before the upgrade than in the middle of it."""
