@@ -98,12 +98,12 @@ SETTINGS: Final = (
         one_of("preferred", "required"),
         "Whether replicas should, or must, run on different hosts.",
     ),
-    Setting("affinity", None, or_null(OBJECT), "Affinity of the pods, instead of what spread.hosts makes."),
+    Setting("affinity", None, or_null(OBJECT), "Affinity of the pods, instead of what spread.hosts makes; {}: none."),
     Setting(
         "topologySpreadConstraints",
         None,
         or_null(OBJECTS),
-        "Constraints instead of the default, which spreads replicas over zones where it can.",
+        "Constraints instead of the default, which spreads replicas over zones where it can; []: none.",
     ),
     Setting("podDisruptionBudget.enabled", True, SWITCH, "Whether drains take one replica after another."),
     Setting(

@@ -145,7 +145,7 @@ _DEPLOYMENT: Final = (
     ),
     Change(
         "      affinity:\n        podAntiAffinity:\n" + _HOST_AFFINITY,
-        "{{- if .Values.affinity }}\n      affinity: {{ toJson .Values.affinity }}\n"
+        '{{- if kindIs "map" .Values.affinity }}\n      affinity: {{ toJson .Values.affinity }}\n'
         "{{- else }}\n      affinity:\n        podAntiAffinity:\n"
         '{{- if eq .Values.spread.hosts "required" }}\n'
         + _REQUIRED_AFFINITY

@@ -97,6 +97,15 @@ def test_a_value_is_found_where_it_belongs(rendered: Any) -> None:
     assert rendered["PodDisruptionBudget", "topogate-system", "topogate"]["spec"]["maxUnavailable"] == "50%"
 
 
+def test_what_is_empty_takes_the_default_away(helm: Helm) -> None:
+    """The default affinity and constraints stand for null alone."""
+    values = {"affinity": {}, "topologySpreadConstraints": []}
+    rendered = helm.template(values, "--show-only", "templates/deployment.yaml")
+    pod = rendered["Deployment", "topogate-system", "topogate"]["spec"]["template"]["spec"]
+    assert not pod["affinity"]
+    assert "topologySpreadConstraints" not in pod
+
+
 def test_the_policy_is_one_everywhere(rendered: Any) -> None:
     """The ConfigMap has it whole; its admins and writers are those of the admission policies."""
     text = rendered["ConfigMap", "topogate-system", "topogate-policy"]["data"]["policy.yaml"]
