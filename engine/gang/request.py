@@ -48,7 +48,7 @@ from engine.resources.shape import shape_hash
 from engine.topology.choice import LevelNames, choose_topology, level_names
 from engine.topology.topology import Topology
 
-_POD_GROUP_ONLY = "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true"
+_POD_GROUP_ONLY = 'pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: "true"'
 LEVELS = frozenset({names.REQUIRE, names.PREFER, names.UNCONSTRAINED, names.SLICE_TOPOLOGY, names.SLICES})
 LONGEST_REQUEUE = 3600.0  # seconds; a longer schedule-timeout never doubles
 _TIMEOUTS = frozenset({names.SCHEDULE_TIMEOUT, names.START_TIMEOUT, names.RECOVER_TIMEOUT})

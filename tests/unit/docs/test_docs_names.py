@@ -50,6 +50,14 @@ def test_every_wire_name_is_on_the_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("page", list(pages()))
+def test_values_of_annotations_are_text(page: str) -> None:
+    """kubectl refuses an annotation that YAML reads as a number or as true, before anybody could say what to write."""
+    for span in pages()[page].spans:
+        if found := re.fullmatch(r"(topogate\.dev/[a-z-]+): (\S+)", span):
+            assert isinstance(yaml.safe_load(found[2]), str), span
+
+
+@pytest.mark.parametrize("page", list(pages()))
 def test_every_name_of_ours_that_a_page_tells_exists(page: str) -> None:
     """A page's `topogate.dev/...` is a wire name, the API version, or the source of Events."""
     known = {*WIRE, names.API_VERSION, "topogate.dev/engine", "topogate.dev/*"}

@@ -727,7 +727,7 @@ def test_pod_group_labels_alone_ask_for_nothing_and_the_user_is_told() -> None:
     found = read(labels={names.POD_GROUP_NAME: "g", names.POD_GROUP_MIN: "4"})
     assert found.ignored == "NoTopologyRequested"
     assert found.warnings == (
-        "pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: true",
+        'pod-group labels are read only at creation; add topogate.dev/unconstrained-topology: "true"',
     )
 
 
