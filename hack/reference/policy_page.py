@@ -27,7 +27,9 @@ def policy_page() -> str:
         "namespace. Every field may be left out; a field that is null counts as left out. An invalid policy is "
         "refused with all its errors, each with its path; the last good one stays in force. Durations are written as "
         "in Go (`90s`, `1h30m`). `off` needs no quotes, because the text is read as YAML 1.2. "
-        "`schemas/policy.schema.json` has the same content as a JSON Schema.",
+        "`schemas/policy.schema.json` has the same content as a JSON Schema, and is stricter: it refuses null. So a "
+        "policy in the values of the Helm chart, which are checked against it, has no empty section, and `off` in "
+        "quotes.",
         "",
         "| field | takes | default | meaning |",
         "|---|---|---|---|",

@@ -148,6 +148,14 @@ def test_the_schema_of_an_entry_refuses_what_the_registry_refuses(fault: dict[st
             jsonschema.validate(document, schema)
 
 
+def test_an_empty_section_is_a_policy_and_not_one_of_the_schema() -> None:
+    """As the page says: what is null counts as left out, but editors and Helm refuse it."""
+    empty = "queue:\n  # patience: 30m\nmode: observe\n"
+    assert parse_policy(empty).mode == "observe"
+    with pytest.raises(jsonschema.ValidationError, match="None is not of type 'object'"):
+        jsonschema.validate(yaml.safe_load(empty), policy_schema())
+
+
 def test_the_default_policy_fits_the_schema() -> None:
     """What the service writes is what the schema allows."""
     schema = policy_schema()
