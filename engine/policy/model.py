@@ -216,8 +216,12 @@ class Hami(Section):
 class GpuOvercommit(Section):
     """How much of a GPU its pods may request together, as a multiple of what it has."""
 
-    core: Annotated[float, Field(ge=1, le=10)] = Field(default=1.0, description="Multiple of its compute.")
-    memory: Annotated[float, Field(ge=1, le=10)] = Field(default=1.0, description="Multiple of its memory.")
+    core: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=1.0, description="Multiple of a GPU's compute that its pods may request together."
+    )
+    memory: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=1.0, description="Multiple of a GPU's memory that its pods may request together."
+    )
     node_selector: LabelMap = Field(default={}, description="Labels of the nodes to which this applies; empty: all.")
 
     @property

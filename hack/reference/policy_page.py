@@ -118,6 +118,8 @@ def takes(rule: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
             return f"{least:,} to {most:,}"
         case {"type": "integer"}:
             return "a whole number"
+        case {"type": "number", "minimum": least, "maximum": most}:
+            return f"a number from {least:,g} to {most:,g}"
         case {"type": "object", "properties": _}:
             return "section"
         case {"type": "object"}:

@@ -78,6 +78,7 @@ def test_every_field_has_a_line() -> None:
         (str, "text"),
         (Literal["pack", "spread"], "`pack`, `spread`"),
         (Annotated[int, Field(ge=1, le=2000)], "1 to 2,000"),
+        (Annotated[float, Field(ge=1, le=2000)], "a number from 1 to 2,000"),
         (dict[str, str], "map"),
         (Annotated[tuple[str, ...], Field(max_length=2000)], "list of text, at most 2,000"),
         (Annotated[tuple[str, ...], Field(max_length=8)] | None, "list of text, at most 8"),
