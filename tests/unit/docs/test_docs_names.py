@@ -17,6 +17,7 @@ from engine import metrics as engine_metrics
 from engine.api import names
 from engine.api.reasons import REASONS
 from engine.lifecycle.gang_state import WaitOutcome
+from engine.policy.rules import DEFAULT_REQUESTS
 from tests.support.pages import ROOT, pages
 from webhook.server.metrics import Metrics
 
@@ -97,6 +98,13 @@ def test_metrics_are_documented_with_their_labels() -> None:
     assert set(rows) == set(expected)
     for name, told in expected.items():
         assert rows[name].startswith(told), name
+
+
+def test_what_a_default_request_may_have_is_on_the_page() -> None:
+    """Each key that the policy takes, and no other."""
+    page = pages()["docs/tasks/admin/policy.md"].text
+    [told] = [part for part in page.split("\n\n") if part.startswith("A default names a level")]
+    assert set(re.findall(r"`(topogate\.dev/[a-z-]+)`", told)) == DEFAULT_REQUESTS
 
 
 def test_every_end_of_a_wait_is_on_the_page() -> None:
