@@ -171,7 +171,13 @@ for _command in (
     type=click.IntRange(0, 10_000),
     help="Domains with metrics of their own; a level with which there would be more has none.",
 )
-@click.option("--log-format", default="json", show_default=True, type=click.Choice(FORMATS))
+@click.option(
+    "--log-format",
+    default="json",
+    show_default=True,
+    type=click.Choice(FORMATS),
+    help="text is for people: topogate history cannot read it.",
+)
 def serve(
     *,
     host: str,

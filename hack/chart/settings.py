@@ -79,7 +79,7 @@ SETTINGS: Final = (
         [],
         ARGUMENTS,
         "More options of `topogate serve`, but not its ports and their addresses, which Service and probes name.",
-        example="[--log-format=text]",
+        example="[--threads=8]",
     ),
     Setting("podAnnotations", {}, TEXT_MAP, "Annotations of the pods of the service."),
     Setting("podLabels", {}, TEXT_MAP, "More labels of the pods of the service."),
