@@ -13,7 +13,7 @@ from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang import plain_pods
 from engine.gang.annotations import read_own_annotations, requests_something
-from engine.gang.exemption import is_exempt, kueue_has, template_exemption
+from engine.gang.exemption import is_exempt, template_exemption
 from engine.gang.gang import pod_set_of
 from engine.gang.key import has_group, parts
 from engine.gang.ownership import OwnerResolver
@@ -73,11 +73,12 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
         return NotManaged("DaemonSetOrStatic")
     claim = view.owners(policy).resolve(pod)
     if claim.missing is not None:
-        if kueue_has(pod.spec):
-            return NotManaged("ManagedByKueue")
+        exempt = template_exemption(pod.spec, policy=policy)
+        if exempt == "ManagedByKueue":
+            return NotManaged(exempt)
         # Owners are made before their pods and may be seen after them. A Job's pods are held until then.
-        held = looks_managed(pod, policy) or is_job(claim.missing)
-        return Undetermined(claim.missing) if held else NotManaged("UnsupportedKind")
+        held = is_marked(pod) or (exempt is None and (has_request(pod, policy) or is_job(claim.missing)))
+        return Undetermined(claim.missing) if held else NotManaged(exempt or "UnsupportedKind")
     workload, request, key = claim.workload, claim.request, claim.key
     if key is not None and workload is not None and request is not None:
         return NotManaged(claim.reason) if claim.reason is not None else _of_workload(pod, workload, request, key)
@@ -155,7 +156,12 @@ def is_job(owner: OwnerRef) -> bool:
 
 def looks_managed(pod: Pod, policy: Policy) -> bool:
     """Return True for a pod with our label or gate, or with a request of its own."""
-    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates or has_request(pod, policy)
+    return is_marked(pod) or has_request(pod, policy)
+
+
+def is_marked(pod: Pod) -> bool:
+    """Return True for a pod with our label or gate."""
+    return names.MANAGED in pod.spec.labels or names.GATE in pod.spec.gates
 
 
 def has_request(pod: Pod, policy: Policy) -> bool:

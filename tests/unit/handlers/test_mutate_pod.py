@@ -493,6 +493,29 @@ def test_a_pod_that_kueue_has_is_left_to_it_while_its_job_is_unknown() -> None:
     assert mutate(review(pod), FakeView(), 0.0).patch == ()
 
 
+@pytest.mark.parametrize(
+    "of_others",
+    [
+        {"schedulerName": "koord-scheduler"},
+        {"schedulingGroup": {"podGroupName": "g"}},
+        {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}},
+    ],
+)
+def test_a_pod_that_others_place_is_left_to_them_while_its_job_is_unknown(of_others: Json) -> None:
+    """It is sent for its GPUs alone: whatever its Job requests, it is not placed here."""
+    shared = {"name": "m", "resources": {"limits": {"koordinator.sh/gpu-core": "50"}}}
+    pod = raw_pod(JOB, labels={}, gates=(), containers=[shared], **of_others)
+    assert mutate(review(pod), FakeView(), 0.0).patch == ()
+    asking = raw_pod(JOB, labels={}, gates=(), **of_others)
+    asking["metadata"].setdefault("annotations", {})[names.REQUIRE] = "rack"
+    assert mutate(review(asking), FakeView(), 0.0).patch == ()
+
+
+def test_a_marked_pod_of_another_scheduler_is_held_while_its_job_is_unknown() -> None:
+    """Its Job may be ours: a mutating webhook can have changed the pod alone."""
+    assert is_held(created(raw_pod(JOB, schedulerName="koord-scheduler"), FakeView()))
+
+
 def test_static_pods_and_pods_that_have_their_node_are_left_alone() -> None:
     mirror = raw_pod(JOB, annotations={"kubernetes.io/config.mirror": "x"}, nodeName="n1")
     assert mutate(review(mirror), placed_view(), 0.0).patch == ()
