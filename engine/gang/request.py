@@ -40,6 +40,7 @@ from engine.gang.validation import (
     slice_errors,
     spread_group_errors,
     template_errors,
+    without_pods,
 )
 from engine.gang.warnings import request_warnings, unread
 from engine.policy.model import Policy
@@ -261,7 +262,7 @@ def _read(
 def _errors_in(reading: _Reading, sources: Sequence[AnnotationSource], policy: Policy) -> list[FieldError]:
     """Return the errors in what annotations mean together, and beside the workload; not that a level is missing."""
     workload, whole, rest, levels = reading.workload, reading.whole, reading.rest, reading.levels
-    errors = [*bounds(workload, policy), *template_errors(workload)]
+    errors = [*without_pods(workload, reading.said), *bounds(workload, policy), *template_errors(workload)]
     for scope in reading.scopes:
         errors += [*of_plain_pods(scope), *contradictions(scope, levels)]
         errors += [] if reading.grouped and scope is whole else minimum_errors(scope)

@@ -39,6 +39,13 @@ def of_plain_pods(scope: RequestScope) -> Iterator[FieldError]:
             yield conflict(one, "is for gangs of plain pods; a workload is a gang by itself, so remove it")
 
 
+def without_pods(workload: Workload, said: Sequence[RequestAnnotation]) -> Iterator[FieldError]:
+    """Yield the error for a request without pods: a RayJob with the cluster of another object has but a submitter."""
+    if workload.handling == "placed" and not workload.pod_sets and said:
+        text = f"this {workload.kind} has no pods to place; remove it, or set it on the object that has the pods"
+        yield _cannot(said[0], text)
+
+
 def minimum_errors(scope: RequestScope) -> Iterator[FieldError]:
     """Yield errors for a minimum that is larger than the number of pods."""
     for one in scope.said:

@@ -163,6 +163,8 @@ def _has_no_request(workload: Workload, view: Reader, policy: Policy) -> bool:
     """Return True for a workload that is ours to place and has no request itself, valid or not."""
     if workload.handling not in ("placed", "through") or workload.deleting:
         return False
+    if workload.handling == "placed" and not workload.pod_sets:
+        return False  # nothing of it could be placed
     sources = [own_source(workload)]
     sources += [
         AnnotationSource(path_of((*one.path, "metadata")), one.template.annotations, one.template.labels)

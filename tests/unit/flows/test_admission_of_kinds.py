@@ -10,6 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.field import path_of
+from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, Json, apply, live, review, with_policy
 from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
@@ -21,6 +22,7 @@ from webhook.rules.gating import templates, without_marks
 
 ASKS = {names.REQUIRE: "rack"}
 HELD = {names.HELD_BY: names.HELD_BY_SUSPEND}
+DEFAULTS = "namespaces: {defaults: [{namespaces: [ml], annotations: {topogate.dev/prefer-topology: auto}}]}"
 FORGED = {names.PLACEMENT: "x", names.REVISION: "9", names.DOMAIN_PATH: "b0/r0/h0", names.RANK: "3", **HELD}
 
 
@@ -344,3 +346,35 @@ def test_a_request_above_a_hundred_thousand_values_is_seen() -> None:
     raw = asking("jobset")
     raw["spec"] = {"replicatedJobs": "none", "extra": [[1] * 1000 for _ in range(200)]}
     assert not check(raw).allowed
+
+
+def with_the_cluster_of_another(**annotations: str) -> Json:
+    """A RayJob that uses a running RayCluster: its only pod is the submitter, which is in no gang."""
+    raw = new("rayjob")
+    raw["metadata"]["annotations"] = annotations
+    raw["spec"] |= {
+        "rayClusterSpec": None,
+        "clusterSelector": {"ray.io/cluster": "other"},
+        "submitterPodTemplate": {"spec": {"containers": [{"name": "main", "image": "x"}]}},
+    }
+    return raw
+
+
+def test_a_request_on_an_object_without_pods_to_place_is_refused() -> None:
+    raw = with_the_cluster_of_another(**ASKS)
+    assert mutate(review(raw), FakeView(), 0.0).document == raw | {
+        "metadata": {**raw["metadata"], "labels": {names.REQUESTS_PLACEMENT: "true"}}
+    }
+    assert [(cause.field, cause.message) for cause in check(raw).causes] == [
+        (
+            f"metadata.annotations[{names.REQUIRE}]",
+            "Forbidden: this RayJob has no pods to place; remove it, or set it on the object that has the pods",
+        )
+    ]
+
+
+def test_a_default_is_not_written_where_there_are_no_pods_to_place() -> None:
+    policy = with_policy(namespaces=parse_policy(DEFAULTS).namespaces)
+    raw = with_the_cluster_of_another()
+    answer = mutate(review(raw), FakeView(policy=policy), 0.0)
+    assert (answer.patch, answer.warnings) == ((), ())
