@@ -17,6 +17,7 @@ from engine.api.workload import Workload
 from engine.gang.annotations import own_source, read_own_annotations
 from engine.gang.exemption import exemption_reason, is_exempt
 from engine.gang.key import keys_of
+from engine.gang.ownership import CHILD, leads_to
 from engine.gang.request import PlacementRequest, parse_request
 from engine.gang.summary import hosts_of
 from engine.gang.validation import gang_count_errors, size_errors
@@ -185,9 +186,18 @@ def _too_many_gangs(old: _Version | None, new: _Version, view: Reader, policy: P
 
 
 def _placements(workload: Workload, view: Reader) -> list[Placement]:
-    """Return the Placements of its gangs; with very many replicas the first are enough."""
+    """Return the Placements of its gangs, or of those made from it; with very many replicas the first are enough."""
+    if workload.unit == CHILD:
+        return [one for one in view.all_placements() if _made_from(workload, one, view)]
     found = (view.placement_of(key) for key in islice(keys_of(workload), _MAX_GANGS))
     return [placement for placement in found if placement is not None]
+
+
+def _made_from(workload: Workload, placement: Placement, view: Reader) -> bool:
+    """Return True for the Placement of a gang that a workload's controller made from it."""
+    ref = placement.workload
+    child = view.find((ref.api_version.rpartition("/")[0], ref.kind, placement.namespace, ref.name))
+    return child is not None and child.uid == ref.uid and leads_to(placement.namespace, child.owner, workload)
 
 
 def _devices(

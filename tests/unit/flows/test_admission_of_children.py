@@ -172,6 +172,43 @@ def test_the_request_of_a_running_trainjob_may_not_change() -> None:
     assert "suspend the TrainJob" in answer.causes[0].message
 
 
+def service_with_a_cluster(*hosts: str) -> tuple[Json, FakeView]:
+    """A RayService that asks, and a view in which its RayCluster has slots on these hosts, or waits."""
+    parent = stored("rayservice", **{names.REQUIRE: "rack"})
+    made = child("raycluster", parent)
+    made["metadata"]["uid"] = CHILD_UID
+    cluster, owner = (replace(workload_of(one), namespace="ml") for one in (made, parent))
+    return parent, FakeView(workloads=[owner, cluster], placements=[placed(cluster, hosts)])
+
+
+def test_the_request_of_a_rayservice_with_a_running_cluster_may_not_change() -> None:
+    parent, seen = service_with_a_cluster("b0-r0-h0")
+    changed = copy.deepcopy(parent)
+    changed["metadata"]["annotations"][names.REQUIRE] = "block"
+    answer = validate(review(changed, old=parent), seen, 0.0)
+    assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
+    assert "delete the RayService and create it again" in answer.causes[0].message
+    parent, waiting = service_with_a_cluster()
+    assert validate(review(changed, old=parent), waiting, 0.0).allowed
+
+
+def test_one_that_gives_up_its_request_is_told_what_becomes_of_its_cluster() -> None:
+    parent, seen = service_with_a_cluster("b0-r0-h0")
+    changed = copy.deepcopy(parent)
+    changed["metadata"]["annotations"] = {}
+    assert validate(review(changed, old=parent), seen, 0.0).warnings == (
+        "topogate: the request was removed: the gang's slots are released, and new pods may run anywhere",
+    )
+
+
+def test_slots_of_the_cluster_of_another_rayservice_bind_nobody() -> None:
+    parent, seen = service_with_a_cluster("b0-r0-h0")
+    changed = copy.deepcopy(parent)
+    changed["metadata"] |= {"uid": "another", "annotations": {names.REQUIRE: "block"}}
+    before = {**parent, "metadata": {**parent["metadata"], "uid": "another"}}
+    assert validate(review(changed, old=before), seen, 0.0).allowed
+
+
 def test_the_jobset_of_a_trainjob_that_is_not_known_yet_is_marked() -> None:
     """Its template has no marks to keep: unmarked, its pods would go before the gang is planned."""
     parent = stored("trainjob", **{names.REQUIRE: "rack"})
