@@ -44,6 +44,7 @@ from webhook.rules.warnings import fixed_fields
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
 HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
 TAKEN_OVER = "topogate: without held-by the suspension is its user's: the gang is not planned until it is resumed"
+STAYS = "topogate: without held-by the suspension is its user's: it stays suspended until it is resumed"
 TO_KUEUE = "topogate: Kueue manages it now: it stays suspended until Kueue admits it"
 LET_GO = "topogate: the gang has no slots yet: its pods are created and stay gated until it is placed"
 # The controller of a child copies these from the template of its parent, where the leader writes them.
@@ -219,10 +220,10 @@ def _update(
         budget.check()
         if _mark_or_restore(edits, root, pod_set, before, asked):
             show_devices(edits, root, policy=policy)
+    if held_by_us(old) and suspended_by_user(new):
+        return (TAKEN_OVER if asked.marks else STAYS,)
     if not asked.marks:
         return _let_go(edits, new) if held_by_us(old) and held_by_us(new) else ()
-    if held_by_us(old) and suspended_by_user(new):
-        return (TAKEN_OVER,)
     if not (old.suspended and not new.suspended) or _assigned(new, view):
         return ()
     if held_by_us(old):

@@ -38,7 +38,7 @@ from tests.support.admission import (
 )
 from webhook.admission.review import BadReview, Response, Unavailable
 from webhook.handlers.mutate import mutate
-from webhook.handlers.mutate_workload import TAKEN_OVER
+from webhook.handlers.mutate_workload import STAYS, TAKEN_OVER
 from webhook.handlers.validate import validate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
@@ -478,6 +478,16 @@ def test_a_suspension_without_our_mark_is_its_users() -> None:
         assert (suspended.suspended, names.HELD_BY in suspended.annotations) == (True, False)
         assert names.GATE in suspended.template.gates
         assert admitted(old, new, gang_view(old)).allowed
+
+
+def test_a_user_who_takes_request_and_held_by_away_is_told_that_it_stays_suspended() -> None:
+    """As a patch that sets all annotations to null: nobody else resumes it."""
+    old = stored(rack_job())
+    new = copy.deepcopy(old)
+    del new["metadata"]["annotations"]
+    answer = mutate(review(new, old=old), FakeView(), 0.0)
+    assert answer.warnings == (STAYS,)
+    assert apply(new, answer)["spec"]["suspend"] is True
 
 
 def test_a_held_by_may_not_be_changed() -> None:
