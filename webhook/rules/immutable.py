@@ -130,16 +130,17 @@ def request_errors(
 def unheld_errors(
     old: Workload, new: Workload, *, before: PlacementRequest, after: PlacementRequest, policy: Policy
 ) -> Iterator[FieldError]:
-    """Yield errors for a start of pods that nothing holds: our gate is not in templates that never change.
+    """Yield errors for a start of pods that nothing holds: our gate is not in templates that `/mutate` leaves alone.
 
-    The request is new, or it was not in force when the workload was created, and its user resumes the workload now.
+    These are templates that never change, and those of a suspended workload that has started before. The request is
+    new, or it was not in force when the workload was created, and its user resumes the workload now.
     """
     gated = all(names.GATE in one.template.gates for one in new.pod_sets)
-    if not after.asking or not new.templates_fixed or gated:
+    again = old.suspended and old.started
+    if not after.asking or gated or not (new.templates_fixed or again):
         return
-    fixed = (
-        f"the templates of this {new.kind} cannot change, so its pods could not be held; delete it and create it again"
-    )
+    cannot = "cannot change" if new.templates_fixed else "do not change after a start"
+    fixed = f"the templates of this {new.kind} {cannot}, so its pods could not be held; delete it and create it again"
     if before.ignored is not None:
         message = f"comes too late: {fixed}"
     elif suspended_by_user(old) and not suspended_by_user(new):

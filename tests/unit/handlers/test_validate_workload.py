@@ -846,6 +846,37 @@ def test_an_appwrapper_from_before_the_policy_enforced_is_not_resumed_with_its_r
     assert admitted(runs, annotated(runs, relax_after="1h"), FakeView()).allowed
 
 
+def suspended_again(job: Json) -> Json:
+    """A Job without our gate that has run, as its user suspended it: the server keeps its template as it is."""
+    return live(edited(job, suspend=True), started=True)
+
+
+@pytest.mark.parametrize("suspend", (True, False))
+def test_the_first_request_of_a_job_that_has_run_is_refused(*, suspend: bool) -> None:
+    """Its pods would not be held, nor pinned to the slots of the gang: they would start anywhere."""
+    old = suspended_again(raw_job())
+    answer = admitted(old, annotated(edited(old, suspend=suspend), require_topology="rack"), FakeView())
+    (cause,) = answer.causes
+    assert (cause.field, answer.errors[0].reason) == (f"metadata.annotations[{names.REQUIRE}]", "ImmutableField")
+    assert cause.message == (
+        "Forbidden: comes too late: the templates of this Job do not change after a start, so its pods could not be "
+        "held; delete it and create it again"
+    )
+
+
+def test_a_job_that_ran_before_the_policy_enforced_is_not_resumed_with_its_request() -> None:
+    old = suspended_again(rack_job())
+    answer = admitted(old, edited(old, suspend=False), FakeView())
+    assert "was not in force at its creation" in answer.causes[0].message
+    assert admitted(old, annotated(edited(old, suspend=False), require_topology=None), FakeView()).allowed
+    assert admitted(old, annotated(old, relax_after="1h"), FakeView()).allowed
+
+
+def test_a_job_with_our_gate_that_has_run_is_resumed() -> None:
+    old = suspended_again(stored(rack_job()))
+    assert admitted(old, edited(old, suspend=False), FakeView()).allowed
+
+
 def test_an_appwrapper_whose_request_goes_runs_with_its_components_as_they_are() -> None:
     """The marks in them are taken off what its controller makes of them."""
     created = app_wrapper({names.REQUIRE: "rack"}, suspend=False)
