@@ -88,7 +88,7 @@ class Workload:
     pod (each alone) or child (no gang: the objects created from it are gangs). With `unit` replica there are `groups`
     gangs, the label `group_label` has the index of a pod's gang, and the pod sets are those of one. `minimum`: the size
     of a gang if the object itself sets one. `managed_elsewhere`: the reason code when the object names another
-    system that places it. `handling` as in `engine.kinds`.
+    system that places it. `handling` as in `engine.kinds`. `beside`: selectors of pods in no gang, as in pod sets.
     """
 
     api_version: str
@@ -119,6 +119,7 @@ class Workload:
     handling: str = "placed"
     failed: bool = False  # finished without success
     ends_suspended: bool = False  # a suspension would end it for good, as complete
+    beside: tuple[tuple[tuple[str, str | None], ...], ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -161,6 +161,7 @@ def workload(source: Source, *, entry: KindEntry, registry: Registry, version: s
         minimum=gang.minimum if gang is not None else None,
         unit=gang.unit if gang is not None else "workload",
         handling=entry.handling,
+        beside=tuple(one.selector for one in structure.pod_sets if one.beside and one.selector),
     )
 
 

@@ -147,10 +147,18 @@ def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
 
 def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None:
     """Return the first pod set with a selector that matches labels of pods; None when none matches."""
-    for pod_set in workload.pod_sets:
-        if all(key in labels and wanted in (None, labels[key]) for key, wanted in pod_set.selector):
-            return pod_set
-    return None
+    return next((pod_set for pod_set in workload.pod_sets if _selects(pod_set.selector, labels)), None)
+
+
+def is_beside(pod: Pod, workload: Workload) -> bool:
+    """Return True for a pod of a workload that belongs to no gang, such as the submitter of a RayJob."""
+    if not workload.beside or pod_set_of(pod, workload) is not None:
+        return False
+    return any(_selects(selector, pod.spec.labels) for selector in workload.beside)
+
+
+def _selects(selector: Iterable[tuple[str, str | None]], labels: Mapping[str, str]) -> bool:
+    return all(key in labels and wanted in (None, labels[key]) for key, wanted in selector)
 
 
 def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, list[Pod]]]:

@@ -17,6 +17,7 @@ from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import GangKey, Owned, Workload
 from engine.gang.annotations import meanings, read_own_annotations, requests_something
 from engine.gang.exemption import exemption_reason
+from engine.gang.gang import is_beside
 from engine.gang.key import joined_key
 from engine.gang.plain_pods import is_single, plain_key, plain_workload, single_key
 from engine.gang.request import PlacementRequest, parse_request
@@ -107,10 +108,10 @@ _MAX_PARSED = 4096
 class Ownership:
     """The owner of a pod: `workload` decides for it, and `key` is that of its gang (which may have no such group).
 
-    Both are None for a pod without an owner or request, and while `missing`, a link of its chain that must exist, is
-    not known. Gangs of plain pods and single pods have a key and no workload here; `controller` is then the top-most
-    controller above the pod. `request` is that of the workload, and `reason` the reason code why it is not managed:
-    both are set by `OwnerResolver.resolve` alone.
+    Both are None for a pod without an owner or request, for one of a workload that is in no gang, and while `missing`,
+    a link of its chain that must exist, is not known. Gangs of plain pods and single pods have a key and no workload
+    here; `controller` is then the top-most controller above the pod. `request` is that of the workload, and `reason`
+    the reason code why it is not managed: both are set by `OwnerResolver.resolve` alone.
     """
 
     workload: Workload | None = None
@@ -176,6 +177,8 @@ class OwnerResolver:
         if workload.unit == CHILD and (below := workloads[: workloads.index(workload)]):
             workload = below[-1]
         workload = self.with_pod_sets(workload)
+        if is_beside(pod, workload):
+            return Ownership()
         return Ownership(workload, joined_key(workload, pod))
 
     def resolve(self, pod: Pod) -> Ownership:
@@ -251,7 +254,7 @@ class OwnerResolver:
         child = self.find((through.group, through.kind, workload.namespace, workload.name))
         if not isinstance(child, Workload) or not leads_to(child.namespace, child.owner, workload):
             return workload
-        return replace(workload, pod_sets=child.pod_sets, minimum=child.minimum)
+        return replace(workload, pod_sets=child.pod_sets, minimum=child.minimum, beside=child.beside)
 
     def watched(self, owner: OwnerRef) -> bool:
         """True when the object that a reference names would be known if it existed."""

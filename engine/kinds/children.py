@@ -76,10 +76,11 @@ def unread_objects(
 
 
 def beside_templates(entry: KindEntry, raw: Mapping[str, Any]) -> Iterator[tuple[Steps, Mapping[str, Any]]]:
-    """Yield the pod templates of pods outside the object's gang, with the steps to them."""
+    """Yield the templates that only pods outside the object's gang are made from, with the steps to them."""
     scope = PathScope(PathNode(raw), PathNode(raw))
+    of_gang = {spec.template for spec in entry.pod_sets if spec.member == "gang" and spec.for_each is None}
     for spec in entry.pod_sets:
-        if spec.member != "beside" or spec.for_each is not None:
+        if spec.member != "beside" or spec.for_each is not None or spec.template in of_gang:
             continue
         try:
             node = find(spec.template, scope)

@@ -111,6 +111,8 @@ def _number(expression: IntExpression | None, scope: PathScope) -> int | None:
 def _duplicate_names(pod_sets: Iterable[ParsedPodSet]) -> Iterable[NodeError]:
     first: dict[str, ParsedPodSet] = {}
     for pod_set in pod_sets:
+        if pod_set.beside:
+            continue  # nothing is kept by its name, and users choose theirs
         other = first.setdefault(pod_set.name, pod_set)
         if other is not pod_set:
             message = f"two pod sets have the name {shown(pod_set.name)} (the first is at {other.field})"

@@ -10,7 +10,7 @@ import pytest
 
 from engine.api import names
 from engine.api.placement import WorkloadRef
-from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, review
+from tests.support.admission import UID, FakeView, Json, apply, live, placed, raw_job, raw_pod, review
 from tests.support.kinds import example, workload_of
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -215,3 +215,59 @@ def test_the_jobset_of_a_trainjob_that_is_not_known_yet_is_marked() -> None:
     created = create(child("jobset", parent), FakeView())
     assert not workload_of(created).suspended
     assert all(one.template.gates == (names.GATE,) for one in workload_of(created).pod_sets)
+
+
+SHARED: Json = {"resources": {"limits": {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}}}
+
+
+def ray_with_a_job(kind: str, job_labels: Json, **spec: Any) -> tuple[Json, Json, FakeView]:
+    """A Job that KubeRay makes for a Ray object that asks, and a pod of that Job, with our marks in its template."""
+    parent = stored(kind, **{names.REQUIRE: "rack"})
+    parent["metadata"]["name"] = "tune"
+    parent["spec"] |= spec
+    labels = {**job_labels, names.MANAGED: "true", names.POD_SET: "headgroup"}
+    made = owned(raw_job(template_labels=labels, pod_spec={"schedulingGates": [{"name": names.GATE}]}), parent)
+    made["metadata"]["ownerReferences"][0]["name"] = "tune"
+    job = live(made, uid=CHILD_UID)
+    pod = raw_pod(job, index=None, labels=labels)
+    known = [replace(workload_of(one), namespace="ml") for one in (parent, job)]
+    return job, pod, FakeView(workloads=known)
+
+
+@pytest.mark.parametrize("annotations", [None, {names.REQUIRE: "rack"}])
+def test_the_submitter_of_a_rayjob_is_not_held(annotations: dict[str, str] | None) -> None:
+    """It is in no gang: it starts when the cluster runs, whatever is written on it."""
+    template = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
+    name = {"batch.kubernetes.io/job-name": "tune"}
+    _, pod, seen = ray_with_a_job("rayjob", name, submitterPodTemplate=template)
+    pod["metadata"]["annotations"] = annotations
+    pod["spec"]["containers"] = [{"name": "main", "image": "x", **SHARED}]
+    created = create(pod, seen)
+    assert created["metadata"]["labels"] == name
+    assert not created["spec"]["schedulingGates"]
+    assert validate(review(created), seen, 0.0).allowed
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("raycluster", {"gcsFaultToleranceOptions": {"redisAddress": "r"}}),
+        (
+            "rayjob",
+            {"rayClusterSpec": {"gcsFaultToleranceOptions": {}, "headGroupSpec": {"template": {"spec": {}}}}},
+        ),
+    ],
+)
+def test_the_pod_that_cleans_up_after_a_ray_cluster_is_not_held(kind: str, spec: Json) -> None:
+    """KubeRay makes it from the head's template, with our gate, and keeps the cluster until its Job has ended."""
+    role = {"ray.io/node-type": "redis-cleanup"}
+    _, pod, seen = ray_with_a_job(kind, role, **spec)
+    created = create(pod, seen)
+    assert created["metadata"]["labels"] == role
+    assert not created["spec"]["schedulingGates"]
+
+
+def test_a_pod_of_no_pod_set_is_held() -> None:
+    """Its labels may be a mistake of its kind's entry: it must not start outside of the gang's places."""
+    _, pod, seen = ray_with_a_job("raycluster", {"ray.io/node-type": "worker", "ray.io/group": "gone"})
+    assert create(pod, seen)["spec"]["schedulingGates"] == [{"name": names.GATE}]

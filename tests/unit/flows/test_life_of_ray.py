@@ -176,3 +176,19 @@ def test_the_hosts_of_a_replica_that_is_held_share_the_slots_of_one_other() -> N
     _bind(leader)
     hosts = _hosts_of_workers(leader)
     assert {hosts["ray-gpu-6"], hosts["ray-gpu-7"]} == {pods["gpu", rank].spec.node_name for rank in (2, 3)}
+
+
+def test_a_held_pod_of_a_ray_cluster_that_is_in_no_gang_is_freed() -> None:
+    """It came while no webhook answered, with the gate of the template that it is made from."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 6), policy=POLICY)
+    _running(leader, 1)
+    gang = leader.stores.workloads.get(KEY)
+    assert gang is not None
+    cleaned = replace(gang, beside=((("ray.io/node-type", "redis-cleanup"),),), resource_version=leader.hands.version())
+    pod = _pod(gang, "headgroup", 0)
+    labels = {names.MANAGED: "true", "ray.io/cluster": "ray", "ray.io/node-type": "redis-cleanup"}
+    leader.has(cleaned, replace(pod, name="cleanup", uid="uid-cleanup", spec=replace(pod.spec, labels=labels)))
+    leader.settle()
+    leader.later(15.0)
+    assert leader.hands.of("free") == ["cleanup"]
+    assert leader.hands.pod_events == []
