@@ -75,6 +75,8 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
         found.errors = [error for error in found.errors if error not in known]
         changed = _in_change(review, old, new, view, policy, relation=relation)
         found = Findings([*found.errors, *changed.errors], [*found.warnings, *changed.warnings])
+    elif review.operation == "UPDATE" and own and request.asking and not (workload.suspended or _gated(workload)):
+        found.warnings.append(_not_held(workload))  # before, it could not be read
     if by_default(workload, policy):
         asked = set(request.errors)
         found.errors = [
@@ -266,9 +268,13 @@ def _late(old: Workload, new: Workload, before: PlacementRequest, after: Placeme
     if before.ignored is None or not after.asking or (old.suspended and new.suspended):
         return
     if not _gated(new):
-        yield f"the request was added after the {new.kind}: its pods are not held and stay where they are"
+        yield _not_held(new)
     elif _gated(old):
         yield f"the {new.kind} is already running: its pods stay where they are, only new pods are held"
+
+
+def _not_held(workload: Workload) -> str:
+    return f"the request was added after the {workload.kind}: its pods are not held and stay where they are"
 
 
 def _not_there(hosts: Collection[str], placements: Sequence[Placement]) -> Iterator[str]:

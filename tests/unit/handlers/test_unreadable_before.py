@@ -95,3 +95,11 @@ def test_one_that_asks_for_nothing_is_left_as_it_is() -> None:
     found, answer = update(app_wrapper("four"), app_wrapper(4, suspend=False))
     assert found == app_wrapper(4, suspend=False)
     assert not answer.warnings
+
+
+def test_who_corrects_one_that_runs_and_asks_is_told_that_its_pods_are_not_held() -> None:
+    old = ray_cluster("gpu", "gpu", suspend=False)
+    _, answer = update(old, ray_cluster("gpu", "more", asks=True, suspend=False))
+    assert answer.warnings == (
+        "topogate: the request was added after the RayCluster: its pods are not held and stay where they are",
+    )
