@@ -165,7 +165,8 @@ def _create(edits: Edits, workload: Workload, asked: _Asked) -> tuple[str, ...]:
         drop_annotations(edits)
         for root in templates(workload):
             drop_all(edits, root)
-        return warnings
+        # Another webhook may have taken the request away, or given the workload to others, since we suspended it.
+        return _let_go(edits, workload) if held else warnings
     drop_labels(edits, keep=_OWN_LABELS)
     if not workload.suspended and can_suspend(workload) and workload.suspend_path is not None:
         edits.put(workload.suspend_path, True)

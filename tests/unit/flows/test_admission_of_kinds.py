@@ -16,7 +16,7 @@ from tests.support.kinds import FILES, example, workload_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate
-from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO
+from webhook.handlers.mutate_workload import HELD_AGAIN, LET_GO, TO_KUEUE
 from webhook.handlers.validate import validate
 from webhook.rules.gating import templates, without_marks
 
@@ -154,6 +154,32 @@ def test_nothing_else_of_it_is_touched(name: str) -> None:
 def test_our_own_output_gives_no_second_patch(name: str) -> None:
     created = create(asking(name))
     assert mutate(review(created), FakeView(), 0.0).patch == ()
+
+
+@pytest.mark.parametrize("name", SUSPENDABLE)
+def test_one_that_another_webhook_takes_from_us_in_its_create_is_not_left_suspended(name: str) -> None:
+    """We are called again, and undo what we did; Kueue resumes what it has in a queue."""
+    taken = create(asking(name))
+    del taken["metadata"]["annotations"][names.REQUIRE]
+    freed = create(taken)
+    assert not workload_of(freed).suspended
+    assert names.HELD_BY not in freed["metadata"]["annotations"]
+    assert is_bare(freed)
+    assert mutate(review(freed), FakeView(), 0.0).patch == ()
+    queued = create(asking(name))
+    queued["metadata"]["labels"][names.KUEUE_QUEUE] = "q"
+    answer = mutate(review(queued), FakeView(), 0.0)
+    assert workload_of(apply(queued, answer)).suspended
+    assert answer.warnings == (TO_KUEUE,)
+
+
+def test_one_whose_scheduler_another_webhook_sets_is_not_left_suspended() -> None:
+    taken = create(asking("jobset"))
+    for root in roots(taken):
+        put(taken, (*root, "spec", "schedulerName"), "volcano")
+    freed = create(taken)
+    assert not workload_of(freed).suspended
+    assert is_bare(freed)
 
 
 @pytest.mark.parametrize("name", SUSPENDABLE)
