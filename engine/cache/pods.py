@@ -235,4 +235,5 @@ def _identity(link: Link | None) -> object:
         template = pod_set.template
         templates += [template.annotations, template.labels, template.scheduler_name, template.node_name]
         templates += [template.gates, template.has_scheduling_group]
-    return (link.uid, link.owner, link.group_label, link.managed_elsewhere, link.annotations, link.labels, templates)
+    kept = (link.annotations, link.labels, link.beside)
+    return (link.uid, link.owner, link.group_label, link.managed_elsewhere, *kept, templates)

@@ -166,7 +166,7 @@ class OwnerResolver:
 
     def owner_of(self, pod: Pod) -> Ownership:
         """Return the owner of a pod, by its controller references alone."""
-        chain = chain_of(pod.namespace, pod.owner, find=self.find)
+        chain = self._chain(pod.namespace, pod.owner)
         if chain.missing is not None and self.watched(chain.missing):
             return Ownership(missing=chain.missing)
         workloads = chain.workloads
@@ -195,7 +195,7 @@ class OwnerResolver:
 
     def above(self, workload: Workload) -> Above:
         """Return the workload above another one that decides for it."""
-        chain = chain_of(workload.namespace, workload.owner, find=self.find)
+        chain = self._chain(workload.namespace, workload.owner)
         found = gang_root(chain, ignored=self.ignored)
         missing = chain.missing if chain.missing is not None and self.watched(chain.missing) else None
         return Above(found, NOT_ASKING if found is None else self.ignored(found), missing)
@@ -268,6 +268,26 @@ class OwnerResolver:
         """Forget the request of a deleted workload, or of single pods that are gone, by the uid of their controller."""
         self._parsed.pop(uid, None)
         self._faulty.pop(uid, None)
+
+    def _chain(self, namespace: str, owner: OwnerRef | None) -> Chain:
+        """Return the chain above an object; up to a pod that made what is below it on its own account.
+
+        So do the pods of most workloads: the executors of a `spark-submit` in a Job are no pods of the Job.
+        """
+        chain = chain_of(namespace, owner, find=self.find)
+        if chain.missing is not None and self.watched(chain.missing):
+            return chain
+        for at, link in enumerate(chain.links):
+            above = chain.links[at + 1 :]
+            if isinstance(link, Pod) and above and not any(map(self._has_pods_of_pods, above)):
+                return Chain(chain.links[: at + 1])
+        return chain
+
+    def _has_pods_of_pods(self, link: Link) -> bool:
+        if not isinstance(link, Workload):
+            return False
+        entry = self.registry.find(link.key[0], link.kind, link.api_version.rpartition("/")[2])
+        return entry is not None and any((ref.group, ref.kind) == ("", "Pod") for ref in entry.owners)
 
     def _known(self, workload: Workload) -> PlacementRequest | None:
         """Return the request of a workload that was read before; None if another one may be read from it now.

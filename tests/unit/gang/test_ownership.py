@@ -160,6 +160,20 @@ def test_a_cycle_of_owners_is_nobody() -> None:
     assert view.gangs.gang_of(lowest) is None
 
 
+def test_a_pod_that_a_pod_of_a_job_made_is_not_of_the_job() -> None:
+    """Whatever is seen first; the groups of a LeaderWorkerSet, whose leaders make pods, are tested with their kind."""
+    top = job(count=2, require="rack")
+    driver = pod(top, 0, host="b0-r0-h0", name="driver", uid="uid-driver")
+    executor = replace(
+        pod(top, 1, gated=True, name="executor", uid="uid-executor"),
+        owner=OwnerRef("v1", "Pod", "driver", "uid-driver", controller=True),
+    )
+    for order in itertools.permutations((top, driver, executor)):
+        view = folded(*order)
+        assert names_of(view.gangs.pods_of(view.gangs.gang_of(driver) or top.uid)) == {"driver"}
+        assert view.gangs.gang_of(executor) is None
+
+
 def test_a_pod_of_a_replica_set_is_of_its_deployment() -> None:
     above = replace(job("web"), api_version="apps/v1", kind="Deployment", unit="pod")
     between = link("apps/v1", "ReplicaSet", "web-1", above)

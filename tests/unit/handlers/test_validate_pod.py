@@ -11,6 +11,7 @@ from engine.api import names
 from engine.api.placement import WorkloadRef
 from engine.api.pod import OwnerRef
 from engine.api.text import MAX_WARNING
+from engine.api.workload import Workload
 from engine.decoding import pods
 from engine.gang.key import placed_key
 from engine.gang.request import PlacementRequest
@@ -31,6 +32,7 @@ from tests.support.admission import (
     with_policy,
     workload,
 )
+from tests.support.kinds import example, merged, workload_of
 from webhook.admission.review import Response
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -130,11 +132,37 @@ def test_what_a_pod_of_a_plain_gang_asks_for_wrongly_is_refused(
 
 def test_a_pod_of_a_pod_whose_workload_was_reviewed_passes() -> None:
     """The executors of a SparkApplication are its driver's: nothing would help a controller that is refused them."""
-    driver = replace(DRIVER, owner=OwnerRef("batch/v1", "Job", "train-7", UID, True))
+    application = spark_application()
+    driver = replace(DRIVER, owner=OwnerRef(application.api_version, application.kind, "sum", UID, True))
     executor = owned("Pod", "v1")
     executor["metadata"]["annotations"] = {names.REQUIRE: "rak"}
-    job = live(raw_job(template=ASKS))
-    assert admitted(executor, FakeView(pods=[driver], workloads=[workload(job)])).allowed
+    assert admitted(executor, FakeView(pods=[driver], workloads=[application])).allowed
+
+
+def spark_application() -> Workload:
+    """One that asks for a place."""
+    raw = merged(example("sparkapplication")["object"], {"metadata": {"name": "sum", "annotations": ASKS, "uid": UID}})
+    return replace(workload_of(raw), namespace="ml")
+
+
+@pytest.mark.parametrize("asks", [{}, ASKS])
+def test_an_executor_of_spark_submit_in_a_job_asks_for_itself(asks: dict[str, str]) -> None:
+    """Its driver's pod made it, not the Job: it has no place in the gang of the Job, and would be held for ever."""
+    driver = replace(DRIVER, owner=OwnerRef("batch/v1", "Job", "train-7", UID, True))
+    seen = FakeView(pods=[driver], workloads=[workload(live(raw_job(asks)))])
+    executor = owned("Pod", "v1")
+    executor["metadata"]["annotations"] = {names.REQUIRE: "rak"}
+    answer = admitted(executor, seen)
+    assert [cause.field for cause in answer.causes] == [f"metadata.annotations[{names.REQUIRE}]"]
+    executor["metadata"]["annotations"] = dict(ASKS)
+    held = apply(executor, mutate(review(executor), seen, 0.0))
+    assert held["metadata"]["labels"][names.POD_SET].startswith("single-")
+    assert names.GANG not in held["metadata"]["labels"]
+    shares = owned("Pod", "v1")
+    shares["metadata"].pop("annotations", None)
+    shares["spec"]["containers"] = [{"name": "m", "resources": {"limits": {"koordinator.sh/gpu-core": "50"}}}]
+    free = apply(shares, mutate(review(shares), seen, 0.0))
+    assert not free["spec"].get("schedulingGates")
 
 
 def test_a_pod_of_a_pod_that_is_not_known_yet_is_held_not_refused() -> None:
