@@ -140,14 +140,28 @@ def can_suspend(workload: Workload) -> bool:
 def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
     """Return the first pod set with a selector that matches the pod's labels; None when none matches.
 
-    The labels are those that the kind's own controller sets; ours prove nothing.
+    The labels are those that the kind's own controller sets. Ours prove nothing; they count only where it sets
+    none.
     """
     return pod_set_with(pod.spec.labels, workload)
 
 
 def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None:
-    """Return the first pod set with a selector that matches labels of pods; None when none matches."""
-    return next((pod_set for pod_set in workload.pod_sets if _selects(pod_set.selector, labels)), None)
+    """Return the first pod set with a selector that matches labels of pods; None when none matches.
+
+    One without a selector comes last. Of several, as of Pods in an AppWrapper, our label in their templates decides;
+    who forges it gets a slot of the same gang.
+    """
+    every: list[PodSet] = []
+    for pod_set in workload.pod_sets:
+        if not pod_set.selector:
+            every.append(pod_set)
+        elif _selects(pod_set.selector, labels):
+            return pod_set
+    if len(every) > 1:
+        marked = labels.get(names.POD_SET)
+        return next((pod_set for pod_set in every if pod_set.name == marked), every[0])
+    return every[0] if every else None
 
 
 def is_beside(pod: Pod, workload: Workload) -> bool:
