@@ -150,11 +150,13 @@ class PodSetSpec(Section):
     )
     rank: IntExpression | None = Field(default=None, description="The rank in the pod set, from a pod's labels.")
     ranked: ObjectCondition | None = Field(default=None, description="The pods have ranks only when this holds.")
-    selector: Mapping[LabelKey, Text] = Field(default={}, max_length=8, description="Pod labels; first match wins.")
+    selector: Mapping[LabelKey, Text] = Field(
+        default={}, max_length=8, description="Pod labels; the first match wins, and no labels match last."
+    )
     creation: Creation | None = Field(default=None, description="The order of creation, if not the gang's.")
     replace: Replace | None = Field(default=None, description="The cost of deleting a pod, if not the kind's.")
     member: Literal["gang", "beside"] = Field(
-        default="gang", description="`beside`: each pod is placed alone and does not belong to the gang."
+        default="gang", description="`beside`: its pods belong to no gang and are not placed."
     )
 
 

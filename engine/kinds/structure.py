@@ -42,7 +42,7 @@ class ParsedPodSet:
     `steps` lead to the template; `template` is None where the object has none and the pods' shape is known only once
     they exist. `count` pods run at a time, `total` are wanted in all, `minimum` of them make a gang. `rank` is over pod
     labels and bound to this object, None when the pods have no ranks. `selector`: pod labels, None for any value.
-    `beside`: not part of the gang, each pod alone. `replica`: number of pods of one replica, None without replicas.
+    `beside`: its pods are in no gang. `replica`: number of pods of one replica, None without replicas.
     `counted`: the steps to the field that determines the count, None where no field does. `claims`: of claim templates.
     `succeeded`: pods that have succeeded, by the status.
     """
