@@ -149,19 +149,15 @@ def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
 def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None:
     """Return the first pod set with a selector that matches labels of pods; None when none matches.
 
-    One without a selector comes last. Of several, as of Pods in an AppWrapper, our label in their templates decides;
-    who forges it gets a slot of the same gang.
+    One without a selector comes last. Of several with the same one, as of Pods or RayJobs in an AppWrapper, our label
+    in their templates decides; who forges it gets a slot of the same gang.
     """
-    every: list[PodSet] = []
-    for pod_set in workload.pod_sets:
-        if not pod_set.selector:
-            every.append(pod_set)
-        elif _selects(pod_set.selector, labels):
-            return pod_set
-    if len(every) > 1:
-        marked = labels.get(names.POD_SET)
-        return next((pod_set for pod_set in every if pod_set.name == marked), every[0])
-    return every[0] if every else None
+    found = [pod_set for pod_set in workload.pod_sets if _selects(pod_set.selector, labels)]
+    if len(found) <= 1:
+        return found[0] if found else None
+    first = next((pod_set for pod_set in found if pod_set.selector), found[0])
+    marked = labels.get(names.POD_SET)
+    return next((one for one in found if one.name == marked and one.selector == first.selector), first)
 
 
 def is_beside(pod: Pod, workload: Workload) -> bool:

@@ -38,7 +38,9 @@ def created(*components: Json) -> Json:
 def pod(wrapper: Json, number: int, component: int, labels: Json) -> Any:
     """A pod as it is made from the marked template of a component."""
     inner = wrapper["spec"]["components"][component]["template"]
-    template = inner if inner["kind"] == "Pod" else inner["spec"]["template"]
+    template = inner if inner["kind"] == "Pod" else inner["spec"].get("template")
+    if template is None:
+        template = inner["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
     owner = {"apiVersion": wrapper["apiVersion"], "kind": "AppWrapper", "name": "wrap", "uid": "uid-wrap"}
     metadata = {
         "name": f"p{number}",
@@ -55,6 +57,12 @@ def of_job(index: int) -> Json:
     return {"batch.kubernetes.io/job-name": "train", names.COMPLETION_INDEX: str(index)}
 
 
+def ray_job(name: str) -> Json:
+    """Nobody knows the name of its cluster before that is made."""
+    spec = {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": SPEC}}}}
+    return {"template": {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}}
+
+
 JOB = component("Job", "train", parallelism=2, completions=2, completionMode="Indexed")
 
 
@@ -62,6 +70,7 @@ JOB = component("Job", "train", parallelism=2, completions=2, completionMode="In
     ("components", "made"),
     [
         ((component("Pod", "a"), component("Pod", "b")), [(0, {}), (1, {})]),
+        ((ray_job("a"), ray_job("b")), [(0, {"ray.io/node-type": "head"}), (1, {"ray.io/node-type": "head"})]),
         (
             (component("Deployment", "serve", replicas=2), JOB),
             [(0, {}), (0, {}), (1, of_job(0)), (1, of_job(1))],
@@ -76,7 +85,7 @@ JOB = component("Job", "train", parallelism=2, completions=2, completionMode="In
             ],
         ),
     ],
-    ids=["Pods", "Deployment and Job", "StatefulSets and Job"],
+    ids=["Pods", "RayJobs", "Deployment and Job", "StatefulSets and Job"],
 )
 def test_each_pod_takes_a_slot_of_its_own_component(components: tuple[Json, ...], made: list[tuple[int, Json]]) -> None:
     """The first component would else be taken to have all pods, and those beyond its slots be held for ever."""
