@@ -95,6 +95,11 @@ class PodRules:
         return bool(self.caps or self.together or self.apart)
 
     @property
+    def chooses(self) -> bool:
+        """True when a plan is made in one of several choices of domains, so that another one may use fewer domains."""
+        return bool(self.together or self.apart)
+
+    @property
     def among_pod_sets(self) -> bool:
         """True when pods of several pod sets may not be placed independently of each other: a plan may be missed."""
         shared = (*(cap.pod_sets for cap in self.caps), *(rule.pod_sets for rule in self.together))

@@ -120,7 +120,8 @@ def plan_pod_sets(
             return Waits("Fragmented", "not all running pods are in the required domains; the gang cannot grow")
         if isinstance(answer, GangPlan):
             if inputs.rules.keeps(_new_pods(inputs, answer)):
-                return _placed(inputs, gang, answer)
+                sure = way is resources or (len(inputs.asks) == 1 and not inputs.rules.chooses)
+                return _placed(inputs, gang, replace(answer, proven=answer.proven and sure))
             answer = NoFit(-1, 1, -1, 0, 0, None, None)
         if answer is None:
             conflicting = True
@@ -207,10 +208,14 @@ def _new_pods(inputs: PlanInput, answer: GangPlan) -> dict[str, Ints64]:
 
 
 def _ways(inputs: PlanInput, resources: _FreeResources) -> Iterator[_FreeResources]:
-    """Yield the resources that the pods may use under the rules, one way after the other; a plan on any will do."""
+    """Yield the resources that the pods may use under the rules, one way after the other; a plan on any will do.
+
+    With several pod sets first all resources: often pods that know nothing of the rules keep to them.
+    """
     rules, tree = inputs.rules, inputs.topology.tree
-    if not rules.among_own:
+    if not rules.among_own or len(inputs.asks) > 1:
         yield resources
+    if not rules.among_own:
         return
     counts = {ask.name: ask.count - len(inputs.kept.get(ask.name, ())) for ask in inputs.asks}
     slots = {ask.name: _slots_alone(resources, number, counts[ask.name]) for number, ask in enumerate(inputs.asks)}

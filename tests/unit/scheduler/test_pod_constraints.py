@@ -222,6 +222,30 @@ def test_pod_sets_under_one_rule_share_its_domains() -> None:
     assert outcome.message.endswith("; not every way to place several templates under one rule was tried")
 
 
+def test_a_rule_that_any_plan_keeps_takes_no_room_from_pod_sets() -> None:
+    """Spread over the only rack: a leader and workers that fill it exactly start, at once and with proof."""
+    even = PodConstraints(spread=(SpreadConstraint(RACK, 1, IS_WEB),))
+    sets = (
+        pod_set("lead", count=1, template=template(even, gpu=8)),
+        pod_set("work", count=8, template=template(even)),
+    )
+    train = replace(gang(), pod_sets=sets)
+    placed = Cluster(train, nodes=gpu_nodes(1, 1, 2)).placed(train)
+    assert placed.count == 9
+    assert placed.proven
+
+
+def test_a_plan_in_one_of_several_domains_does_not_claim_the_fewest_hosts() -> None:
+    """Pods with affinity to each other go to the tightest rack, though in another one they would share a host."""
+    train = gang(count=2, constraints=NEAR)
+    full = tuple(
+        replace(other(host, host), spec=spec(shape=shape(gpu=7), node_name=host)) for host in ("b0-r0-h0", "b0-r0-h1")
+    )
+    placed = Cluster(train, pods=full).placed(train)
+    assert placed.domains_used["host"] == 2
+    assert not placed.proven
+
+
 def test_workers_go_where_their_leader_goes() -> None:
     """Affinity to the pods of another template of the gang: all of them in one rack."""
     sets = (
