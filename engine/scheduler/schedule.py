@@ -201,9 +201,20 @@ def schedule_extension(
     )
     if not isinstance(outcome, Placed):
         return outcome
-    if outcome.count <= sum(map(len, kept.values())):
+    if outcome.count <= max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension)):
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+
+
+def _slots_now(view: ClusterState, assignment: Assignment, extension: ExtensionRequest) -> int:
+    """Return how many slots a gang has that only grows: more than are kept if a pod is pinned to a node that is gone.
+
+    Its rank has another slot by now, and to plan that once more would be an extension without end.
+    """
+    if not extension.more:
+        return 0
+    slots = (slot for plan in assignment.pod_sets for slot in plan.slots)
+    return sum(slot.count for slot in slots if view.capacity.node(slot.host) is not None)
 
 
 def _planned(

@@ -252,6 +252,23 @@ def test_a_gang_starts_with_its_minimum_and_the_others_join() -> None:
     assert {rank: ranks(leader)[rank] for rank in before} == before
 
 
+def test_growth_without_room_writes_nothing_while_a_pod_is_bound_to_a_host_that_is_gone() -> None:
+    """Its rank has a slot already, on a host that exists: to give it that slot once more is no growth."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(at_least(job(count=3, held=True), 2))
+    leader.settle()
+    gang = leader.workload()
+    there = ranks(leader)
+    leader.has(pod(gang, 0, pin="b0-r0-gone"), pod(gang, 1, host=there[1]), pod(gang, 2, gated=True))
+    leader.settle()
+    assert leader.hands.of("grow") == []
+    assert ranks(leader) == there
+    leader.stores.nodes.apply("ADDED", gpu_nodes(1, 1, 3)[2])
+    leader.later(5.0)
+    assert leader.hands.of("grow") == ["train"]
+    assert ranks(leader) == {**there, 2: "b0-r0-h2"}
+
+
 def test_a_gang_waits_for_its_minimum() -> None:
     """Fewer hosts than that: nothing starts."""
     leader = Leader(nodes=gpu_nodes(1, 1, 2))
