@@ -202,3 +202,12 @@ def test_where_ranks_of_completed_pods_are_not_told_the_slot_of_a_pod_that_waits
     pods = [pod(gang, 1, host=FOUR[1]), held, *([pod(gang, 0, host=FOUR[0])] if seen else [])]
     plan = placement(gang, dict.fromkeys(FOUR[:3], 1))
     assert reservation(gang, plan, pods) == {FOUR[2]: 1}
+
+
+def test_a_held_pod_has_a_slot_while_a_completed_one_of_a_longer_job_still_seems_to_run() -> None:
+    """Of two completions that are left its Job runs one already, and has created the other."""
+    gang = changed(job(count=3), total=5, remaining=2, finished_ranks=((0, 2),))
+    pods = [pod(gang, 2, host=FOUR[0]), pod(gang, 3, host=FOUR[1]), pod(gang, 4, gated=True)]
+    plan = placement(gang, dict.fromkeys(FOUR[:3], 1))
+    assert reservation(gang, plan, pods) == {FOUR[2]: 1}
+    assert reservation(gang, plan, pods[1:]) == {FOUR[0]: 1}
