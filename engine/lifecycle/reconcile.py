@@ -236,12 +236,13 @@ def _runs(gang: Gang) -> bool:
 def _spared(gang: Gang) -> bool:
     """Return True if pods of a gang still run that has lost its slots, and need not end: it gets them back.
 
-    It was preempted; or a leader that took its slots away had no time to report that, so that its status still tells of
-    them.
+    It was preempted; or its user suspended it, and resumed it before its pods ended; or a leader that took its slots
+    away had no time to report that, so that its status still tells of them.
     """
-    known = reason_of(known_code(gang.status.get("reason")))
+    code = known_code(gang.status.get("reason"))
+    known = reason_of(code)
     preempted = known is not None and known.by_preemption
-    return (preempted or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
+    return (preempted or code == "Suspended" or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:

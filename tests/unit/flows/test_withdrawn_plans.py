@@ -115,3 +115,23 @@ def test_of_a_newer_plan_only_a_pod_without_its_slot_is_replaced(lost: int, late
     leader.has(by_plan(gang, late, placed.assignment.revision, host=before[late]))
     leader.settle()
     assert leader.hands.of("delete") == ([f"train-{late}"] if moved else [])
+
+
+def test_a_gang_whose_user_takes_back_his_suspension_before_its_pods_end_gets_its_slots_again() -> None:
+    """Its Job never ended a pod, as it saw only the last of both changes; the status must not tell of a suspension."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    gang, before = leader.workload(), ranks(leader)
+    leader.has(*(pod(gang, rank, host=host) for rank, host in before.items()))
+    leader.later(10.0)
+    assert leader.status() == ("Running", "")
+    leader.hands._change(leader.workload(), suspended=True, held=False)
+    leader.settle()
+    assert leader.status() == ("Waiting", "Suspended")
+    assert ranks(leader) == {}
+    leader.hands._change(leader.workload(), suspended=False, held=False)
+    leader.later(10.0)
+    assert ranks(leader) == before
+    assert leader.status() == ("Running", "")
+    assert leader.hands.of("suspend") == []
