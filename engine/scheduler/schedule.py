@@ -23,7 +23,7 @@ from engine.api.placement import (
     WorkloadRef,
     named_levels,
 )
-from engine.api.pod import Shape
+from engine.api.pod import Pod, Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
 from engine.api.text import plural
@@ -33,7 +33,7 @@ from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.decoding.placements import assignment_body
 from engine.devices.allocation import devices_of
-from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of, released
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
@@ -407,9 +407,11 @@ def _hosts(kept: Mapping[str, Mapping[int, KeptSlot]]) -> dict[str, dict[int, st
 def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     """Return the hosts of live pods that cannot be moved (bound, or released to a host): pod set -> rank -> slot.
 
-    Where ranks come and go the numbers are arbitrary: only the count per host matters.
+    Where ranks come and go the numbers are arbitrary: only the count per host matters. Pods that no capacity counts are
+    left out (`unreserved_pods`), such as those that the scheduler has refused: what they would take is free, and the
+    plan may use it once.
     """
-    live = [pod for pod in gang.pods if pod.live]
+    live = [pod for pod in gang.pods if pod.live and _counts(pod)]
     every: dict[str, dict[int, KeptSlot]] = {}
     for pod_set, pods in by_pod_set(gang.workload, live):
         found: dict[int, KeptSlot] = {}
@@ -421,6 +423,11 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
         if found:
             every[pod_set.name] = found
     return every
+
+
+def _counts(pod: Pod) -> bool:
+    on_the_way = released(pod) and not pod.unschedulable
+    return bool(pod.spec.node_name or pod.nominated_node) or on_the_way
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

@@ -9,7 +9,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
-from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod
 
 
 def planned(nodes: list[Node], workload: Workload, pods: list[Pod], *others: Pod) -> Outcome:
@@ -91,3 +91,19 @@ def test_a_pod_outside_the_topology_is_named() -> None:
     answer = planned(gpu_nodes(1, 1, 2), gang, [pod(gang, 0, host="stray")])
     assert isinstance(answer, Waits)
     assert "stray" in answer.message
+
+
+def test_a_pod_that_the_scheduler_refused_uses_no_slot_twice() -> None:
+    """It is counted nowhere: with its slot and what is free on its host, the host would be promised twice."""
+    gang = job(count=2)
+    refused = pod(gang, 0, pin="b0-r0-h0", unschedulable=REFUSAL)
+    assert not isinstance(planned(gpu_nodes(1, 1, 1), gang, [refused]), Placed)
+    found = seats(planned(gpu_nodes(1, 1, 2), gang, [refused]))
+    assert sorted(found.values()) == ["b0-r0-h0", "b0-r0-h1"]
+
+
+def test_a_pod_on_its_way_keeps_its_host() -> None:
+    """The scheduler may bind it at any moment."""
+    gang = job(count=2)
+    found = seats(planned(gpu_nodes(1, 1, 3), gang, [pod(gang, 0, pin="b0-r0-h2")]))
+    assert found[0] == "b0-r0-h2"
