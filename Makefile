@@ -94,11 +94,12 @@ fuzz: $(STAMP) ## Feed random and changed inputs to whatever reads what others w
 test-faults: $(STAMP) ## All faults under load, upgrades from the last releases and back; prints failed calls (15 minutes; ARGS)
 	@$(BIN)/pytest --scenarios=all --capture=no tests/cluster/gangs/test_faults_load.py tests/cluster/test_upgrades.py $(ARGS)
 
-# 10,000 lives on the simulated API (six kinds, tests/support/lives.py), then 200 schedules on the real one.
+# 10,000 lives on the simulated API (seven kinds, tests/support/lives.py), then 200 schedules on the real one.
 .PHONY: test-nightly
 test-nightly: $(STAMP) ## 10,000 random lives of gangs, and 200 random schedules on a real control plane (2 hours; WORKERS=4, SCHEDULES=200)
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal --timeout=0 --hypothesis-profile=nightly \
-		tests/property/test_gang_life.py tests/property/test_autoscaling_life.py tests/property/test_preemption_life.py
+		tests/property/test_gang_life.py tests/property/test_autoscaling_life.py tests/property/test_preemption_life.py \
+		tests/property/test_lagging_watches_life.py
 	@$(BIN)/pytest --capture=no --schedules=$(SCHEDULES) --first-seed=$${SEED:-$$(date +%s)} tests/cluster/gangs/test_faults_chaos.py $(ARGS)
 
 SCHEDULES ?= 200

@@ -44,6 +44,7 @@ LONG = {
     "tests/cluster/gangs/test_single_pods.py": 30,
     "tests/contract/test_server_crowds.py": 20,
     "tests/unit/plugin/test_program.py": 20,
+    "tests/property/test_lagging_watches_life.py": 20,
     "tests/cluster/test_kinds_come_and_go.py": 15,
     "tests/property/test_election.py": 15,
     "tests/contract/test_server_frozen.py": 14,
