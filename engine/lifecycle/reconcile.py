@@ -239,10 +239,9 @@ def _spared(gang: Gang) -> bool:
     It was preempted; or its user suspended it, and resumed it before its pods ended; or a leader that took its slots
     away had no time to report that, so that its status still tells of them.
     """
-    code = known_code(gang.status.get("reason"))
-    known = reason_of(code)
-    preempted = known is not None and known.by_preemption
-    return (preempted or code == "Suspended" or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
+    known = reason_of(known_code(gang.status.get("reason")))
+    given_back = known is not None and (known.by_preemption or known.by_user)
+    return (given_back or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:

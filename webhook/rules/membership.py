@@ -13,7 +13,7 @@ from engine.api.reasons import REASONS, Code, asks_nothing
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.gang import plain_pods
 from engine.gang.annotations import read_own_annotations, requests_something
-from engine.gang.exemption import is_exempt, template_exemption
+from engine.gang.exemption import is_exempt, kueue_has, template_exemption
 from engine.gang.gang import pod_set_of
 from engine.gang.key import has_group, parts
 from engine.gang.ownership import OwnerResolver
@@ -73,9 +73,9 @@ def membership(pod: Pod, view: Reader, policy: Policy) -> Membership:
         return NotManaged("DaemonSetOrStatic")
     claim = view.owners(policy).resolve(pod)
     if claim.missing is not None:
+        if kueue_has(pod.spec):
+            return NotManaged("ManagedByKueue")
         exempt = template_exemption(pod.spec, policy=policy)
-        if exempt == "ManagedByKueue":
-            return NotManaged(exempt)
         # Owners are made before their pods and may be seen after them. A Job's pods are held until then.
         held = is_marked(pod) or (exempt is None and (has_request(pod, policy) or is_job(claim.missing)))
         return Undetermined(claim.missing) if held else NotManaged(exempt or "UnsupportedKind")
