@@ -250,6 +250,14 @@ def released(pod: Pod) -> bool:
     )
 
 
+def on_its_way(pod: Pod) -> bool:
+    """True for a released pod that the scheduler has not refused.
+
+    Anybody may write our marks on a pod that is never bound, so a refused one counts nowhere.
+    """
+    return released(pod) and not pod.unschedulable
+
+
 def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
     """Return live pods that neither carry our gate nor are pinned: someone else removed the gate."""
     return [

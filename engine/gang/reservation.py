@@ -14,7 +14,17 @@ from engine.api.placement import Placement, PodSetPlan
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
-from engine.gang.gang import by_pod_set, ended, host_of, pinned_host, pod_set_of, rank_is_slot, rank_of, released
+from engine.gang.gang import (
+    by_pod_set,
+    ended,
+    host_of,
+    on_its_way,
+    pinned_host,
+    pod_set_of,
+    rank_is_slot,
+    rank_of,
+    released,
+)
 from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 
 
@@ -88,7 +98,7 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
         planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
     found: Counter[str] = Counter()
     for pod in pods:
-        if released(pod) and not pod.unschedulable and (host := pinned_host(pod.spec.shape)) is not None:
+        if on_its_way(pod) and (host := pinned_host(pod.spec.shape)) is not None:
             pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
             if pod_set is None or host not in planned.get(pod_set.name, ()):
                 found[host] += 1
@@ -134,7 +144,7 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     unbound = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
     coming = [(pod, host) for pod, host in unbound if host in planned]
     # A held pod needs a slot in any case: completed ones may still look as if they ran.
-    held = sum(1 for pod in pods if not (pod.finished or pod.deleting or host_of(pod)))
+    held = sum(1 for pod in pods if pod.live and not host_of(pod))
     open_total = max(0, pod_set.needed - len(bound) - len(coming), held)
     wanted = Counter(host for _, host in coming)
     full = wanted + Counter(host for _, host in bound)

@@ -18,7 +18,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code, asks_nothing, known_code, reason_of
 from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
-from engine.gang.gang import Gang, can_suspend, fingerprint, held_by_us, ours, suspended_by_user
+from engine.gang.gang import Gang, can_suspend, ended, fingerprint, held_by_us, ours, suspended_by_user
 from engine.gang.relaxation import starts_anew, timeout_text, times_out_at
 from engine.gang.slots import slots_of
 from engine.lifecycle.actions import Decision, Enqueue, NoAction, ReassignDevices, Resume, Status, Unmanage, Unplace
@@ -88,7 +88,7 @@ def reconcile(
     """
     workload, placement = gang.workload, gang.placement
     gated = tuple(pod for pod in gang.pods if pod.held)
-    if workload.finished or workload.deleting:
+    if ended(workload):
         return Decision(
             NoAction(),
             Status("Finished", "", f"the {sanitize(workload.kind)} has {_end(workload)}; its slots are free")

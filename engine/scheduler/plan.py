@@ -267,7 +267,8 @@ def _plan_equal_pods(
         answer = warm.plan(request, scores)
     if isinstance(answer, NoFit):
         return explain(answer, ask) if explain is not None else UNEXPLAINED
-    answer = replace(answer, proven=answer.proven and not rules.chooses)
+    if rules.chooses:
+        answer = replace(answer, proven=False)
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
     return _placed(answer, ask, topology, require_alias, prefer_alias)

@@ -213,10 +213,11 @@ def _ways(inputs: PlanInput, resources: _FreeResources) -> Iterator[_FreeResourc
     With several pod sets first all resources: often pods that know nothing of the rules keep to them.
     """
     rules, tree = inputs.rules, inputs.topology.tree
-    if not rules.among_own or len(inputs.asks) > 1:
-        yield resources
     if not rules.among_own:
+        yield resources
         return
+    if len(inputs.asks) > 1:
+        yield resources
     counts = {ask.name: ask.count - len(inputs.kept.get(ask.name, ())) for ask in inputs.asks}
     slots = {ask.name: _slots_alone(resources, number, counts[ask.name]) for number, ask in enumerate(inputs.asks)}
     for allowed in islice(rules.choices(slots, counts), _WAYS):

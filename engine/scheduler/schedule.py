@@ -33,7 +33,7 @@ from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.decoding.placements import assignment_body
 from engine.devices.allocation import devices_of
-from engine.gang.gang import Gang, by_pod_set, host_of, rank_is_slot, rank_of, released
+from engine.gang.gang import Gang, by_pod_set, host_of, on_its_way, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
@@ -426,8 +426,7 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
 
 
 def _counts(pod: Pod) -> bool:
-    on_the_way = released(pod) and not pod.unschedulable
-    return bool(pod.spec.node_name or pod.nominated_node) or on_the_way
+    return bool(pod.spec.node_name or pod.nominated_node) or on_its_way(pod)
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

@@ -53,10 +53,6 @@ def completed(job: Json) -> set[int]:
     return set(ranks(job["status"].get("completedIndexes")))
 
 
-def held_by_us(job: Json) -> bool:
-    return bool(job["spec"]["suspend"]) and names.HELD_BY in job["metadata"]["annotations"]
-
-
 def suspended_by_user(job: Json) -> bool:
     return bool(job["spec"]["suspend"]) and names.HELD_BY not in job["metadata"]["annotations"]
 
