@@ -259,7 +259,7 @@ def _plan_equal_pods(
     warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
     rules = inputs.rules
     if inputs.left_out or inputs.emptied or inputs.barred_for(ask.name) or rules.among_own:
-        free = _usable_slots(inputs, warm.slots, capacity.count(shape, topology).empty)
+        free = _usable_slots(inputs, warm.slots, capacity, shape)
         grain = grains(request.slices, len(topology.levels))
         ways = rules.ways(ask.name, topology.tree, free, count=ask.count, require=require, grain=grain)
         answer = _first_plan(warm.plan_on_slots(slots, request, scores) for slots in ways)
@@ -274,12 +274,13 @@ def _plan_equal_pods(
     return _placed(answer, ask, topology, require_alias, prefer_alias)
 
 
-def _usable_slots(inputs: PlanInput, slots: Ints64, empty: Ints64) -> Ints64:
+def _usable_slots(inputs: PlanInput, slots: Ints64, capacity: Capacity, shape: Shape) -> Ints64:
     """Return the slots of equal pods by host: those of an empty host on emptied ones, none where they may not go."""
     (ask,), index = inputs.asks, inputs.topology.tree.index
     free = slots.copy()
-    vacated = [index[host] for host in inputs.emptied]
-    free[vacated] = empty[vacated]
+    if inputs.emptied:  # counting all hosts takes longer than most plans
+        vacated = [index[host] for host in inputs.emptied]
+        free[vacated] = capacity.count(shape, inputs.topology).empty[vacated]
     free[[index[host] for host in inputs.left_out]] = 0
     for hosts in inputs.barred_for(ask.name).values():
         np.copyto(free, 0, where=hosts)

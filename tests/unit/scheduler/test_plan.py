@@ -10,13 +10,15 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Node, Taint
-from engine.api.pod import PreferredTerm, SelectorRequirement, SelectorTerm, Toleration
+from engine.api.pod import PreferredTerm, SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.capacity.capacity import Capacity, SlotCounts
 from engine.policy.model import Policy, parse_policy
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import PlanConditions, plan_placement
+from engine.topology.topology import Topology
 from tests.support.cluster_records import gpu_nodes, job, node, placement, pod_set, shape, spec
 from tests.support.leader import Leader
 
@@ -115,6 +117,23 @@ def test_hosts_left_out_are_not_used() -> None:
     """A host in back-off takes no pod of the gang this time."""
     outcome = plan_on(gpu_nodes(1, 1, 4), job(count=3), excluded=frozenset({"b0-r0-h0"}))
     assert "b0-r0-h0" not in hosts_of(outcome)
+
+
+@pytest.mark.parametrize("excluded", [(), ("b0-r0-h0",)])
+def test_hosts_left_out_do_not_let_all_hosts_be_counted_again(
+    monkeypatch: pytest.MonkeyPatch, excluded: tuple[str, ...]
+) -> None:
+    """The slots that are kept between decisions suffice: in a large cluster counting takes longer than the plan."""
+    counts: list[Shape] = []
+    count = Capacity.count
+
+    def counted(self: Capacity, shape: Shape, topology: Topology) -> SlotCounts:
+        counts.append(shape)
+        return count(self, shape, topology)
+
+    monkeypatch.setattr(Capacity, "count", counted)
+    assert isinstance(plan_on(gpu_nodes(1, 1, 4), job(count=3), excluded=frozenset(excluded)), Placed)
+    assert len(counts) == 1
 
 
 def test_a_node_counts_only_after_it_has_settled() -> None:
