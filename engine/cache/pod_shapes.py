@@ -62,8 +62,9 @@ class PodShapes:
             requests = pod.spec.shape.requests
             if pod_set is None or (pod.spec.node_name and requests in former.get(pod_set.name, ())):
                 continue
-            more = requests if requests != pod_set.template.shape.requests else ()
-            found[pod_set.name] = largest((found.get(pod_set.name, ()), more))
+            known = found.setdefault(pod_set.name, ())
+            if requests not in (known, pod_set.template.shape.requests):  # those of most pods of a gang are the same
+                found[pod_set.name] = largest((known, requests))
         for name, requests in found.items():
             if requests:
                 self._observed.setdefault(uid, {}).setdefault(name, {})[key] = requests

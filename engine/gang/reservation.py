@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.api.placement import Placement, PodSetPlan
+from engine.api.placement import Placement, PodSetPlan, Slot
 from engine.api.pod import Pod
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
@@ -134,8 +134,8 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     gang that was planned anew needs its new slots beside its old pods.
     """
     if rank_is_slot(pod_set):
-        pods = list(pods)
-        return dict(Counter(_ranks(pod_set, plan, pods).values()) + _mispinned(pod_set, plan, pods))
+        pods, by_rank = list(pods), slot_by_rank(plan)
+        return dict(Counter(_ranks(pod_set, by_rank, pods).values()) + _mispinned(pod_set, plan, by_rank, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
     bound = [(pod, host) for pod, host in counted if host and not pod.deleting]
@@ -156,10 +156,9 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, 
     return {host: count for host, count in wanted.items() if count > 0}
 
 
-def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, str]:
+def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> dict[int, str]:
     """Return rank -> host of the pods that are still to be bound, where each rank is a slot."""
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
-    by_rank = slot_by_rank(plan)
     filled: set[int] = set()
     waiting: set[int] = set()
     shared: set[tuple[int | None, str]] = set()
@@ -193,12 +192,11 @@ def _ranks(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, 
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
 
 
-def _mispinned(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> Counter[str]:
+def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> Counter[str]:
     """Count, by planned host, the pods that are released to it although their rank's slot is on another host now.
 
     Until such a pod is bound or removed both places count: it can still be bound, and its successor will need its slot.
     """
-    by_rank = slot_by_rank(plan)
     planned = {slot.host for slot in plan.slots}
     found: Counter[str] = Counter()
     for pod in pods:
@@ -217,7 +215,7 @@ def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str
     pods = list(pods)
     if rank_is_slot(pod_set):
         by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
-        for rank, host in sorted(_ranks(pod_set, plan, pods).items()):
+        for rank, host in sorted(_ranks(pod_set, by_rank, pods).items()):
             if rank in devices and by_rank[rank].host == host:
                 found.setdefault(host, []).append(devices[rank])
         return {host: tuple(uses) for host, uses in found.items()}
