@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from engine.api import names
 from engine.api.objects import Taint
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
+from engine.api.resources import Requests, largest
 from engine.api.workload import GangKey, ReservationKey, Workload
+from engine.cache import pod_shapes
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
 from engine.policy.model import parse_policy
@@ -71,6 +76,24 @@ def test_without_room_for_them_as_they_are_no_host_is_overbooked() -> None:
     assert len(leader.hands.of("release")) <= 1
     (placed,) = leader.view.gangs.placements()
     assert placed.status.get("phase") == "Incomplete"
+
+
+@pytest.mark.parametrize(("asks", "merges"), [(SMALL, 0), (LARGE, 1)])
+def test_equal_requests_of_many_pods_are_merged_once_at_most(
+    monkeypatch: pytest.MonkeyPatch, asks: Shape, merges: int
+) -> None:
+    """Each change of a gang looks at all its pods, so that what most of them share must cost next to nothing."""
+    merged: list[Requests] = []
+
+    def counted(requests: Iterable[Requests]) -> Requests:
+        merged.append(found := largest(requests))
+        return found
+
+    monkeypatch.setattr(pod_shapes, "largest", counted)
+    workload = application()
+    pods = [replace(one, spec=replace(one.spec, shape=asks)) for one in (large(workload, at) for at in range(50))]
+    PodShapes(Stores()).observe(GangKey("g"), workload, pods)
+    assert len(merged) == merges
 
 
 def service(cpus: int, count: int = 2, **more: Any) -> Workload:
