@@ -168,11 +168,7 @@ def is_beside(pod: Pod, workload: Workload) -> bool:
 
 
 def _selects(selector: Iterable[tuple[str, str | None]], labels: Mapping[str, str]) -> bool:
-    # No generator: every change of a gang asks for the pod sets of all its pods.
-    for key, wanted in selector:  # noqa: SIM110
-        if key not in labels or wanted not in (None, labels[key]):
-            return False
-    return True
+    return all(key in labels and wanted in (None, labels[key]) for key, wanted in selector)
 
 
 def by_pod_set(workload: Workload, pods: Iterable[Pod]) -> list[tuple[PodSet, list[Pod]]]:

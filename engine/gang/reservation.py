@@ -53,9 +53,10 @@ def reservations(
     found = []
     for pod_set, members in by_pod_set(workload, pods):
         plan = assignment.plan_of(pod_set.name)
-        staying = _without_moved(pod_set, plan, members, leave_hosts)
-        hosts = _hosts(pod_set, plan, staying)
-        found.append(Reservation(pod_set, hosts, _devices(pod_set, plan, staying) if hosts else {}))
+        by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
+        staying = _without_moved(pod_set, plan, by_rank, members, leave_hosts)
+        hosts = _hosts(pod_set, plan, by_rank, staying)
+        found.append(Reservation(pod_set, hosts, _devices(pod_set, plan, by_rank, staying) if hosts else {}))
     return found
 
 
@@ -106,13 +107,16 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
 
 
 def _without_moved(
-    pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], leave_hosts: Collection[str]
+    pod_set: PodSet,
+    plan: PodSetPlan,
+    by_rank: Mapping[int, Slot] | None,
+    pods: Sequence[Pod],
+    leave_hosts: Collection[str],
 ) -> Sequence[Pod]:
     """Return the pods without those that are to leave their hosts and have slots on others already."""
     if not leave_hosts or not pod_set.evicted_freely:
         return pods
     used = {slot.host for slot in plan.slots}
-    by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
 
     def has_moved(pod: Pod) -> bool:
         host = pod.spec.node_name
@@ -126,15 +130,16 @@ def _without_moved(
     return [pod for pod in pods if not has_moved(pod)]
 
 
-def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, int]:
+def _hosts(
+    pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot] | None, pods: Sequence[Pod]
+) -> dict[str, int]:
     """Return, by host, the number of pods of one pod set that are still to be bound there.
 
     Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
     fills the slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a
     gang that was planned anew needs its new slots beside its old pods.
     """
-    if rank_is_slot(pod_set):
-        pods, by_rank = list(pods), slot_by_rank(plan)
+    if by_rank is not None:
         return dict(Counter(_ranks(pod_set, by_rank, pods).values()) + _mispinned(pod_set, plan, by_rank, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
@@ -207,14 +212,15 @@ def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], p
     return found
 
 
-def _devices(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[str, tuple[Uses, ...]]:
+def _devices(
+    pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot] | None, pods: Sequence[Pod]
+) -> dict[str, tuple[Uses, ...]]:
     """Return, by host, the known devices of the pods of one pod set that are still to be bound there."""
     if all(slot.devices is None for slot in plan.slots):
         return {}
     found: dict[str, list[Uses]] = {}
-    pods = list(pods)
-    if rank_is_slot(pod_set):
-        by_rank, devices = slot_by_rank(plan), devices_by_rank(plan)
+    if by_rank is not None:
+        devices = devices_by_rank(plan)
         for rank, host in sorted(_ranks(pod_set, by_rank, pods).items()):
             if rank in devices and by_rank[rank].host == host:
                 found.setdefault(host, []).append(devices[rank])

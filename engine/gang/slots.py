@@ -67,7 +67,7 @@ def slots_of(assignment: Assignment) -> tuple[Slot, ...]:
 
 def slot_by_rank(plan: PodSetPlan) -> dict[int, Slot]:
     """Rank -> slot; empty when the slots carry no ranks."""
-    return {rank: slot for slot in plan.slots for first, last in slot.ranks or () for rank in range(first, last + 1)}
+    return {rank: slot for slot in plan.slots for rank in expand_ranks(slot.ranks)}
 
 
 def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
