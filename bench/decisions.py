@@ -1,4 +1,4 @@
-"""What a leader's decision for a gang with a profile or a separation costs, beside one for a plain gang in one run.
+"""What a leader's decision for a gang with `auto`, a profile or a separation costs, beside one for a plain gang.
 
 Clusters of 8 racks a block and 16 hosts a rack with a gang for each 13 hosts or so. Each decision comes after a change:
 one of the placed gangs loses its slots, or has them again. `plain` is decided where no gang is kept apart, the others
@@ -43,6 +43,7 @@ PLAIN, APART = "without such gangs", "beside such gangs"
 # What is decided, its annotations, where.
 DECISIONS: Mapping[str, tuple[Mapping[str, str], str]] = {
     "plain": (RACK, PLAIN),
+    "auto": ({names.REQUIRE: names.AUTO}, PLAIN),
     "balanced": ({names.REQUIRE: "block", names.PROFILE: "balanced"}, PLAIN),
     "exclusive": (EXCLUSIVE, PLAIN),
     "spread": (SPREAD, PLAIN),

@@ -100,6 +100,7 @@ class _WarmSlots:
 
     rows: Rows
     index: SlotIndex
+    empty: tuple[int, Ints64]  # the slots of empty hosts, with the stamp of the devices when they were counted
     scarce: str
     era: int
     seen: int
@@ -408,9 +409,11 @@ class Capacity:
             or known.scarce != scarce
             or len(changed) * RECOUNT > len(rows)
         ):
-            index = SlotIndex(topology.tree, self.count(shape, topology).free, self.free_of(scarce, topology))
+            counted = self.count(shape, topology)
+            index = SlotIndex(topology.tree, counted.free, self.free_of(scarce, topology))
             self._warm_weight += weight_of(shape) if key not in self._warm else 0
-            known = self._warm[key] = _WarmSlots(rows, index, scarce, self._era, len(self._touched))
+            empty = self._devices.stamp, counted.empty
+            known = self._warm[key] = _WarmSlots(rows, index, empty, scarce, self._era, len(self._touched))
             while len(self._warm) > 1 and (len(self._warm) > MAX_WARM_SHAPES or self._warm_weight > MAX_WEIGHT):
                 self._warm_weight -= weight_of(self._warm.popitem(last=False)[0][1])
         elif changed:
@@ -418,6 +421,18 @@ class Capacity:
             known.seen = len(self._touched)
         self._warm.move_to_end(key)
         return known.index
+
+    def empty_slots(self, shape: Shape, topology: Topology) -> Ints64:
+        """Return the `empty` slots of `count`; it must not be written to.
+
+        For a shape that `slots` keeps they are counted again only when a node or its devices have changed.
+        """
+        known = self._warm.get((topology.name, shape))
+        if known is None or known.rows is not self._rows_of(topology):
+            return self.count(shape, topology).empty
+        if known.empty[0] != self._devices.stamp:
+            known.empty = self._devices.stamp, self.count(shape, topology).empty
+        return known.empty[1]
 
     @property
     def soft_taints(self) -> bool:

@@ -58,6 +58,7 @@ class HostDevices:
     def __init__(self) -> None:
         self._kinds = NO_KINDS
         self._overcommit = NO_OVERCOMMIT
+        self.stamp = 0  # another number whenever a node, or what it has of devices, may have changed
         self._objects: dict[str, NodeDevices] = {}
         self._nodes: dict[int, Node] = {}
         self._holdings: dict[int, dict[Holder, DeviceHolding]] = {}
@@ -308,6 +309,7 @@ class HostDevices:
     def _refresh(self, row: int) -> bool:
         """Start, stop or redo the counting of a host's devices; return whether slots may have changed."""
         self._lost.pop(row, None)
+        self.stamp += 1
         node = self._nodes.get(row)
         reported = self._objects.get(node.name) if node is not None else None
         counted = node is not None and (reported is not None or row in self._uncounted or _counts_devices(node))

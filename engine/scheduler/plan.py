@@ -238,9 +238,10 @@ def _plan_equal_pods(
     """Plan equal pods without existing ones, on numbers that are cached between decisions."""
     (ask,), topology = inputs.asks, inputs.topology
     shape, near = inputs.shapes[ask.name], inputs.near.get(ask.name)
+    warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
     require = topology.level_of(ask.require)
     if ask.require == AUTO:
-        empty = capacity.count(shape, topology).empty
+        empty = capacity.empty_slots(shape, topology)
         require = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), inputs.levels)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
@@ -256,7 +257,6 @@ def _plan_equal_pods(
     scores = None
     if shape.preferred or capacity.soft_taints or near is not None:
         scores = capacity.scores({shape: 1}, topology, near)
-    warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
     rules = inputs.rules
     if inputs.left_out or inputs.emptied or inputs.barred_for(ask.name) or rules.among_own:
         free = _usable_slots(inputs, warm.slots, capacity, shape)

@@ -356,8 +356,8 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
                 if other == number or (ask.colocate is not None and one.colocate == ask.colocate)
             ]
             if len(members_of_level) == 1:
-                counted = capacity.count(inputs.shapes[ask.name], topology)
-                level = topology.auto_level(ask.count, ask.slices, empty=counted.empty)
+                empty_slots = capacity.empty_slots(inputs.shapes[ask.name], topology)
+                level = topology.auto_level(ask.count, ask.slices, empty=empty_slots)
             else:
                 empty = empty or _free_resources(inputs, capacity, empty=True)
                 level = _finest_level(inputs, gang, empty, members_of_level)

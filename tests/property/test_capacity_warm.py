@@ -83,9 +83,13 @@ def test_kept_slots_equal_counted_slots(history: list[tuple[str, str, int | str,
                 wanted = SHAPES[int(how)]
                 warm = capacity.slots(wanted, topology, scarce="nvidia.com/gpu")
                 assert warm.slots.tolist() == capacity.count(wanted, topology).free.tolist()
+                assert (
+                    capacity.empty_slots(wanted, topology).tolist() == capacity.count(wanted, topology).empty.tolist()
+                )
     for wanted in SHAPES:
         warm = capacity.slots(wanted, topology, scarce="nvidia.com/gpu")
         assert warm.slots.tolist() == capacity.count(wanted, topology).free.tolist()
+        assert capacity.empty_slots(wanted, topology).tolist() == capacity.count(wanted, topology).empty.tolist()
 
 
 def test_a_claim_that_a_pod_takes_closes_its_host() -> None:

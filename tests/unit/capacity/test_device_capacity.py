@@ -36,6 +36,8 @@ class Ledger:
         cold = int(self.capacity.count(shape, self.topology).free[host])
         warm = int(self.capacity.slots(shape, self.topology, scarce="cpu").slots[host])
         assert warm == cold
+        empty = self.capacity.count(shape, self.topology).empty
+        assert self.capacity.empty_slots(shape, self.topology).tolist() == empty.tolist()
         return cold
 
     def bind(self, name: str, shape: Shape, *uses: DeviceUse) -> Pod:

@@ -42,6 +42,11 @@ def plan_on(
         stores.workloads.replace([other])
         stores.placements.replace([placement(other, placed)])
     view.refresh()
+    return plan_in(view, workload, **conditions)
+
+
+def plan_in(view: ClusterState, workload: Workload, **conditions: Any) -> Outcome:
+    """The answer for a Job in this state."""
     request = view.request_of(workload)
     assert request.errors == ()
     return plan_placement(
@@ -119,21 +124,49 @@ def test_hosts_left_out_are_not_used() -> None:
     assert "b0-r0-h0" not in hosts_of(outcome)
 
 
-@pytest.mark.parametrize("excluded", [(), ("b0-r0-h0",)])
-def test_hosts_left_out_do_not_let_all_hosts_be_counted_again(
-    monkeypatch: pytest.MonkeyPatch, excluded: tuple[str, ...]
-) -> None:
-    """The slots that are kept between decisions suffice: in a large cluster counting takes longer than the plan."""
-    counts: list[Shape] = []
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
+    """The shapes whose slots were counted on all hosts, one for each time."""
+    found: list[Shape] = []
     count = Capacity.count
 
     def counted(self: Capacity, shape: Shape, topology: Topology) -> SlotCounts:
-        counts.append(shape)
+        found.append(shape)
         return count(self, shape, topology)
 
     monkeypatch.setattr(Capacity, "count", counted)
+    return found
+
+
+@pytest.mark.parametrize("excluded", [(), ("b0-r0-h0",)])
+def test_hosts_left_out_do_not_let_all_hosts_be_counted_again(counts: list[Shape], excluded: tuple[str, ...]) -> None:
+    """The slots that are kept between decisions suffice: in a large cluster counting takes longer than the plan."""
     assert isinstance(plan_on(gpu_nodes(1, 1, 4), job(count=3), excluded=frozenset(excluded)), Placed)
     assert len(counts) == 1
+
+
+def test_auto_lets_all_hosts_be_counted_again_only_when_a_node_has_changed(counts: list[Shape]) -> None:
+    """What is in use does not move the level that `auto` means; a node that grows does."""
+    view, gang = ClusterState(Stores()), job(count=4, require="auto")
+    nodes = gpu_nodes(2, 2, 4)
+    view.stores.nodes.replace(nodes)
+    view.refresh()
+    placed = plan_in(view, gang)
+    assert isinstance(placed, Placed)
+    assert placed.require == "rack"
+    other = job("other", count=1)
+    view.stores.workloads.replace([other])
+    view.stores.placements.replace([placement(other, {"b0-r0-h0": 1})])
+    view.refresh()
+    counts.clear()
+    assert plan_in(view, gang) != placed
+    assert counts == []
+    more = {resource: 4 * amount for resource, amount in nodes[7].allocatable.items()}
+    view.stores.nodes.replace([*nodes[:7], replace(nodes[7], resource_version="99", allocatable=more), *nodes[8:]])
+    view.refresh()
+    grown = plan_in(view, gang)
+    assert isinstance(grown, Placed)
+    assert grown.require == "host"
 
 
 def test_a_node_counts_only_after_it_has_settled() -> None:
