@@ -192,7 +192,10 @@ def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) ->
     # and waits needs its slot in any case: the completed ones may still look as if they ran.
     running = sum(rank < pod_set.slots for rank in filled - done)
     to_come = max(0, pod_set.needed - running - beyond, len(waiting & hosts.keys()))
-    if len(hosts) > to_come:
+    # Where more pods are missing than have completed, nobody knows which will be made again: they all keep their slots.
+    unknown = pod_set.completed - sum(rank < pod_set.slots for rank in done)
+    missing = len(hosts.keys() - waiting)
+    if len(hosts) > to_come and not 0 < unknown < missing:
         hosts = dict(sorted(hosts.items(), key=lambda one: (one[0] not in waiting, one[0]))[:to_come])
     return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
 

@@ -11,7 +11,7 @@ from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
 from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
-from engine.gang.slots import left_domain
+from engine.gang.slots import done_ranks, left_domain
 from engine.lifecycle.actions import Decision, EvictPods, NoAction, Status, Unplace
 from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
 from engine.policy.model import Policy
@@ -123,7 +123,7 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
 
 
 def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
-    """Return the pods that terminate on a node that cannot end them, and that were not replaced.
+    """Return the pods that terminate on a node that cannot end them, and that no live or completed pod has replaced.
 
     Controllers of pods with fixed names make no replacement while the old object exists.
     """
@@ -132,12 +132,12 @@ def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, gang.pods):
         live = [pod for pod in pods if pod.live]
-        ranks = {rank_of(pod, pod_set) for pod in live}
+        ranks = {rank_of(pod, pod_set) for pod in live} | done_ranks(pod_set, pods)
         found += [
             pod
             for pod in pods
             if _stranded(pod, hosts)
-            and (rank_of(pod, pod_set) not in ranks if pod_set.ranked else len(live) < pod_set.slots)
+            and (rank_of(pod, pod_set) not in ranks if pod_set.ranked else len(live) < pod_set.needed)
         ]
     return found
 

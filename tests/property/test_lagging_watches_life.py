@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 
 from engine.controller import writer
 from tests.support.lagging_cluster.life import Life
+from tests.support.lagging_cluster.workloads import JOB, TRAINING_JOB
 from tests.support.lives import lives
 
-# 11 and 76 found defects that had been mended: they do so again when the mends are taken out.
-SEEDS: Final = (*range(1, 41), 76)
+JOBS: Final = (JOB,)
+TRAINING_JOBS: Final = (TRAINING_JOB,)
+BOTH: Final = (JOB, TRAINING_JOB)
+# 11 and 76 of Jobs, 55 of PyTorchJobs and 3131 of both find defects again when their mends are taken out.
+LIVES: Final = (
+    *((JOBS, seed) for seed in (*range(1, 31), 76)),
+    *((TRAINING_JOBS, seed) for seed in (*range(1, 11), 55)),
+    *((BOTH, seed) for seed in (*range(1, 6), 3131)),
+)
 STEPS: Final = 250
 
 
@@ -23,22 +31,22 @@ def _no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "READ_BACK_EVERY", 0.0)
 
 
-def check(seed: int) -> None:
-    life = Life(seed)
+def check(kinds: tuple[str, ...], seed: int) -> None:
+    life = Life(seed, kinds=kinds)
     life.live(STEPS)
     if life.world.violated:
         pytest.fail(life.world.report(), pytrace=False)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_gangs_live_under_lagging_watches(seed: int) -> None:
+@pytest.mark.parametrize(("kinds", "seed"), LIVES)
+def test_gangs_live_under_lagging_watches(kinds: tuple[str, ...], seed: int) -> None:
     """No host is promised twice, no gang starts in part, and at rest every gang runs or rightly waits."""
-    check(seed)
+    check(kinds, seed)
 
 
 # Another seed is another life: nothing is learnt from smaller ones.
 @settings(lives(5, steps=1), phases=(Phase.explicit, Phase.generate))
-@given(seed=st.integers(1_000, 2**31))
-def test_gangs_live_under_lagging_watches_that_nobody_has_tried(seed: int) -> None:
+@given(kinds=st.sampled_from([JOBS, TRAINING_JOBS, BOTH]), seed=st.integers(1_000, 2**31))
+def test_gangs_live_under_lagging_watches_that_nobody_has_tried(kinds: tuple[str, ...], seed: int) -> None:
     """The same with seeds that `make test-random` and `make test-nightly` draw anew; those that failed are examples."""
-    check(seed)
+    check(kinds, seed)

@@ -14,8 +14,8 @@ from tests.support.fake_api import FakeApi, Json, Refusal, Request
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/namespaces/default/pods"
 JOBS: Final = "/apis/batch/v1/namespaces/default/jobs"
+TRAINING_JOBS: Final = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 PLACEMENTS: Final = "/apis/topogate.dev/v1alpha1/namespaces/default/placements"
-COLLECTIONS: Final = (NODES, PODS, JOBS, PLACEMENTS)
 # Lost answers are the worst: the write has happened, and nobody knows.
 FAULTS: Final = ("down", "lost", "lost", "500", "conflict", "429")
 _SHOWN: Final = 400  # characters of a body in the trace

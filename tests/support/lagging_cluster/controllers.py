@@ -1,32 +1,38 @@
-"""Kubernetes' own part: the Job controller, the scheduler, the kubelets, and what collects garbage.
+"""Kubernetes' own part: the controllers of workloads, the scheduler, the kubelets, and what collects garbage.
 
 Each sees the truth; that they are late shows in how seldom a life lets them act.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 
-from engine.api import names
 from tests.support.cluster_records import REFUSAL
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import JOBS, NODES, PLACEMENTS, PODS
-from tests.support.lagging_cluster.objects import (
-    bound,
-    capacity_of,
+from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS
+from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, ready
+from tests.support.lagging_cluster.workloads import (
+    JOB,
+    Place,
+    all_completed,
     completed,
-    deleting,
+    counted,
+    counts,
     done,
-    index_of,
+    ending,
+    labels_of,
     owner_of,
-    ready,
+    path_of,
+    place_of,
+    places,
+    suspended,
+    template_of,
 )
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import ended, gpus, host
 
 Create = Callable[[Json], object]
-SKIPPED = 0.4  # the part of pods that a hasty Job controller leaves for later
+SKIPPED = 0.4  # the part of pods that a hasty controller leaves for later
 SLOW = 0.5  # the part of ending pods whose kubelet takes longer
 
 
@@ -40,65 +46,76 @@ class Controllers:
 
     def all(self) -> None:
         """Each does everything that it can."""
-        self.run_jobs()
+        self.run_workloads()
         self.schedule()
         self.end_pods()
         self.collect_garbage()
 
-    # -- the Job controller ------------------------------------------------------------------------------------------
+    # -- the controllers of workloads ---------------------------------------------------------------------------------
 
-    def run_jobs(self, *, some: bool = False) -> None:
-        """Delete pods that a Job should not have, create those that it lacks, all or `some`, and end what is done."""
-        jobs = {one["metadata"]["uid"]: one for one in self._api.objects(JOBS)}
-        there: dict[str, set[int]] = {uid: set() for uid in jobs}
+    def run_workloads(self, *, some: bool = False) -> None:
+        """Delete pods that no workload should have, create those that one lacks, all or `some`, end what is done."""
+        workloads = {one["metadata"]["uid"]: one for one in self._world.workloads()}
+        there: dict[str, set[Place]] = {uid: set() for uid in workloads}
         for pod in self._api.objects(PODS):
-            if owner_of(pod) and self._keeps(pod, jobs.get(owner_of(pod))):
-                there[owner_of(pod)].add(index_of(pod))
-        for uid, job in jobs.items():
-            if len(completed(job)) == job["spec"]["completions"]:
-                status = {"conditions": [{"type": "Complete", "status": "True"}]}
-                self._api.put(f"{JOBS}/{job['metadata']['name']}", status=status)
-            elif not job["spec"]["suspend"] and not done(job):
-                self._fill_up(job, there[uid], some=some)
+            if owner_of(pod) and self._keeps(pod, workloads.get(owner_of(pod))):
+                there[owner_of(pod)].add(place_of(pod))
+        for uid, workload in workloads.items():
+            ends = completed(workload, self._api.objects(PODS))
+            if workload["kind"] != JOB and not done(workload) and not suspended(workload):
+                self._count(workload, ends)
+            if all_completed(workload, ends):
+                self._api.put(path_of(workload), status={"conditions": [ending(workload)]})
+            elif not suspended(workload) and not done(workload):
+                self._fill_up(workload, there[uid], ends, some=some)
 
-    def _keeps(self, pod: Json, job: Json | None) -> bool:
+    def _keeps(self, pod: Json, workload: Json | None) -> bool:
         """True for a pod that counts; others are deleted."""
         path = f"{PODS}/{pod['metadata']['name']}"
         if ended(pod):
-            if job is None or pod["status"]["phase"] == "Failed":
+            # Suspended, the controller of PyTorchJobs deletes completed pods, too.
+            forgets = workload is not None and workload["kind"] != JOB and suspended(workload) and not done(workload)
+            if workload is None or forgets or pod["status"]["phase"] == "Failed":
                 self._api.remove(path)
             return False
         if deleting(pod):
-            return False
-        if job is None or job["spec"]["suspend"] or index_of(pod) >= job["spec"]["completions"]:
-            self._world.note("Job controller deletes", pod["metadata"]["name"])
+            return workload is not None and workload["kind"] != JOB  # it makes the pod again under the same name
+        if workload is None or suspended(workload) or place_of(pod) not in places(workload):
+            self._world.note("its controller deletes", pod["metadata"]["name"])
             self._api.delete_pod(path)
             return False
         return True
 
-    def _fill_up(self, job: Json, there: set[int], *, some: bool) -> None:
-        for index in range(job["spec"]["completions"]):
-            if len(there) >= job["spec"]["parallelism"]:
-                return
-            if index in there or index in completed(job) or (some and self._world.rng.random() < SKIPPED):
-                continue
-            there.add(index)
-            self._create(self._pod(job, index))
+    def _count(self, workload: Json, ends: set[Place]) -> None:
+        """Write how many pods have completed, if that is news; while it is suspended this stays as it was."""
+        status = {**counted(workload, ends), "startTime": workload["status"].get("startTime", self._world.stamp())}
+        if workload["status"] != {**workload["status"], **status}:
+            self._api.put(path_of(workload), status=status)
 
-    def _pod(self, job: Json, index: int) -> Json:
-        name, template = job["metadata"]["name"], copy.deepcopy(job["spec"]["template"])
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
-        labels = {**template["metadata"].get("labels", {}), names.COMPLETION_INDEX: str(index)}
+    def _fill_up(self, workload: Json, there: set[Place], ends: set[Place], *, some: bool) -> None:
+        for place in places(workload):
+            if len(there) >= sum(counts(workload).values()):
+                return
+            if place in there or place in ends or (some and self._world.rng.random() < SKIPPED):
+                continue
+            there.add(place)
+            self._create(self._pod(workload, place))
+
+    def _pod(self, workload: Json, place: Place) -> Json:
+        name, template = workload["metadata"]["name"], template_of(workload, place[0])
+        of_job = workload["kind"] == JOB
+        owner = {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": name}
+        labels = {**template["metadata"].get("labels", {}), **labels_of(workload, place)}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{name}-{index}-{self._world.number()}",
+                "name": f"{name}-{place[1]}-{self._world.number()}" if of_job else f"{name}-{place[0]}-{place[1]}",
                 "namespace": "default",
                 "labels": labels,
                 "annotations": template["metadata"].get("annotations", {}),
                 "creationTimestamp": self._world.stamp(),
-                "ownerReferences": [{**owner, "controller": True}],
+                "ownerReferences": [{**owner, "uid": workload["metadata"]["uid"], "controller": True}],
             },
             "spec": template["spec"],
             "status": {"phase": "Pending"},
@@ -148,11 +165,11 @@ class Controllers:
     # -- garbage -----------------------------------------------------------------------------------------------------
 
     def collect_garbage(self) -> None:
-        """Delete the Placements of Jobs that are gone, and the pods of nodes that are gone."""
-        jobs = {one["metadata"]["uid"] for one in self._api.objects(JOBS)}
+        """Delete the Placements of workloads that are gone, and the pods of nodes that are gone."""
+        uids = {one["metadata"]["uid"] for one in self._world.workloads()}
         for placement in self._api.objects(PLACEMENTS):
             owners = {one["uid"] for one in placement["metadata"].get("ownerReferences", [])}
-            if owners and not owners & jobs:
+            if owners and not owners & uids:
                 self._world.note("collected", placement["metadata"]["name"])
                 self._api.remove(f"{PLACEMENTS}/{placement['metadata']['name']}")
         nodes = self._nodes()

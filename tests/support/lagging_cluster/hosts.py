@@ -6,9 +6,21 @@ from typing import Final
 
 from engine.api import names
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import JOBS, NODES, PODS
-from tests.support.lagging_cluster.objects import bound, completed, index_of, owner_of, ready, runs
+from tests.support.lagging_cluster.api import NODES, PODS
+from tests.support.lagging_cluster.objects import bound, ready, runs
+from tests.support.lagging_cluster.workloads import (
+    JOB,
+    TRAINING_JOB,
+    completed,
+    counted,
+    owner_of,
+    path_of,
+    place_of,
+    places,
+    suspended,
+)
 from tests.support.lagging_cluster.world import World
+from tests.support.raw_pods import ended
 
 BLOCK: Final = "cloud.provider.com/topology-block"
 RACK: Final = "cloud.provider.com/topology-rack"
@@ -54,24 +66,27 @@ class Hosts:
         self._world.api.put(path, spec={"taints": taints}, status={"conditions": [condition]})
 
     def fail_pod(self) -> None:
-        pods = [one for one in self._world.api.objects(PODS) if bound(one)]
+        """A pod fails; a completed one of a Job may, too, which changes nothing: its index counts as completed."""
+        pods = [
+            one for one in self._world.api.objects(PODS) if bound(one) and not (_of_training_job(one) and ended(one))
+        ]
         if pods:
             self._end(self._world.rng.choice(pods), "Failed")
 
     def complete_pod(self) -> None:
-        """A pod ends well, and the status of its Job counts it."""
-        jobs = {one["metadata"]["uid"]: one for one in self._world.api.objects(JOBS)}
-        pods = [one for one in self._world.api.objects(PODS) if runs(one) and owner_of(one) in jobs]
+        """A pod ends well, and the status of its Job counts it; that of a PyTorchJob does so later."""
+        workloads = {one["metadata"]["uid"]: one for one in self._world.workloads()}
+        pods = [one for one in self._world.api.objects(PODS) if runs(one) and owner_of(one) in workloads]
         if not pods:
             return
         pod = self._world.rng.choice(pods)
-        job = jobs[owner_of(pod)]
-        if job["spec"]["suspend"]:
+        workload = workloads[owner_of(pod)]
+        if suspended(workload):
             return
         self._end(pod, "Succeeded")
-        indexes = {one for one in completed(job) | {index_of(pod)} if one < job["spec"]["completions"]}
-        status = {"completedIndexes": ",".join(map(str, sorted(indexes))), "succeeded": len(indexes)}
-        self._world.api.put(f"{JOBS}/{job['metadata']['name']}", status=status)
+        if workload["kind"] == JOB:
+            ends = (completed(workload, ()) | {place_of(pod)}) & set(places(workload))
+            self._world.api.put(path_of(workload), status=counted(workload, ends))
 
     def _end(self, pod: Json, phase: str) -> None:
         self._world.note(phase, pod["metadata"]["name"])
@@ -92,3 +107,7 @@ class Hosts:
 
     def _some(self) -> Json:
         return self._world.rng.choice(self._world.api.objects(NODES))
+
+
+def _of_training_job(pod: Json) -> bool:
+    return any(one["kind"] == TRAINING_JOB for one in pod["metadata"]["ownerReferences"])

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.support.lagging_cluster import webhook
-from tests.support.lagging_cluster.api import COLLECTIONS
 from tests.support.lagging_cluster.controllers import Controllers
 from tests.support.lagging_cluster.hosts import Hosts
 from tests.support.lagging_cluster.replica import Replica
 from tests.support.lagging_cluster.rest import Rest
 from tests.support.lagging_cluster.users import Users
+from tests.support.lagging_cluster.workloads import JOB
 from tests.support.lagging_cluster.world import World
 
 POLICIES: Final = (
@@ -37,7 +37,7 @@ STEPS: Final[Mapping[str, float]] = {
     "turn": 16,
     "work": 14,
     "deliver": 25,
-    "run Jobs": 9,
+    "run workloads": 9,
     "schedule": 9,
     "end pods": 5,
     "collect garbage": 2,
@@ -61,11 +61,11 @@ STEPS: Final[Mapping[str, float]] = {
 
 
 class Life:
-    """One life; the same seed draws the same one."""
+    """One life of a cluster with workloads of these kinds; the same seed draws the same one."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, kinds: tuple[str, ...] = (JOB,)) -> None:
         chance = random.Random(f"policy of {seed}")
-        self.world = World(seed, policy=chance.choice(POLICIES), faulty=chance.choice(FAULTY))
+        self.world = World(seed, policy=chance.choice(POLICIES), faulty=chance.choice(FAULTY), kinds=kinds)
         self._rng = self.world.rng
         hosts = Hosts(self.world)
         self._replicas = [Replica(self.world, "A"), Replica(self.world, "B")]
@@ -76,8 +76,8 @@ class Life:
         self._steps: Mapping[str, Callable[[], object]] = {
             "turn": self._turn,
             "work": self._work,
-            "deliver": lambda: self._any().deliver(self._rng.choice(COLLECTIONS), self._rng.randint(1, 6)),
-            "run Jobs": lambda: controllers.run_jobs(some=True),
+            "deliver": lambda: self._any().deliver(self._collection(), self._rng.randint(1, 6)),
+            "run workloads": lambda: controllers.run_workloads(some=True),
             "schedule": controllers.schedule,
             "end pods": lambda: controllers.end_pods(slow=True),
             "collect garbage": controllers.collect_garbage,
@@ -93,7 +93,7 @@ class Life:
             "die": hosts.die,
             "remove host": hosts.remove,
             "add host": hosts.add,
-            "list again": lambda: self._any().list(self._rng.choice(COLLECTIONS)),
+            "list again": lambda: self._any().list(self._collection()),
             "elect": lambda: self.world.elect(self._any().name),
             "crash": self._crash,
             "set clock": self._set_clock,
@@ -108,6 +108,9 @@ class Life:
             if self.world.violated:
                 return
         self._rest.come()
+
+    def _collection(self) -> str:
+        return self._rng.choice(self.world.collections)
 
     def _any(self) -> Replica:
         return self._rng.choice(self._replicas)

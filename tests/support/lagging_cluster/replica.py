@@ -17,7 +17,8 @@ from engine.controller.executor import ActionExecutor
 from engine.decoding import objects, placements, pods, workloads
 from engine.policy.model import parse_policy
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import COLLECTIONS, JOBS, NODES, PLACEMENTS, PODS, FaultyClient
+from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, FaultyClient
+from tests.support.lagging_cluster.workloads import KINDS
 from tests.support.lagging_cluster.world import World
 from tests.support.leader import Later
 from tests.support.raw_pods import ended
@@ -87,11 +88,11 @@ class Replica:
 
     def record(self, regarding: Regarding, *, reason: str, **_: Any) -> None:
         """Take an Event, as `Recorder` does."""
-        if regarding.kind == "Job":
+        if regarding.kind in KINDS:
             self._world.note(self.name, "event", regarding.name, reason)
 
     def list_all(self) -> None:
-        for collection in COLLECTIONS:
+        for collection in self._world.collections:
             self.list(collection)
 
     def list(self, collection: str) -> None:
@@ -122,7 +123,7 @@ class Replica:
 
     def catch_up(self) -> None:
         """Every watch delivers everything."""
-        for collection in COLLECTIONS:
+        for collection in self._world.collections:
             self.deliver(collection)
 
     def _begin(self) -> bool:
@@ -137,12 +138,10 @@ class Replica:
             raise NotLeader("does not lead")
 
     def _store(self, collection: str) -> Any:
-        return {
-            NODES: self._stores.nodes,
-            PODS: self._stores.pods,
-            JOBS: self._stores.workloads.part("batch", "Job"),
-            PLACEMENTS: self._stores.placements,
-        }[collection]
+        single = {NODES: self._stores.nodes, PODS: self._stores.pods, PLACEMENTS: self._stores.placements}
+        if collection in single:
+            return single[collection]
+        return self._stores.workloads.part(*_group_and_kind(collection))
 
     def _decoded(self, collection: str, body: Json) -> Any:
         raw = json.dumps(body).encode()
@@ -153,9 +152,13 @@ class Replica:
         if collection == PLACEMENTS:
             return placements.placement(raw)
         registry = self.view.registry
-        entry = registry.find("batch", "Job", "v1")
+        entry = registry.find(*_group_and_kind(collection), "v1")
         assert entry is not None
         return workloads.workload(raw, entry=entry, registry=registry)
+
+
+def _group_and_kind(collection: str) -> tuple[str, str]:
+    return collection.split("/")[2], next(kind for kind, one in KINDS.items() if one == collection)
 
 
 def _watched(body: Json) -> bool:

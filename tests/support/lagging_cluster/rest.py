@@ -10,10 +10,19 @@ from engine.gang.key import key_of
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import JOBS, PLACEMENTS, PODS
+from tests.support.lagging_cluster.api import PLACEMENTS, PODS
 from tests.support.lagging_cluster.controllers import Controllers
-from tests.support.lagging_cluster.objects import completed, done, owner_of, runs, suspended_by_user
+from tests.support.lagging_cluster.objects import runs
 from tests.support.lagging_cluster.replica import Replica
+from tests.support.lagging_cluster.workloads import (
+    completed,
+    counts,
+    done,
+    owner_of,
+    places,
+    suspended,
+    suspended_by_user,
+)
 from tests.support.lagging_cluster.world import World
 
 # Seconds of each pause: beyond the back-offs, the time-outs of pods, and the rests after preemption and moves.
@@ -21,12 +30,12 @@ _PAUSES: Final = (1, 5, *[31] * 4, *[70] * 3, *[250] * 3, 11)
 _QUIET: Final = (10, 100, 100)
 _ROUNDS: Final = 400  # within one moment
 _MOST_WRITES: Final = 8  # while nothing happens: statuses that tell of waiting times
-# A gang waits though it fits: the policy keeps the room for another one.
-_KEPT: Final = ("QueuedBehind", "RoomKept")
+# A gang waits though it fits: the policy keeps the room for another one, or it has ended for one that does not fit yet.
+_KEPT: Final = ("QueuedBehind", "RoomKept", "Preempted")
 
 
 class Rest:
-    """Lets a cluster come to rest, and looks at what became of every Job."""
+    """Lets a cluster come to rest, and looks at what became of every workload."""
 
     def __init__(self, world: World, replicas: Callable[[], Sequence[Replica]], controllers: Controllers) -> None:
         self._world = world
@@ -45,9 +54,9 @@ class Rest:
         if self._world.writes > before + _MOST_WRITES:
             self._world.violate(f"{self._world.writes - before} writes at rest")
         leader = next(one for one in self._replicas() if one.name == self._world.leader)
-        for job in self._world.api.objects(JOBS):
-            if not done(job) and not suspended_by_user(job) and (wrong := self._wrong(job, leader)):
-                self._world.violate(f"at rest: {job['metadata']['name']} {wrong}")
+        for one in self._world.workloads():
+            if not done(one) and not suspended_by_user(one) and (wrong := self._wrong(one, leader)):
+                self._world.violate(f"at rest: {one['metadata']['name']} {wrong}")
 
     def _pass(self, pauses: Iterable[int]) -> None:
         for pause in pauses:
@@ -69,25 +78,27 @@ class Rest:
                 return
         self._world.violate("it never comes to rest")
 
-    def _wrong(self, job: Json, leader: Replica) -> str:
-        """What is wrong with a Job that its user wants to run; "" if nothing is."""
-        uid = job["metadata"]["uid"]
+    def _wrong(self, workload: Json, leader: Replica) -> str:
+        """What is wrong with a workload that its user wants to run; "" if nothing is."""
+        uid = workload["metadata"]["uid"]
         placement = next((one for one in self._world.api.objects(PLACEMENTS) if _is_of(one, uid)), {})
         status = placement.get("status", {})
         phase, reason = status.get("phase"), status.get("reason")
-        if job["spec"]["suspend"]:
-            return self._wrongly_waits(job, leader, phase, reason)
-        running = sum(owner_of(one) == uid and runs(one) for one in self._world.api.objects(PODS))
-        needed = min(job["spec"]["parallelism"], job["spec"]["completions"] - len(completed(job)))
+        if suspended(workload):
+            return self._wrongly_waits(workload, leader, phase, reason)
+        pods = self._world.api.objects(PODS)
+        running = sum(owner_of(one) == uid and runs(one) for one in pods)
+        needed = min(sum(counts(workload).values()), len(places(workload)) - len(completed(workload, pods)))
         told = f"{running} of {needed} pods run, its status says {phase} {reason}: {status.get('message')}"
         if running == needed:
             return "" if phase in ("Running", "Starting") or reason == "NodeLost" else told
-        whole = names.MIN_AVAILABLE not in job["metadata"]["annotations"]
+        whole = names.MIN_AVAILABLE not in workload["metadata"]["annotations"]
         return told if phase == "Running" and not reason and whole else ""
 
-    def _wrongly_waits(self, job: Json, leader: Replica, phase: str | None, reason: str | None) -> str:
-        workload = leader.view.stores.workloads.get(("batch", "Job", "default", job["metadata"]["name"]))
-        gang = leader.view.gangs.get(key_of(workload)) if workload is not None else None
+    def _wrongly_waits(self, workload: Json, leader: Replica, phase: str | None, reason: str | None) -> str:
+        group, kind = workload["apiVersion"].partition("/")[0], workload["kind"]
+        known = leader.view.stores.workloads.get((group, kind, "default", workload["metadata"]["name"]))
+        gang = leader.view.gangs.get(key_of(known)) if known is not None else None
         if gang is None:
             return "is unknown to the leader"
         if gang.request.errors:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from engine.api import names
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import JOBS, NODES, PLACEMENTS, PODS, ClusterApi
-from tests.support.lagging_cluster.objects import (
-    bound,
-    capacity_of,
+from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
+from tests.support.lagging_cluster.objects import bound, capacity_of, rack_of
+from tests.support.lagging_cluster.workloads import (
+    JOB,
+    KINDS,
+    Place,
     completed,
+    counts,
     done,
     elastic,
     owner_of,
-    rack_of,
+    places,
     size_of,
+    suspended,
 )
 from tests.support.raw_placements import ranks
 from tests.support.raw_pods import ended, gpus, held
 
-Slots = Mapping[int, str]  # rank -> host
+Slots = Mapping[Place, str]  # place in the workload -> host
 
 
 class Truth:
@@ -30,32 +34,41 @@ class Truth:
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
-        self._started: set[str] = set()  # uids of Jobs that have had a released pod
+        self._started: set[str] = set()  # uids of workloads that have had a released pod
+        # Places of completed pods by uid, of workloads with slots. The slot of such a pod is free for others, even if a
+        # PyTorchJob makes the pod again because the completed one was deleted.
+        self._ends: dict[str, set[Place]] = {}
 
-    def excuse(self, job: Json) -> None:
+    def excuse(self, workload: Json) -> None:
         """A gang has started whose user resumed it in time: the leader may take its slots in this moment."""
-        self._started.add(job["metadata"]["uid"])
+        self._started.add(workload["metadata"]["uid"])
 
     def violations(self) -> Iterator[str]:
-        jobs = {one["metadata"]["uid"]: one for one in self._api.objects(JOBS)}
-        pods = [one for one in self._api.objects(PODS) if not ended(one)]
+        workloads = {one["metadata"]["uid"]: one for path in KINDS.values() for one in self._api.objects(path)}
+        all_pods = self._api.objects(PODS)
+        pods = [one for one in all_pods if not ended(one)]
         placed = {
             one["spec"]["workload"]["uid"]: one
             for one in self._api.objects(PLACEMENTS)
-            if one["spec"].get("assignment") and one["spec"]["workload"]["uid"] in jobs
+            if one["spec"].get("assignment") and one["spec"]["workload"]["uid"] in workloads
         }
+        self._ends = {uid: self._completed(workloads[uid], all_pods) for uid in placed}
         given = {uid: [*_slots(one)] for uid, one in placed.items()}
         for uid, written in given.items():
             if len(dict(written)) < len(written):
-                yield f"{_name(jobs[uid])} has a rank twice: {written}"
-        slots = {uid: _needed(jobs[uid], dict(written)) for uid, written in given.items()}
-        yield from self._promised(jobs, pods, slots)
-        yield from self._started_in_part(jobs, pods, slots, placed)
+                yield f"{_name(workloads[uid])} has a rank twice: {written}"
+        slots = {uid: _needed(workloads[uid], dict(written), self._ends[uid]) for uid, written in given.items()}
+        yield from self._promised(workloads, pods, slots)
+        yield from self._started_in_part(workloads, pods, slots, placed)
         for uid, one in slots.items():
-            if _needs_one_rack(jobs[uid]) and len({rack_of(host) for host in one.values()}) > 1:
-                yield f"{_name(jobs[uid])} is scattered: {one}"
+            if _needs_one_rack(workloads[uid]) and len({rack_of(host) for host in one.values()}) > 1:
+                yield f"{_name(workloads[uid])} is scattered: {one}"
 
-    def _promised(self, jobs: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots]) -> Iterator[str]:
+    def _completed(self, workload: Json, pods: list[Json]) -> set[Place]:
+        before = set[Place]() if workload["kind"] == JOB else self._ends.get(workload["metadata"]["uid"], set())
+        return before | completed(workload, pods)
+
+    def _promised(self, workloads: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots]) -> Iterator[str]:
         """No host has more slots and pods than it has GPUs: a pod on a slot counts once."""
         use: Counter[str] = Counter()
         there: dict[str, Counter[str]] = {uid: Counter() for uid in slots}
@@ -68,64 +81,63 @@ class Truth:
         for uid, one in slots.items():
             hosts = Counter(one.values()) | there[uid]  # the larger number of each host
             for host, number in hosts.items():
-                use[host] += number * size_of(jobs[uid])
+                use[host] += number * size_of(workloads[uid])
         capacity = {one["metadata"]["name"]: capacity_of(one) for one in self._api.objects(NODES)}
         for host, number in use.items():
             if number > capacity.get(host, number):
                 yield f"host {host} is promised for {number} GPUs of {capacity[host]}"
 
     def _started_in_part(
-        self, jobs: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots], placed: Mapping[str, Json]
+        self, workloads: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots], placed: Mapping[str, Json]
     ) -> Iterator[str]:
         """The first pod of a gang is released when as many have slots as the gang needs."""
         for pod in pods:
             uid = owner_of(pod)
-            if uid not in jobs or uid in self._started or jobs[uid]["spec"]["suspend"] or held(pod):
+            if uid not in workloads or uid in self._started or suspended(workloads[uid]) or held(pod):
                 continue
             self._started.add(uid)
-            needed = _least(jobs[uid], placed.get(uid))
+            needed = _least(workloads[uid], placed.get(uid), self._ends.get(uid, ()))
             if len(slots.get(uid, {})) < needed:
                 yield f"{pod['metadata']['name']} starts while its gang has the slots {slots.get(uid)} of {needed}"
 
 
-def _slots(placement: Json) -> Iterator[tuple[int, str]]:
+def _slots(placement: Json) -> Iterator[tuple[Place, str]]:
     for pod_set in placement["spec"]["assignment"].get("podSets") or ():
         for slot in pod_set.get("slots") or ():
             for rank in ranks(slot.get("ranks")):
-                yield rank, slot["domain"][-1]
+                yield (pod_set["name"], rank), slot["domain"][-1]
 
 
-def _needed(job: Json, slots: dict[int, str]) -> Slots:
-    """The slots that a Job still needs: none of completed pods, and none of ranks that it has no more.
+def _needed(workload: Json, slots: dict[Place, str], ends: Collection[Place]) -> Slots:
+    """The slots that a workload still needs: none of completed pods, and none of ranks that it has no more.
 
     One that its user has suspended has its slots as long as they are in its Placement.
     """
-    if done(job):
+    if done(workload):
         return {}
-    if elastic(job):
-        left = job["spec"]["completions"] - len(completed(job))
-        return {} if left < job["spec"]["parallelism"] else slots  # which ones are free by now only its pods tell
-    return {
-        rank: host for rank, host in slots.items() if rank not in completed(job) and rank < job["spec"]["completions"]
-    }
+    every = places(workload)
+    if elastic(workload):
+        left, at_a_time = len(every) - len(ends), sum(counts(workload).values())
+        return {} if left < at_a_time else slots  # which ones are free by now only its pods tell
+    return {place: host for place, host in slots.items() if place in every and place not in ends}
 
 
-def _least(job: Json, placement: Json | None) -> int:
+def _least(workload: Json, placement: Json | None, ends: Collection[Place]) -> int:
     """How many pods of a gang need slots before the first one starts: by its request, and that in its Placement."""
-    if elastic(job):
+    if elastic(workload):
         return 0
     spec = (placement or {}).get("spec") or {}
     planned: int = (spec.get("gang") or {}).get("minAvailable", 0)
     planned = planned or sum(one["minAvailable"] for one in spec.get("podSets", []))
-    count = int(job["spec"]["parallelism"])
-    asked = int(job["metadata"]["annotations"].get(names.MIN_AVAILABLE, count))
-    return min(count, asked, planned if placement is not None else count) - len(completed(job))
+    count = sum(counts(workload).values())
+    asked = int(workload["metadata"]["annotations"].get(names.MIN_AVAILABLE, count))
+    return min(count, asked, planned if placement is not None else count) - len(ends)
 
 
-def _needs_one_rack(job: Json) -> bool:
-    asked: dict[str, Any] = job["metadata"]["annotations"]
+def _needs_one_rack(workload: Json) -> bool:
+    asked: dict[str, Any] = workload["metadata"]["annotations"]
     return asked.get(names.REQUIRE) == "rack" and names.RELAX_AFTER not in asked
 
 
-def _name(job: Json) -> str:
-    return str(job["metadata"]["name"])
+def _name(workload: Json) -> str:
+    return str(workload["metadata"]["name"])

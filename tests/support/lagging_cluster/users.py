@@ -1,20 +1,32 @@
-"""What users do to their Jobs: each change goes through the webhook of some replica."""
+"""What users do to their workloads: each change goes through the webhook of some replica."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from engine.api import names
 from tests.support.admission import gpu_container
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster import webhook
-from tests.support.lagging_cluster.api import JOBS
-from tests.support.lagging_cluster.objects import completed, done, elastic, suspended_by_user
 from tests.support.lagging_cluster.replica import Replica
+from tests.support.lagging_cluster.workloads import (
+    JOB,
+    completed,
+    counted,
+    done,
+    elastic,
+    new_workload,
+    path_of,
+    places,
+    sized,
+    suspended,
+    suspended_by_user,
+    suspending,
+)
 from tests.support.lagging_cluster.world import World
 
-MOST: Final = 6  # Jobs
+MOST: Final = 6  # workloads
 _REQUESTS: Final = (
     {names.REQUIRE: "rack"},
     {names.REQUIRE: "rack"},
@@ -31,85 +43,70 @@ class Users:
         self._replica = replica
 
     def submit(self) -> None:
-        """Submit a Job of up to five pods with some request, now and then with more completions than pods."""
+        """Submit a workload of up to five pods with some request; some Jobs have more completions than pods."""
         rng = self._world.rng
-        if len(self._world.api.objects(JOBS)) >= MOST:
+        if len(self._world.workloads()) >= MOST:
             return
+        kind = rng.choice(self._world.kinds) if len(self._world.kinds) > 1 else self._world.kinds[0]
         name, count = f"j{self._world.number()}", rng.choice((1, 2, 2, 3, 4, 5))
-        request, more = self._request(count), rng.choice((0, 0, 0, 0, 0, 0, 0, 2))
+        request, more = self._request(count, sliced=kind == JOB), rng.choice((0, 0, 0, 0, 0, 0, 0, 2))
         pods: Json = {"restartPolicy": "Never", "containers": [gpu_container(rng.choice((2, 4, 4, 8)))]}
         if (priority := rng.choice((None, 0, 5))) is not None:
             pods["priority"] = priority
-        job = _job(name, request, pods, count=count, completions=count + more)
-        job["metadata"]["creationTimestamp"] = self._world.stamp()
-        self._world.note("submit", name, count, more, pods, request)
-        webhook.create(self._world, self._replica(), job)
+        workload = new_workload(kind, name, request, pods, count=count, more=more)
+        workload["metadata"]["creationTimestamp"] = self._world.stamp()
+        self._world.note("submit", kind, name, count, more, pods, request)
+        webhook.create(self._world, self._replica(), workload)
 
-    def _request(self, count: int) -> dict[str, str]:
+    def _request(self, count: int, *, sliced: bool) -> dict[str, str]:
         rng = self._world.rng
         request: dict[str, str] = dict(rng.choice(_REQUESTS))
         if rng.random() < 0.2:
             request[names.MIN_AVAILABLE] = str(rng.randint(1, count))
         if rng.random() < 0.1:
             request[names.EXCLUSIVE] = rng.choice(("rack", "host"))
-        if rng.random() < 0.1 and count % 2 == 0 and names.UNCONSTRAINED not in request:
+        if rng.random() < 0.1 and count % 2 == 0 and names.UNCONSTRAINED not in request and sliced:
             request |= {names.SLICE_TOPOLOGY: "host", names.SLICE_SIZE: "2"}
         if rng.random() < 0.1 and names.REQUIRE in request:
             request[names.RELAX_AFTER] = "30s"
         return request
 
     def delete(self) -> None:
-        if (job := self._some()) is not None:
-            self._world.note("delete", job["metadata"]["name"])
-            self._world.api.remove(f"{JOBS}/{job['metadata']['name']}")
+        if (workload := self._some()) is not None:
+            self._world.note("delete", workload["metadata"]["name"])
+            self._world.api.remove(path_of(workload))
 
     def scale(self) -> None:
-        """Change the number of pods of a Job that has as many completions."""
-        job, count = self._some(), self._world.rng.randint(1, 5)
-        if job is None or done(job) or elastic(job):
+        """Change the number of pods of a workload that has as many completions."""
+        workload, count = self._some(), self._world.rng.randint(1, 5)
+        if workload is None or done(workload) or elastic(workload):
             return
-        self._change(job, f"scale to {count}", parallelism=count, completions=count)
-        left = [str(index) for index in sorted(completed(job)) if index < count]
-        status = {"completedIndexes": ",".join(left), "succeeded": len(left)}
-        self._world.api.put(f"{JOBS}/{job['metadata']['name']}", status=status)
+        scaled = self._change(workload, f"scale to {count}", sized(workload, count))
+        if workload["kind"] == JOB:
+            ends = completed(workload, ()) & set(places(scaled))
+            self._world.api.put(path_of(workload), status=counted(scaled, ends))
 
     def suspend(self) -> None:
-        job = self._some()
-        if job is not None and not job["spec"]["suspend"]:
-            self._change(job, "suspend", suspend=True)
+        workload = self._some()
+        if workload is not None and not suspended(workload):
+            self._change(workload, "suspend", suspending(workload, True))
 
     def resume(self) -> None:
-        job = self._some()
-        if job is None or not suspended_by_user(job):
+        workload = self._some()
+        if workload is None or not suspended_by_user(workload):
             return
-        stored = self._change(job, "resume", suspend=False)
-        if not stored["spec"]["suspend"]:
+        stored = self._change(workload, "resume", suspending(workload, False))
+        if not suspended(stored):
             self._world.truth.excuse(stored)
 
-    def _change(self, job: Json, what: str, **spec: Any) -> Json:
-        name, replica = job["metadata"]["name"], self._replica()
+    def _change(self, workload: Json, what: str, spec: Json) -> Json:
+        name, replica = workload["metadata"]["name"], self._replica()
         self._world.note("user:", what, name, f"by {replica.name}")
-        stored = webhook.change(self._world, replica, name, spec=spec)
-        self._world.note("suspended" if stored["spec"]["suspend"] else "not suspended")
+        stored = webhook.change(self._world, replica, path_of(workload), spec=spec)
+        self._world.note("suspended" if suspended(stored) else "not suspended")
         self._world.check(f"{what} of {name}")
         return stored
 
     def _some(self) -> Json | None:
-        jobs = self._world.api.objects(JOBS)
-        return self._world.rng.choice(jobs) if jobs else None
-
-
-def _job(name: str, request: dict[str, str], pods: Json, *, count: int, completions: int) -> Json:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "annotations": request},
-        "spec": {
-            "parallelism": count,
-            "completions": completions,
-            "completionMode": "Indexed",
-            "suspend": False,
-            "template": {"metadata": {}, "spec": pods},
-        },
-        "status": {},
-    }
+        workloads = self._world.workloads()
+        return self._world.rng.choice(workloads) if workloads else None

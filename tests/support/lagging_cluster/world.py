@@ -6,8 +6,10 @@ import random
 import time
 from typing import Any, Final
 
-from tests.support.lagging_cluster.api import ClusterApi
+from tests.support.fake_api import Json
+from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
 from tests.support.lagging_cluster.truth import Truth
+from tests.support.lagging_cluster.workloads import JOB, KINDS
 
 EPOCH: Final = 1_800_000_000.0
 POLICY: Final = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
@@ -17,11 +19,13 @@ _LINES: Final = 400  # of the trace of a failed life
 class World:
     """One cluster; everything in it that happens by chance is drawn from `rng`."""
 
-    def __init__(self, seed: int, *, policy: str = "", faulty: float = 0.0) -> None:
+    def __init__(self, seed: int, *, policy: str = "", faulty: float = 0.0, kinds: tuple[str, ...] = (JOB,)) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.policy = POLICY + policy
         self.faulty = faulty  # the part of requests that meets a fault
+        self.kinds = kinds  # of its workloads
+        self.collections = (NODES, PODS, *(KINDS[kind] for kind in kinds), PLACEMENTS)
         self.api = ClusterApi()
         self.now = 1000.0
         self.skew = 0.0  # of the wall clock
@@ -36,6 +40,10 @@ class World:
     @property
     def wall(self) -> float:
         return EPOCH + self.now + self.skew
+
+    def workloads(self) -> list[Json]:
+        """All workloads by kind and name; not to be changed."""
+        return [one for kind in self.kinds for one in self.api.objects(KINDS[kind])]
 
     def stamp(self) -> str:
         """The wall clock as Kubernetes writes it."""

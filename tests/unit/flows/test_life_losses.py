@@ -557,6 +557,18 @@ def test_a_pod_that_blocks_its_own_replacement_is_named() -> None:
     assert f"1 pod cannot terminate on {host}: delete with --force if the node is dead" in message
 
 
+def test_a_pod_that_cannot_end_is_no_trouble_once_its_successor_has_completed() -> None:
+    """A Job makes another pod of that rank at once: when it has completed, nobody waits for the old one."""
+    leader = two_racks()
+    gang, pods = running(leader)
+    host = ranks_of(leader.placed())[3]
+    leader.has(dead(leader, host), replace(pods[3], deleting=True, resource_version=leader.hands.version()))
+    leader.has(changed(gang, finished_ranks=((3, 3),), remaining=3, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    assert leader.status()[0] == "Running"
+
+
 def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
     """It will be gone in a moment: the slot is shared with its replacement, and nothing is told."""
     leader = two_racks()

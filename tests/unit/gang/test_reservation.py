@@ -211,3 +211,19 @@ def test_a_held_pod_has_a_slot_while_a_completed_one_of_a_longer_job_still_seems
     plan = placement(gang, dict.fromkeys(FOUR[:3], 1))
     assert reservation(gang, plan, pods) == {FOUR[2]: 1}
     assert reservation(gang, plan, pods[1:]) == {FOUR[0]: 1}
+
+
+@pytest.mark.parametrize(
+    ("failed", "reserved"),
+    [
+        pytest.param(True, {FOUR[0]: 1, FOUR[1]: 1, FOUR[2]: 1}, id="another one failed"),
+        pytest.param(False, {FOUR[2]: 1}, id="it alone is missing"),
+    ],
+)
+def test_where_ranks_of_completed_pods_are_not_told_a_slot_is_freed_once_no_other_pod_is_missing(
+    failed: bool, reserved: dict[str, int]
+) -> None:
+    """Of a training job of Kubeflow pod 0 has completed; pod 1 runs, or has failed and is made again."""
+    gang = changed(job(count=3), remaining=2)
+    pods = [pod(gang, 2, gated=True), *([] if failed else [pod(gang, 1, host=FOUR[1])])]
+    assert reservation(gang, placement(gang, dict.fromkeys(FOUR[:3], 1)), pods) == reserved
