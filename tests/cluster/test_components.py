@@ -46,6 +46,23 @@ def test_one_replica_has_no_budget(base: Objects, programs: dict[str, Path], tmp
     assert found[SERVICE]["spec"]["replicas"] == 1
 
 
+@pytest.mark.parametrize(
+    ("components", "said"),
+    [
+        (("high-availability", "one-replica"), "one-replica': test operation does not apply"),
+        (("one-replica", "high-availability"), "no matches for Id PodDisruptionBudget"),
+    ],
+    ids=["many first", "one first"],
+)
+def test_many_replicas_and_one_are_refused_together(
+    programs: dict[str, Path], tmp_path: Path, components: tuple[str, ...], said: str
+) -> None:
+    """Else the last one would say how many, and three replicas could stand without a budget."""
+    with pytest.raises(AssertionError, match="accumulating components") as refused:
+        kustomized(programs["kubectl"], tmp_path, *(f"components/{name}" for name in components))
+    assert said in str(refused.value)
+
+
 def test_cert_manager_takes_rights_away(base: Objects, programs: dict[str, Path], tmp_path: Path) -> None:
     """No right to Secrets, nor to change the configurations whose CA bundle is cert-manager's; the rest stays."""
     found = kustomized(programs["kubectl"], tmp_path, "components/cert-manager")
