@@ -126,7 +126,8 @@ SETTINGS: Final = (
         "self-signed",
         one_of("self-signed", "cert-manager"),
         "Who makes the certificates: the service itself, or cert-manager. With cert-manager the service may not read "
-        "or write any Secret through the API.",
+        "or write any Secret through the API. A change of a running release takes the steps of "
+        "docs/tasks/admin/certificates.md.",
     ),
     Setting(
         "certificates.issuerRef",

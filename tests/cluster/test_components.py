@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from hack.chart import CHART
 from hack.chart.release import MANIFEST_FILES, render_manifests
-from tests.support.charts import Objects, kustomized, objects
+from tests.support.charts import Helm, Objects, kustomized, objects
+from tests.support.pages import pages
 
 SERVICE = ("Deployment", "topogate-system", "topogate")
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -85,6 +90,26 @@ def test_cert_manager_takes_rights_away(base: Objects, programs: dict[str, Path]
     certificate = found["Certificate", "topogate-system", "topogate"]["spec"]
     assert secrets == {"certificates": certificate["secretName"]}
     assert certificate["dnsNames"] == ["topogate.topogate-system.svc"]
+
+
+@pytest.mark.parametrize("kinds", ["Issuer|Certificate", "Deployment"])
+def test_the_switch_to_cert_manager_applies_what_the_page_names(
+    helm: Helm, programs: dict[str, Path], tmp_path: Path, kinds: str
+) -> None:
+    """`only` of the page lets these objects through, whole, whoever has rendered them."""
+    found = re.search(r"only\(\) \{.*\}", pages()["docs/tasks/admin/certificates.md"].text)
+    assert found is not None
+    everything = kustomized(programs["kubectl"], tmp_path, "components/cert-manager")
+    wanted = {key: one for key, one in everything.items() if key[0] in kinds.split("|")}
+    kustomize = [str(programs["kubectl"]), "kustomize", str(tmp_path)]
+    for text in (
+        subprocess.run(kustomize, capture_output=True, text=True, check=True).stdout,
+        helm.run("template", "topogate", str(CHART), values={"certificates": {"mode": "cert-manager"}}),
+        "---\n".join(yaml.safe_dump(one) for one in everything.values()),
+    ):
+        command = ["bash", "-c", f"{found[0]}\nonly '{kinds}'"]
+        shown = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+        assert objects(shown) == wanted
 
 
 def granted(role: dict[str, Any]) -> set[tuple[str, str, str, str]]:

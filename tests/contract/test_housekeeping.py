@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from certs.authority import AuthorityError, new_authority
+from certs.rotation import RETIRE
 from certs.secret import SecretUnusable
 from engine.api import names
 from engine.api.objects import ConfigMap
@@ -19,6 +20,7 @@ from engine.cluster.client import KubeClient
 from engine.cluster.events import Recorder
 from engine.cluster.lease import NotLeader
 from engine.policy.source import PolicySource
+from tests.support.certificates import TestAuthority
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi
 from webhook.service import housekeeping, port_certificate
@@ -388,3 +390,58 @@ def test_the_key_of_the_ca_is_in_no_log(house: House, caplog: pytest.LogCaptureF
     assert key.splitlines()[1] not in caplog.text
     assert house.secret()["data"]["ca.key"] not in caplog.text
     assert "PRIVATE" not in caplog.text
+
+
+def test_a_ca_that_is_added_to_the_secret_is_trusted_beside_ours(house: House) -> None:
+    """A switch to certificates of others: ours signs on, and the added one goes when no leaf of ours can be alive."""
+    eventually(house.published, message="the bundle is published")
+    ours, theirs = house.authority.kept.bundle, TestAuthority.make(now=NOW, name="topogate").pem
+    house.fake.put(SECRET, data={"ca.crt": encoded(ours + theirs)})
+    eventually(lambda: house.bundles() == {encoded(ours + theirs)}, message="both are trusted")
+    assert house.certificate.signer == ours
+    house.settle(RETIRE - 60)
+    house.looked()
+    assert house.bundles() == {encoded(ours + theirs)}
+    house.settle(120)
+    eventually(lambda: house.bundles() == {encoded(ours)}, message="only ours is")
+
+
+def test_a_ca_that_is_added_goes_when_that_is_asked_for(house: House) -> None:
+    """Who begins a switch can take it back."""
+    eventually(house.published, message="the bundle is published")
+    ours, theirs = house.authority.kept.bundle, TestAuthority.make(now=NOW, name="topogate").pem
+    house.fake.put(SECRET, data={"ca.crt": encoded(ours + theirs)})
+    eventually(lambda: house.bundles() == {encoded(ours + theirs)}, message="both are trusted")
+    ask(house, "topogate.dev/drop-old-ca")
+    house.settle()
+    eventually(lambda: house.bundles() == {encoded(ours)}, message="only ours is")
+    assert house.certificate.signer == ours
+
+
+def test_the_ca_of_cert_manager_signs_on_and_nothing_is_written(
+    api: KubeClient, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way back: its CA in our Secret, which the configurations trust already. A renewal makes one of our own."""
+    monkeypatch.setattr(housekeeping, "EVERY", 0.05)
+    monkeypatch.setattr(housekeeping, "REST", 0.01)
+    theirs = TestAuthority.make(now=NOW, name="topogate", days=3650)
+    for resource, name in CONFIGURATIONS:
+        webhooks = [{"name": "a.topogate.dev", "clientConfig": {"url": "https://x", "caBundle": encoded(theirs.pem)}}]
+        fake.put(f"{HOOKS}/{resource}/{name}", **({} if name == names.POLICY_CONFIGURATION else {"webhooks": webhooks}))
+    fake.put(SECRET, data={"ca.crt": encoded(theirs.pem), "ca.key": encoded(theirs.key_pem)})
+    house = House(api, fake)
+    try:
+        started = CurrentAuthority(api, house.objects, namespace=NAMESPACE, wall=lambda: NOW)
+        started.obtain(lambda: False)  # a leader is there: nobody is waited for
+        house.looked()
+        assert house.certificate.signer == theirs.pem
+        assert house.bundles() == {encoded(theirs.pem)}
+        assert sum(fake.count(method) for method in ("PATCH", "POST", "PUT")) == 0
+        ask(house, "topogate.dev/renew-ca")
+        eventually(lambda: "next.key" in house.secret()["data"], message="one of our own is announced")
+        eventually(house.published, message="both are trusted")
+        house.settle()
+        eventually(lambda: house.certificate.signer != theirs.pem, message="it signs")
+        assert encoded(theirs.key_pem) not in str(house.secret())
+    finally:
+        house.end()

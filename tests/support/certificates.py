@@ -32,11 +32,19 @@ class TestAuthority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, subject, key, begin=now - 60, end=now + days * DAY)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        # As Go's library does for every CA.
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     @property
     def pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key as cert-manager writes it into a Secret."""
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL)
+        return self.key.private_bytes(*form, serialization.NoEncryption())
 
     def leaf(
         self,
