@@ -166,6 +166,14 @@ SETTINGS: Final = (
         "Who may read metrics and status pages. Empty: everybody.",
     ),
     Setting("networkPolicy.apiServerPorts", [443, 6443], PORTS, "Ports of the API server that replicas may reach."),
+    Setting(
+        "networkPolicy.apiServerTo",
+        [],
+        OBJECTS,
+        "Where the API server is: the address of the Service `kubernetes` and those behind it. Empty: these ports are "
+        "open to every address.",
+        example="[{ipBlock: {cidr: 10.96.0.1/32}}, {ipBlock: {cidr: 10.0.0.0/28}}]",
+    ),
     Setting("networkPolicy.extraEgress", [], OBJECTS, "More rules for what replicas may reach."),
     Setting("monitoring.podMonitor.enabled", False, SWITCH, "Whether a PodMonitor of the Prometheus Operator is made."),
     Setting("monitoring.podMonitor.labels", {}, TEXT_MAP, "Labels by which your Prometheus selects PodMonitors."),

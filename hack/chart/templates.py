@@ -263,7 +263,8 @@ _NETWORK: Final = (
     Change(
         "    - {port: 443, protocol: TCP}\n    - {port: 6443, protocol: TCP}\n",
         "{{- range .Values.networkPolicy.apiServerPorts }}\n    - {port: {{ . }}, protocol: TCP}\n{{- end }}\n"
-        "{{- range .Values.networkPolicy.extraEgress }}\n  - {{ toJson . }}\n{{- end }}\n",
+        + lines_of(".Values.networkPolicy.apiServerTo", key="to", indent=4)
+        + "{{- range .Values.networkPolicy.extraEgress }}\n  - {{ toJson . }}\n{{- end }}\n",
     ),
 )
 _POD_MONITOR: Final = (

@@ -52,6 +52,7 @@ SET: dict[str, Any] = {
         "webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
         "opsFrom": [],
         "apiServerPorts": [8443],
+        "apiServerTo": [{"ipBlock": {"cidr": "10.96.0.1/32"}}],
         "extraEgress": [{"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]}],
     },
     "monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}},
@@ -131,7 +132,7 @@ def test_network_monitoring_rights_and_certificates_follow_the_values(rendered: 
     network = rendered["NetworkPolicy", "topogate-system", "topogate"]["spec"]
     assert [rule.get("from") for rule in network["ingress"]] == [[{"ipBlock": {"cidr": "10.0.0.0/28"}}], None]
     assert network["egress"][1:] == [
-        {"ports": [{"port": 8443, "protocol": "TCP"}]},
+        {"ports": [{"port": 8443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}]},
         {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]},
     ]
     monitor = rendered["PodMonitor", "topogate-system", "topogate"]
