@@ -12,12 +12,11 @@ from engine.api.text import join_comma, sanitize
 from engine.decoding import wire
 from engine.lifecycle.actions import Status
 from engine.lifecycle.status import status_body
-from webhook.checks.model import Finding, failure, ok, skipped
+from webhook.checks.model import REAPPLY, Finding, failure, ok, skipped
 from webhook.snapshot.installation import DEFINITION, ReadObject
 
 CHECK: Final = "definition"
 _VERSION: Final = names.API_VERSION.partition("/")[2]
-_APPLY: Final = "kubectl apply -f manifests/base/crd.yaml, of the version of the service"
 
 
 def definition(found: ReadObject) -> Finding:
@@ -25,18 +24,18 @@ def definition(found: ReadObject) -> Finding:
     if found.unread:
         return skipped(CHECK, f"CustomResourceDefinition {DEFINITION} {found.unread}")
     if found.body is None:
-        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} does not exist", _APPLY)
+        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} does not exist", REAPPLY)
     version = _version_of(found.body)
     conditions = _at(found.body, "status", "conditions")
     established = [one for one in _mappings(conditions) if one.get("type") == "Established"]
     if version is None or any(one.get("status") != "True" for one in established):
         why = f"does not serve {_VERSION}" if version is None else f"is not established: {_message(established[0])}"
-        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} {why}", _APPLY)
+        return failure(CHECK, f"CustomResourceDefinition {DEFINITION} {why}", REAPPLY)
     schema = _at(version, "schema", "openAPIV3Schema")
     missing = [path for path in fields() if not has_field(schema, path)]
     if missing:
         told = f"{DEFINITION} {_VERSION} lacks fields, which are dropped when they are written: {join_comma(missing)}"
-        return failure(CHECK, told, _APPLY)
+        return failure(CHECK, told, REAPPLY)
     return ok(CHECK, f"{DEFINITION} {_VERSION} with every field of this version")
 
 

@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.text import join_comma, plural, sanitize
 from engine.kinds.registry import built_in
 from engine.policy.model import Policy
-from webhook.checks.model import Finding, failure, ok, skipped, warning
+from webhook.checks.model import REAPPLY, Finding, failure, ok, skipped, warning
 from webhook.configuration.policy_webhooks import entries as policy_entries
 from webhook.configuration.policy_webhooks import within
 from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource, manifest_entries
@@ -23,7 +23,6 @@ _KINDS: Final[Mapping[Resource, str]] = {
 }
 _MOST_NAMES: Final = 3
 _MONTH: Final = 30 * 86_400.0
-_APPLY: Final = "kubectl apply -k manifests/base (or your overlay of it)"
 _OTHERS: Final = "look at the program that writes it: cert-manager's CA injector, or yours"
 _LEADER: Final = "the leader writes it within seconds; if it stays, look at the leader's log"
 
@@ -34,7 +33,7 @@ def webhooks(found: Installation, policy: Policy) -> list[Finding]:
     if unread := _unread(found):
         return [skipped(check, unread)]
     absent = [_called(*key) for key, one in found.configurations.items() if one.body is None]
-    findings = [failure(check, f"not found: {join_comma(absent)}", _APPLY)] if absent else []
+    findings = [failure(check, f"not found: {join_comma(absent)}", REAPPLY)] if absent else []
     for key in found.configurations:
         findings += _compared(found, *key, policy)
     if findings:
@@ -50,7 +49,7 @@ def _compared(found: Installation, resource: Resource, name: str, policy: Policy
         return
     live = {entry.get("name"): entry for entry in _webhooks(body)}
     wanted = {entry["name"]: entry for entry in _wanted(found, resource, name, policy)}
-    called, remedy = _called(resource, name), _APPLY if name == names.MUTATING_CONFIGURATION else _LEADER
+    called, remedy = _called(resource, name), REAPPLY if name == names.MUTATING_CONFIGURATION else _LEADER
     if missing := [one for one in wanted if one not in live]:
         yield failure("webhooks", f"{called} lacks {join_comma(missing)}", remedy)
     if changed := [one for one in wanted if one in live and not within(wanted[one], live[one])]:
@@ -70,7 +69,7 @@ def authority(found: Installation) -> list[Finding]:
             for name, bundle in bundles(body).items()
         }
     except ConfigurationMalformed:
-        return [failure(check, "an entry has no clientConfig", _APPLY)]
+        return [failure(check, "an entry has no clientConfig", REAPPLY)]
     if not trusted:
         return [skipped(check, "there is no webhook entry to look at")]
     if without := [name for name, bundle in trusted.items() if not bundle]:
@@ -152,7 +151,7 @@ def admission_policies(found: Installation) -> Finding:
         return skipped(check, f"ValidatingAdmissionPolicies {unread[0].unread}")
     missing = [f"{name} ({kind})" for (kind, name), one in found.admission_policies.items() if one.body is None]
     if missing:
-        return failure(check, f"missing: {join_comma(missing)}", _APPLY)
+        return failure(check, f"missing: {join_comma(missing)}", REAPPLY)
     return ok(check, join_comma(ADMISSION_POLICIES))
 
 

@@ -15,7 +15,7 @@ from engine.policy.model import Policy
 from engine.policy.namespaces import mode_of
 from webhook.checks.definition import definition
 from webhook.checks.entries import admission_policies, authority, webhooks
-from webhook.checks.model import Finding, VerifyAnswer, counted, failure, ok, skipped, warning
+from webhook.checks.model import REAPPLY, Finding, VerifyAnswer, counted, failure, ok, skipped, warning
 from webhook.checks.replicas import caches, leader, replicas
 from webhook.snapshot.installation import Installation
 
@@ -107,8 +107,7 @@ def _rights(found: Installation) -> Finding:
         return failure(
             check,
             told,
-            "kubectl apply -f manifests/base/rbac.yaml -f manifests/base/rbac-workloads.yaml; for kinds of the "
-            "policy what topogate policy check prints",
+            f"{REAPPLY}; for kinds of the policy what topogate policy check prints",
         )
     return ok(check, f"all {rights.looked_at:,} that the service needs, {how}")
 

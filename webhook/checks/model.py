@@ -6,7 +6,7 @@ Every key is always present; null stands for what is not known. `docs/reference/
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,9 @@ from engine.api.schema import AnswerPart
 from engine.policy.model import Mode
 
 FindingResult = Literal["ok", "warn", "fail", "skip"]
+
+# Not the files of the base: they would take back what values or an overlay change, such as image, replicas and rights.
+REAPPLY: Final = "apply your overlay or file of this version again, or run helm upgrade with your values"
 
 
 class Finding(AnswerPart):

@@ -156,6 +156,13 @@ def printed(findings: list[Finding]) -> str:
     return re.sub(r"hash [0-9a-f]{12}", "hash 2f03981f5539", text)  # any new field changes it
 
 
+def test_no_remedy_takes_back_what_an_overlay_or_values_say() -> None:
+    """The files of the base would: they have another image, and rights that cert-manager's certificates do without."""
+    remedies = {one.remedy or "" for change in BROKEN.values() for one in told(replace(GOOD, **change))}
+    assert any("helm upgrade" in one for one in remedies)
+    assert [one for one in remedies if "manifests/base" in one] == []
+
+
 def test_what_is_told() -> None:
     """A good installation line by line; of a broken one the lines that differ."""
     good = told(GOOD)
