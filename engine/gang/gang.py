@@ -258,6 +258,11 @@ def on_its_way(pod: Pod) -> bool:
     return released(pod) and not pod.unschedulable
 
 
+def has_room(pod: Pod) -> bool:
+    """True when the host of a pod counts it: the pod is bound, nominated, or on its way."""
+    return bool(pod.spec.node_name or pod.nominated_node) or on_its_way(pod)
+
+
 def ungated_pods(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
     """Return live pods that neither carry our gate nor are pinned: someone else removed the gate."""
     return [

@@ -8,7 +8,8 @@ those of one slice stay together.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -18,7 +19,7 @@ from engine.api.pod import Pod
 from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
-from engine.gang.gang import by_pod_set, host_of, rank_is_slot, rank_of
+from engine.gang.gang import by_pod_set, has_room, host_of, rank_is_slot, rank_of
 from engine.gang.slots import done_ranks, lacking_slots, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
@@ -163,7 +164,8 @@ def growth_request(
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
         holders = _holders(pod_set, plan, members)
-        stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone)[0]
+        taken = _taken(plan, holders)
+        stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone, taken=taken)[0]
         kept[pod_set.name] = stays
         done = done_ranks(pod_set, ()).difference(stays) if rank_is_slot(pod_set) else ()
         more += max(0, counts[pod_set.name] - len(stays) - len(done))
@@ -203,16 +205,22 @@ def _with_minimum(
 
 
 def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int, Pod]:
-    """Map the rank, or the number of a slot, to its live pod with a host: bound, or released to it."""
+    """Map the rank, or the number of a slot, to its live pod with a host: bound, or released to it.
+
+    A pod that no host counts holds nothing but its slot: what it is pinned to may be another gang's.
+    """
     with_hosts = sorted(
         (pod for pod in pods if pod.live and host_of(pod) is not None),
-        key=lambda pod: (pod.created, pod.uid),
+        key=lambda pod: (not has_room(pod), pod.created, pod.uid),
     )
     found: dict[int, Pod] = {}
     if rank_is_slot(pod_set):
+        by_rank = slot_by_rank(plan)
         for pod in with_hosts:
             rank = rank_of(pod, pod_set)
-            if rank is not None and rank < pod_set.slots:
+            if rank is None or rank >= pod_set.slots:
+                continue
+            if has_room(pod) or (rank in by_rank and by_rank[rank].host == host_of(pod)):
                 found.setdefault(rank, pod)
         return found
     hosts = _numbered(plan)
@@ -223,7 +231,7 @@ def _holders(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> dict[int
     for pod in with_hosts:
         if numbers := free.get(host_of(pod) or ""):
             found[numbers.pop()] = pod
-        else:
+        elif has_room(pod):
             elsewhere.append(pod)
     # A pod that landed elsewhere takes a free slot; the last ones, as those go first when the gang shrinks.
     idle = [number for number in reversed(hosts) if number not in found]
@@ -254,9 +262,10 @@ def _split(
     needed: int,
     blocked: Blocked = lambda _host: False,
     missed: Missed = lambda _pod_set, _rank: True,
+    taken: Collection[int] = (),
 ) -> tuple[dict[int, KeptSlot], tuple[int, ...]]:
-    """Return the slots that stay, and the ranks that are wanted and lost."""
-    slots = _numbered(plan)
+    """Return the slots that stay, without those of `taken` ranks, and the ranks that are wanted and lost."""
+    slots = {rank: slot for rank, slot in _numbered(plan).items() if rank not in taken}
     if rank_is_slot(pod_set):
         wanted = {rank for rank in slots if rank < pod_set.slots} - done_ranks(pod_set, pods)
     else:
@@ -280,6 +289,25 @@ def _split(
         near = order[min(bisect(order, rank), len(order) - 1)] if order else None
         kept[rank] = KeptSlot(kept[near].host if near is not None else slots[rank][0])
     return kept, lost
+
+
+def _taken(plan: PodSetPlan, holders: Mapping[int, Pod]) -> set[int]:
+    """Return the ranks without a pod whose slots have pods of other ranks.
+
+    While a Job had more completions than pods its slots were of no ranks.
+    """
+    slots = _numbered(plan)
+    others = Counter(
+        host
+        for rank, pod in holders.items()
+        if (host := host_of(pod)) and (rank not in slots or slots[rank][0] != host)
+    )
+    found = set()
+    for rank, (host, _) in slots.items() if others else ():
+        if rank not in holders and others[host] > 0:
+            others[host] -= 1
+            found.add(rank)
+    return found
 
 
 def _some_blocked(plan: PodSetPlan, holders: Mapping[int, Pod], blocked: Blocked) -> bool:

@@ -23,7 +23,7 @@ from engine.api.placement import (
     WorkloadRef,
     named_levels,
 )
-from engine.api.pod import Pod, Shape
+from engine.api.pod import Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
 from engine.api.text import plural
@@ -33,7 +33,7 @@ from engine.capacity.pod_preferences import pod_scores
 from engine.capacity.pod_rules import PodRules
 from engine.decoding.placements import assignment_body
 from engine.devices.allocation import devices_of
-from engine.gang.gang import Gang, by_pod_set, host_of, on_its_way, rank_is_slot, rank_of
+from engine.gang.gang import Gang, by_pod_set, has_room, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot
 from engine.gang.request import PlacementRequest
@@ -411,7 +411,7 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
     left out (`unreserved_pods`), such as those that the scheduler has refused: what they would take is free, and the
     plan may use it once.
     """
-    live = [pod for pod in gang.pods if pod.live and _counts(pod)]
+    live = [pod for pod in gang.pods if pod.live and has_room(pod)]
     every: dict[str, dict[int, KeptSlot]] = {}
     for pod_set, pods in by_pod_set(gang.workload, live):
         found: dict[int, KeptSlot] = {}
@@ -423,10 +423,6 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
         if found:
             every[pod_set.name] = found
     return every
-
-
-def _counts(pod: Pod) -> bool:
-    return bool(pod.spec.node_name or pod.nominated_node) or on_its_way(pod)
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

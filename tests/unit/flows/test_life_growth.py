@@ -542,3 +542,43 @@ def test_of_pods_without_an_index_all_are_told_about_that_cannot_join() -> None:
     placed = leader.placed()
     assert placed is not None
     assert "7 pods ready; 2 more pods cannot join" in placed.status["message"]
+
+
+def test_a_longer_job_that_gets_as_many_pods_as_completions_grows_beside_the_pod_in_its_slot() -> None:
+    """Its slot was of no rank, and has the pod of index 1: index 0, whose slot it is from now on, gets another one."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    leader.has(changed(job(count=1, held=True), total=3, remaining=3))
+    leader.settle()
+    (host,) = ranks(leader).values()
+    leader.has(pod(leader.workload(), 1, host=host))
+    leader.settle()
+    leader.has(scaled(leader, 3))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]
+    assert sorted(slots(leader).values()) == [1, 1, 1]
+    assert ranks(leader)[1] == host
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["growth", "repair"])
+def test_a_refused_pod_that_is_pinned_to_the_host_of_another_gang_gets_no_slot_there(lost: bool) -> None:
+    """Nothing counts it there, so that the host would be promised twice: its rank keeps the slot that it has."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 5))
+    leader.has(job("other", count=1, held=True))
+    leader.settle()
+    (taken,) = ranks(leader, "other").values()
+    leader.has(job(count=2, held=True))
+    leader.settle()
+    there = ranks(leader)
+    gang = leader.workload()
+    leader.has(pod(gang, 0, host=there[0]), pod(gang, 1, pin=taken, unschedulable=REFUSAL))
+    leader.settle()
+    leader.has(scaled(leader, 3))
+    leader.settle()
+    assert leader.hands.of("grow") == ["train"]
+    if lost:
+        grown = ranks(leader)
+        leader.stores.nodes.apply("DELETED", next(one for one in gpu_nodes(1, 1, 5) if one.name == grown[2]))
+        leader.has(pod(leader.workload(), 2, gated=True))
+        leader.later(60.0)
+    assert ranks(leader)[1] == there[1]
+    assert taken not in slots(leader)
