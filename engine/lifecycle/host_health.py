@@ -10,7 +10,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import Code
 from engine.api.text import join_and, plural, sanitize
 from engine.capacity.capacity import Capacity
-from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_of
+from engine.gang.gang import Gang, by_pod_set, can_suspend, rank_is_slot, rank_of
 from engine.gang.slots import done_ranks, left_domain
 from engine.lifecycle.actions import Decision, EvictPods, NoAction, Status, Unplace
 from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
@@ -125,20 +125,19 @@ def losses(gang: Gang, *, hosts: HostHealth, timers: Timers, policy: Policy, now
 def stuck(gang: Gang, hosts: HostHealth) -> list[Pod]:
     """Return the pods that terminate on a node that cannot end them, and that no live or completed pod has replaced.
 
-    Controllers of pods with fixed names make no replacement while the old object exists.
+    Controllers of pods with fixed names make no replacement while the old object exists. One that the workload does not
+    need any more is missed by nobody.
     """
     if not any(_stranded(pod, hosts) for pod in gang.pods):
         return []
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, gang.pods):
+        stranded = [pod for pod in pods if _stranded(pod, hosts)]
         live = [pod for pod in pods if pod.live]
-        ranks = {rank_of(pod, pod_set) for pod in live} | done_ranks(pod_set, pods)
-        found += [
-            pod
-            for pod in pods
-            if _stranded(pod, hosts)
-            and (rank_of(pod, pod_set) not in ranks if pod_set.ranked else len(live) < pod_set.needed)
-        ]
+        if rank_is_slot(pod_set):
+            missed = set(range(pod_set.slots)) - done_ranks(pod_set, pods) - {rank_of(pod, pod_set) for pod in live}
+            stranded = [pod for pod in stranded if rank_of(pod, pod_set) in missed]
+        found += stranded if len(live) < pod_set.needed else []
     return found
 
 

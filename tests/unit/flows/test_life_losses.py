@@ -569,6 +569,18 @@ def test_a_pod_that_cannot_end_is_no_trouble_once_its_successor_has_completed() 
     assert leader.status()[0] == "Running"
 
 
+def test_a_pod_beyond_the_size_of_its_gang_that_cannot_end_is_not_missed() -> None:
+    """The gang was scaled down: all pods that it is to have are ready."""
+    leader = two_racks()
+    gang, pods = running(leader)
+    host = ranks_of(leader.placed())[3]
+    leader.has(dead(leader, host), replace(pods[3], deleting=True, resource_version=leader.hands.version()))
+    leader.has(changed(gang, slots=3, total=3, remaining=3, generation=2, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    assert leader.status() == ("Running", "")
+
+
 def test_a_pod_that_ends_on_a_sound_node_is_no_trouble() -> None:
     """It will be gone in a moment: the slot is shared with its replacement, and nothing is told."""
     leader = two_racks()
