@@ -149,22 +149,30 @@ def pod_set_of(pod: Pod, workload: Workload) -> PodSet | None:
 def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None:
     """Return the first pod set with a selector that matches labels of pods; None when none matches.
 
-    One without a selector comes last. Of several with the same one, as of Pods or RayJobs in an AppWrapper, our label
-    in their templates decides; who forges it gets a slot of the same gang.
+    A later one that has all labels of an earlier one and more goes first, as that of a RayCluster in an AppWrapper does
+    after a RayJob, and one without a selector last, after pods that are in no gang. Of several with the same one, as of
+    Pods or RayJobs in an AppWrapper, our label in their templates decides; who forges it gets a slot of the same gang.
     """
     found = [pod_set for pod_set in workload.pod_sets if _selects(pod_set.selector, labels)]
-    if len(found) <= 1:
-        return found[0] if found else None
-    first = next((pod_set for pod_set in found if pod_set.selector), found[0])
+    if not found or (not any(one.selector for one in found) and _selected_beside(labels, workload)):
+        return None
+    if len(found) == 1:
+        return found[0]
+    first = found[0]
+    for one in found[1:]:
+        if set(one.selector) > set(first.selector):
+            first = one
     marked = labels.get(names.POD_SET)
     return next((one for one in found if one.name == marked and one.selector == first.selector), first)
 
 
 def is_beside(pod: Pod, workload: Workload) -> bool:
     """Return True for a pod of a workload that belongs to no gang, such as the submitter of a RayJob."""
-    if not workload.beside or pod_set_of(pod, workload) is not None:
-        return False
-    return any(_selects(selector, pod.spec.labels) for selector in workload.beside)
+    return _selected_beside(pod.spec.labels, workload) and pod_set_of(pod, workload) is None
+
+
+def _selected_beside(labels: Mapping[str, str], workload: Workload) -> bool:
+    return any(_selects(selector, labels) for selector in workload.beside)
 
 
 def _selects(selector: Iterable[tuple[str, str | None]], labels: Mapping[str, str]) -> bool:

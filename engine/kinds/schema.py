@@ -151,7 +151,9 @@ class PodSetSpec(Section):
     rank: IntExpression | None = Field(default=None, description="The rank in the pod set, from a pod's labels.")
     ranked: ObjectCondition | None = Field(default=None, description="The pods have ranks only when this holds.")
     selector: Mapping[LabelKey, Text] = Field(
-        default={}, max_length=8, description="Pod labels; the first match wins, and no labels match last."
+        default={},
+        max_length=8,
+        description="Pod labels; the first match wins, unless a later one has its labels and more.",
     )
     creation: Creation | None = Field(default=None, description="The order of creation, if not the gang's.")
     replace: Replace | None = Field(default=None, description="The cost of deleting a pod, if not the kind's.")

@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.decoding import pods
+from engine.gang.gang import is_beside, pod_set_with
 from tests.support.admission import FakeView, Json, apply, gpu_container, review
 from tests.support.cluster_records import gpu_nodes
 from tests.support.kinds import workload_of
@@ -40,7 +41,7 @@ def pod(wrapper: Json, number: int, component: int, labels: Json) -> Any:
     inner = wrapper["spec"]["components"][component]["template"]
     template = inner if inner["kind"] == "Pod" else inner["spec"].get("template")
     if template is None:
-        template = inner["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+        template = inner["spec"].get("rayClusterSpec", inner["spec"])["headGroupSpec"]["template"]
     owner = {"apiVersion": wrapper["apiVersion"], "kind": "AppWrapper", "name": "wrap", "uid": "uid-wrap"}
     metadata = {
         "name": f"p{number}",
@@ -63,6 +64,11 @@ def ray_job(name: str) -> Json:
     return {"template": {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}}
 
 
+def ray_cluster(name: str) -> Json:
+    inner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}}
+    return {"template": {**inner, "spec": {"headGroupSpec": {"template": {"spec": SPEC}}}}}
+
+
 JOB = component("Job", "train", parallelism=2, completions=2, completionMode="Indexed")
 
 
@@ -71,6 +77,13 @@ JOB = component("Job", "train", parallelism=2, completions=2, completionMode="In
     [
         ((component("Pod", "a"), component("Pod", "b")), [(0, {}), (1, {})]),
         ((ray_job("a"), ray_job("b")), [(0, {"ray.io/node-type": "head"}), (1, {"ray.io/node-type": "head"})]),
+        (
+            (ray_job("a"), ray_cluster("b")),
+            [
+                (0, {"ray.io/node-type": "head", "ray.io/cluster": "a-x7p2k"}),
+                (1, {"ray.io/node-type": "head", "ray.io/cluster": "b"}),
+            ],
+        ),
         (
             (component("Deployment", "serve", replicas=2), JOB),
             [(0, {}), (0, {}), (1, of_job(0)), (1, of_job(1))],
@@ -85,7 +98,7 @@ JOB = component("Job", "train", parallelism=2, completions=2, completionMode="In
             ],
         ),
     ],
-    ids=["Pods", "RayJobs", "Deployment and Job", "StatefulSets and Job"],
+    ids=["Pods", "RayJobs", "RayJob and RayCluster", "Deployment and Job", "StatefulSets and Job"],
 )
 def test_each_pod_takes_a_slot_of_its_own_component(components: tuple[Json, ...], made: list[tuple[int, Json]]) -> None:
     """The first component would else be taken to have all pods, and those beyond its slots be held for ever."""
@@ -98,3 +111,18 @@ def test_each_pod_takes_a_slot_of_its_own_component(components: tuple[Json, ...]
     leader.later(20.0)
     assert sorted(leader.hands.of("release")) == [f"p{number}" for number in range(len(made))]
     assert leader.hands.pod_events == []
+
+
+def test_the_submitter_of_a_ray_job_takes_no_slot_of_a_component_without_a_label() -> None:
+    """Its pods are in no gang, also beside a Deployment whose pods have no label that others do not have."""
+    ray = ray_job("a")
+    ray["template"]["spec"]["submitterPodTemplate"] = {"spec": SPEC}
+    workload = workload_of(created(ray, component("Deployment", "serve", replicas=1)))
+    labels = {"batch.kubernetes.io/job-name": "a"}
+    metadata = {"name": "a-x7p2k", "namespace": "ml", "uid": "uid-a", "resourceVersion": "1", "labels": labels}
+    submitter = pods.pod({"metadata": metadata, "spec": SPEC})
+    assert is_beside(submitter, workload)
+    assert pod_set_with(labels, workload) is None
+    served = pod_set_with({names.POD_SET: "1-main"}, workload)
+    assert served is not None
+    assert served.name == "1-main"
