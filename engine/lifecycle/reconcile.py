@@ -32,7 +32,6 @@ from engine.lifecycle.withdrawn import replace_late
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, mode_of
 
-_WITH_SLOTS: Final = frozenset({"Placed", "Starting", "Running", "Incomplete"})  # phases of a gang with slots
 _LEFT_BEHIND: Final = "too few pods of its pod group have slots: they are planned again together"
 
 
@@ -236,12 +235,10 @@ def _runs(gang: Gang) -> bool:
 def _spared(gang: Gang) -> bool:
     """Return True if pods of a gang still run that has lost its slots, and need not end: it gets them back.
 
-    It was preempted; or its user suspended it, and resumed it before its pods ended; or a leader that took its slots
-    away had no time to report that, so that its status still tells of them.
+    It was preempted, restarted, or suspended by its user, and resumed before its pods ended. One that ran before it had
+    a request, or was unmanaged, has no Placement.
     """
-    known = reason_of(known_code(gang.status.get("reason")))
-    given_back = known is not None and (known.by_preemption or known.by_user)
-    return (given_back or gang.status.get("phase") in _WITH_SLOTS) and _runs(gang)
+    return gang.placement is not None and not gang.placement.deleting and _runs(gang)
 
 
 def _without_request(gang: Gang, gated: tuple[Pod, ...], mode: ModeInForce) -> Decision:

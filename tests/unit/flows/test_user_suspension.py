@@ -72,3 +72,22 @@ def test_a_gang_that_is_resumed_before_it_has_lost_its_slots_starts_with_them() 
     assert not leader.workload().suspended
     assert hosts_of(leader, "train") == HOSTS
     assert hosts_of(leader, "next") == set()
+
+
+def test_a_gang_that_is_resumed_in_time_gets_its_slots_back_when_there_is_room_again() -> None:
+    """Another gang has got the slot of a pod of it that was lost meanwhile."""
+    leader, pods = running_beside_a_waiting_one()
+    leader.stores.workloads.apply("DELETED", leader.workload("next"))
+    suspend(leader)
+    leader.settle()
+    end(leader, pods[1:])
+    leader.has(job("other", count=1, held=True))
+    leader.later(2 * GRACE_SECONDS)
+    assert len(hosts_of(leader, "other")) == 1
+    leader.has(replace(leader.workload(), suspended=False, resource_version=leader.hands.version()))
+    leader.settle()
+    assert hosts_of(leader, "train") == set()
+    leader.stores.workloads.apply("DELETED", leader.workload("other"))
+    leader.later(2 * GRACE_SECONDS)
+    leader.later(10)
+    assert hosts_of(leader, "train") == HOSTS
