@@ -30,11 +30,15 @@ from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known."""
+    """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known.
+
+    `doubtful`: so many of the slots are of completed pods, and nobody knows which.
+    """
 
     pod_set: PodSet
     hosts: Mapping[str, int]
     uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
+    doubtful: int = 0
 
 
 def reservations(
@@ -56,7 +60,9 @@ def reservations(
         by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
         staying = _without_moved(pod_set, plan, by_rank, members, leave_hosts)
         hosts = _hosts(pod_set, plan, by_rank, staying)
-        found.append(Reservation(pod_set, hosts, _devices(pod_set, plan, by_rank, staying) if hosts else {}))
+        uses = _devices(pod_set, plan, by_rank, staying) if hosts else {}
+        doubtful = _ranks(pod_set, by_rank, staying)[1] if hosts and by_rank and pod_set.completed else 0
+        found.append(Reservation(pod_set, hosts, uses, doubtful))
     return found
 
 
@@ -66,6 +72,12 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     for one in reservations(workload, placement, pods):
         total.update(one.hosts)
     return dict(total)
+
+
+def count_to_come(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> int:
+    """Return how many pods of a gang are still to be bound."""
+    found = reservations(workload, placement, pods)
+    return sum(max(0, sum(one.hosts.values()) - one.doubtful) for one in found)
 
 
 def open_slots(
@@ -140,7 +152,7 @@ def _hosts(
     gang that was planned anew needs its new slots beside its old pods.
     """
     if by_rank is not None:
-        return dict(Counter(_ranks(pod_set, by_rank, pods).values()) + _mispinned(pod_set, plan, by_rank, pods))
+        return dict(Counter(_ranks(pod_set, by_rank, pods)[0].values()) + _mispinned(pod_set, plan, by_rank, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
     bound = [(pod, host) for pod, host in counted if host and not pod.deleting]
@@ -161,8 +173,8 @@ def _hosts(
     return {host: count for host, count in wanted.items() if count > 0}
 
 
-def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> dict[int, str]:
-    """Return rank -> host of the pods that are still to be bound, where each rank is a slot."""
+def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> tuple[dict[int, str], int]:
+    """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`."""
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     filled: set[int] = set()
     waiting: set[int] = set()
@@ -192,12 +204,29 @@ def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) ->
     # and waits needs its slot in any case: the completed ones may still look as if they ran.
     running = sum(rank < pod_set.slots for rank in filled - done)
     to_come = max(0, pod_set.needed - running - beyond, len(waiting & hosts.keys()))
-    # Where more pods are missing than have completed, nobody knows which will be made again: they all keep their slots.
-    unknown = pod_set.completed - sum(rank < pod_set.slots for rank in done)
-    missing = len(hosts.keys() - waiting)
-    if len(hosts) > to_come and not 0 < unknown < missing:
-        hosts = dict(sorted(hosts.items(), key=lambda one: (one[0] not in waiting, one[0]))[:to_come])
-    return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}
+    # Which slot a pod needs that does not exist yet nobody knows: any that may be of a completed one.
+    likely = _likely(pod_set, hosts, running=filled, there={*waiting, *(rank for rank, _ in shared)})
+    unknown = pod_set.completed - sum(rank < pod_set.slots for rank in done) if to_come > len(likely) else 0
+    doubtful = max(0, min(unknown, len(hosts) - to_come))
+    if len(hosts) > to_come + doubtful:
+        first = sorted(hosts.items(), key=lambda one: (one[0] not in waiting, one[0] not in likely, one[0]))
+        hosts = dict(first[: to_come + doubtful])
+    return {rank: host for rank, host in hosts.items() if (rank, host) not in shared}, doubtful
+
+
+def _likely(
+    pod_set: PodSet, ranks: Collection[int], *, running: Collection[int | None], there: Collection[int | None]
+) -> set[int]:
+    """Return those of the ranks without a bound pod that have not completed, as far as pods tell it.
+
+    `there`: the ranks of pods that wait or are being deleted. Of a JobSet only whole Jobs count as completed: none of
+    those with other pods has.
+    """
+    size = pod_set.replica
+    if size is None or not pod_set.completed:
+        return {rank for rank in ranks if rank in there}
+    begun = {rank // size for rank in (*running, *there) if rank is not None}
+    return {rank for rank in ranks if rank // size in begun}
 
 
 def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> Counter[str]:
@@ -224,7 +253,7 @@ def _devices(
     found: dict[str, list[Uses]] = {}
     if by_rank is not None:
         devices = devices_by_rank(plan)
-        for rank, host in sorted(_ranks(pod_set, by_rank, pods).items()):
+        for rank, host in sorted(_ranks(pod_set, by_rank, pods)[0].items()):
             if rank in devices and by_rank[rank].host == host:
                 found.setdefault(host, []).append(devices[rank])
         return {host: tuple(uses) for host, uses in found.items()}

@@ -29,7 +29,7 @@ from engine.gang.gang import (
     pinned_host,
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
-from engine.gang.reservation import reservation
+from engine.gang.reservation import count_to_come
 from engine.gang.slots import (
     SlotAssignments,
     Unassigned,
@@ -411,7 +411,7 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     """
     placement = gang.placement
     assert placement is not None
-    missing = max(0, sum(reservation(gang.workload, placement, gang.pods).values()) - completed_in_jobs(gang))
+    missing = max(0, count_to_come(gang.workload, placement, gang.pods) - completed_in_jobs(gang))
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
     ran = has_started(placement.status)

@@ -13,7 +13,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding import objects
-from engine.gang.reservation import reservation, unreserved_pods
+from engine.gang.reservation import count_to_come, reservation, unreserved_pods
 from engine.policy.model import default_policy, parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.kinds import example, merged, workload_of
@@ -227,3 +227,28 @@ def test_where_ranks_of_completed_pods_are_not_told_a_slot_is_freed_once_no_othe
     gang = changed(job(count=3), remaining=2)
     pods = [pod(gang, 2, gated=True), *([] if failed else [pod(gang, 1, host=FOUR[1])])]
     assert reservation(gang, placement(gang, dict.fromkeys(FOUR[:3], 1)), pods) == reserved
+
+
+def test_where_ranks_of_completed_pods_are_not_told_no_slot_is_given_away_that_a_missing_pod_may_need() -> None:
+    """It may be created for either rank; once all that are left run, those of the completed ones are free."""
+    gang = changed(job(count=4), remaining=3)
+    plan = placement(gang, dict.fromkeys(FOUR, 1))
+    pods = [pod(gang, rank, host=FOUR[rank]) for rank in (0, 3)]
+    assert reservation(gang, plan, pods) == {FOUR[1]: 1, FOUR[2]: 1}
+    assert count_to_come(gang, plan, pods) == 1
+    assert reservation(gang, plan, [*pods, pod(gang, 2, host=FOUR[2], deleting=True)]) == {}
+    pods.append(pod(gang, 2, gated=True))
+    assert reservation(gang, plan, pods) == {FOUR[2]: 1}
+    assert reservation(gang, plan, [*pods[:2], pod(gang, 2, host=FOUR[2])]) == {}
+
+
+def test_of_a_jobset_with_a_completed_job_the_slot_of_a_missing_pod_of_another_job_is_kept() -> None:
+    """Its status counts whole Jobs: that of the missing pod has pods that run."""
+    gang = changed(job(count=4), remaining=2)
+    gang = replace(gang, pod_sets=(replace(gang.pod_sets[0], replica=2),))
+    plan = placement(gang, dict.fromkeys(FOUR, 1))
+    assert reservation(gang, plan, [pod(gang, 2, host=FOUR[2])]) == {FOUR[3]: 1}
+    assert reservation(gang, plan, [pod(gang, 1, host=FOUR[1])]) == {FOUR[0]: 1}
+    lost = reservation(gang, plan, [])
+    assert lost == dict.fromkeys(FOUR, 1)
+    assert count_to_come(gang, plan, []) == 2
