@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from engine.api import names
 from engine.api.field import FieldError
 from engine.api.field import path_of as path_of_steps
-from engine.api.placement import GangRequest, PodSetRequest, Separation
+from engine.api.placement import GangRequest, Placement, PodSetRequest, Separation
 from engine.api.reasons import Code
 from engine.api.workload import PodSet, Workload
 from engine.gang.annotations import (
@@ -550,3 +550,20 @@ def _min_available(scope: RequestScope, pod_set: PodSet, *, alone: int | None, s
 
 def _order(error: FieldError) -> tuple[str, str, str]:
     return (error.field, error.reason, error.message)
+
+
+def requires_others(placement: Placement, asked: PlacementRequest) -> bool:
+    """Return True if a request requires other domains than those that the slots of a Placement were planned for.
+
+    The pods of the gang may all be new ones: those of a gang of plain pods with the same name, or of a workload with an
+    edited request.
+    """
+    if not asked.pod_sets or asked.topology is None:
+        return False
+    planned = (placement.topology, placement.separation, _required(placement.gang, placement.pod_sets))
+    return planned != (asked.topology, asked.separation, _required(asked.gang, asked.pod_sets))
+
+
+def _required(gang: GangRequest | None, pod_sets: Iterable[PodSetRequest]) -> tuple[object, ...]:
+    of_pods = ((ask.name, ask.require, ask.slices, ask.colocate) for ask in pod_sets)
+    return (gang.require if gang is not None else None, *of_pods)

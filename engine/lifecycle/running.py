@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from engine.api.duration import format_duration
 from engine.api.placement import (
-    GangRequest,
     Placement,
-    PodSetRequest,
     has_started,
     was_ready,
 )
@@ -29,6 +27,7 @@ from engine.gang.gang import (
     pinned_host,
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
+from engine.gang.request import requires_others
 from engine.gang.reservation import count_to_come
 from engine.gang.slots import (
     SlotAssignments,
@@ -218,7 +217,7 @@ class _Pass:
             # what is wrong with it, and pods that grew may still fit there.
             reason, message = in_the_way(blocked_host, self._hosts)
             return Decision(Unplace(suspend=suspend, reason=reason, message=message))
-        other = bool(assignments.assignments) and _requires_others(self._placement, self._gang)
+        other = bool(assignments.assignments) and requires_others(self._placement, self._gang.request)
         if other or (grown is not None and not _enough(self._placement, self._gang)):
             return Decision(Unplace(suspend=suspend, reason="", message="the request changed: it is planned again"))
         return None
@@ -359,24 +358,6 @@ def _with_refused(status: Status, gang: Gang) -> Status:
     error = gang.request.errors[0]
     why = f"{plural(more, 'more pod')} cannot join: {error.field}: {error.message}"
     return replace(status, reason=error.reason, message=f"{status.message}; {why}")
-
-
-def _requires_others(placement: Placement, gang: Gang) -> bool:
-    """Return True if the gang requires other domains today than those that its slots were planned for.
-
-    Its pods may all be new ones: those of a gang of plain pods with the same name, or of a workload with an edited
-    request.
-    """
-    asked = gang.request
-    if not asked.pod_sets or asked.topology is None:
-        return False
-    planned = (placement.topology, placement.separation, _required(placement.gang, placement.pod_sets))
-    return planned != (asked.topology, asked.separation, _required(asked.gang, asked.pod_sets))
-
-
-def _required(gang: GangRequest | None, pod_sets: Iterable[PodSetRequest]) -> tuple[object, ...]:
-    of_pods = ((ask.name, ask.require, ask.slices, ask.colocate) for ask in pod_sets)
-    return (gang.require if gang is not None else None, *of_pods)
 
 
 def _enough(placement: Placement, gang: Gang) -> bool:

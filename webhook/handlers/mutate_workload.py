@@ -14,7 +14,8 @@ from engine.api.workload import PodSet, Workload
 from engine.gang.exemption import exemption_reason, kueue_queues
 from engine.gang.gang import can_suspend, held_by_us, suspended_by_user
 from engine.gang.key import key_of
-from engine.gang.request import PlacementRequest, parse_request
+from engine.gang.relaxation import effective_request
+from engine.gang.request import PlacementRequest, parse_request, requires_others
 from engine.policy.model import Policy
 from webhook.admission.budget import Budget
 from webhook.admission.objects import Unreadable, decoded, workload_of
@@ -225,7 +226,7 @@ def _update(
         return (TAKEN_OVER if asked.marks else STAYS,)
     if not asked.marks:
         return _let_go(edits, new) if held_by_us(old) and held_by_us(new) else ()
-    if not (old.suspended and not new.suspended) or _assigned(new, view):
+    if not (old.suspended and not new.suspended) or _assigned(new, asked.request, view, policy):
         return ()
     if held_by_us(old):
         return (LET_GO,)
@@ -330,6 +331,9 @@ def _fixes_resources(workload: Workload, view: Reader) -> bool:
     return workload.templates_fixed or (fixed and (workload.kind != "Job" or view.resources_fixed))
 
 
-def _assigned(workload: Workload, view: Reader) -> bool:
+def _assigned(workload: Workload, request: PlacementRequest, view: Reader, policy: Policy) -> bool:
+    """Return True if a workload has slots that keep to its request: its user may edit that while it is suspended."""
     placement = view.placement_of(key_of(workload))
-    return placement is not None and placement.assignment is not None
+    if placement is None or placement.assignment is None:
+        return False
+    return not requires_others(placement, effective_request(request, placement, policy))
