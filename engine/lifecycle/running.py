@@ -35,6 +35,7 @@ from engine.gang.slots import (
     assign_slots,
     completed_in_jobs,
     lacking_slots,
+    ranks_completed_in_jobs,
     scaled_down,
 )
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
@@ -247,11 +248,16 @@ class _Pass:
         return Decision(Extend(repair, why, meanwhile), None, refused, wake=self._wake())
 
     def _repair(self, replaced: Sequence[Pod], *, orphaned: bool) -> ExtensionRequest | None:
-        """Return the request for lost slots; a rank without any pod counts only after a while."""
+        """Return the request for lost slots; a rank without any pod counts only after a while.
+
+        One that has completed in its Job does not: it keeps its slot, for a restart, and needs none before.
+        """
         vacant: list[tuple[str, int]] = []
         since = self._timers.vacant_since
 
         def missed(pod_set: str, rank: int) -> bool:
+            if rank in self._completed.get(pod_set, ()):
+                return False
             vacant.append((pod_set, rank))
             return self._now - since.get((pod_set, rank), self._now) >= MISSED_AFTER
 
@@ -262,6 +268,11 @@ class _Pass:
             )
         self._timers.miss(vacant, self._now)
         return repair
+
+    @cached_property
+    def _completed(self) -> dict[str, set[int]]:
+        """The ranks that have completed in Jobs that run on, by pod set; computed once."""
+        return {one.name: ranks_completed_in_jobs(self._gang, one) for one in self._workload.pod_sets}
 
     def _evict_displaced(self) -> Decision | None:
         """Remove unbound pods that are not on their slots."""

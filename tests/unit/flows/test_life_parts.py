@@ -18,6 +18,7 @@ from tests.support.kinds import workload_of
 from tests.support.leader import POLICY, Leader
 from tests.support.pod_sets import REPLICATED_JOB, member
 
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 Json = dict[str, Any]
 
 
@@ -91,14 +92,14 @@ class Scene:
         parent = link("batch/v1", "Job", f"set-{pod_set}-{job}", self.gang)
         if self.leader.stores.workloads.get(parent.key) is None:
             self.leader.has(parent)
-        labels = {**one.spec.labels, "jobset.sigs.k8s.io/job-index": str(job), names.COMPLETION_INDEX: str(index)}
+        labels = {**one.spec.labels, JOB_INDEX: str(job), names.COMPLETION_INDEX: str(index)}
         owner = OwnerRef("batch/v1", "Job", parent.name, parent.uid, controller=True)
         return replace(one, spec=replace(one.spec, labels=labels), owner=owner)
 
     def tells(self, pod_set: str, job: int, completed: str) -> None:
         """A Job says which of its indexes have completed."""
         raw = _job(2, self.completions)
-        raw["spec"]["template"]["metadata"]["labels"][REPLICATED_JOB] = pod_set
+        raw["spec"]["template"]["metadata"]["labels"] |= {REPLICATED_JOB: pod_set, JOB_INDEX: str(job)}
         first, _, last = completed.partition("-")
         above = self.gang
         owner = {"apiVersion": above.api_version, "kind": above.kind, "name": above.name, "uid": above.uid}
@@ -256,6 +257,26 @@ def test_a_pod_that_completes_long_before_its_job_is_not_missing(completions: in
     assert scene.leader.status("set") == ("Running", "")
     assert scene.leader.hands.of("suspend") == []
     assert (scene.assignment(), scene.reserved()) == (before, {"workers": 1})
+
+
+def test_the_slot_of_a_pod_that_has_completed_before_its_job_is_not_lost_with_its_node() -> None:
+    """No other host is taken for it, and without a free one the gang is not incomplete, and not restarted for that."""
+    scene = Scene(workers=2, policy="incomplete: restart\n")
+    scene.start("prep")
+    workers = scene.start("workers")
+    before = scene.assignment()
+    scene.tells("workers", 0, "1")
+    scene.leader.stores.pods.apply("DELETED", workers[1])
+    node = scene.leader.stores.nodes.get(workers[1].spec.node_name)
+    scene.leader.stores.nodes.apply(
+        "MODIFIED", replace(node, unschedulable=True, resource_version=scene.leader.hands.version())
+    )
+    scene.leader.settle()
+    for _ in range(14):
+        scene.leader.later(60.0)
+    assert scene.leader.status("set") == ("Running", "")
+    assert scene.leader.hands.of("suspend") == scene.leader.hands.of("repair") == []
+    assert scene.assignment() == before
 
 
 def test_a_pod_that_is_lost_is_missing_beside_one_that_has_completed() -> None:
