@@ -15,6 +15,7 @@ from webhook.simulate import text
 from webhook.simulate.model import Simulation
 from webhook.simulate.run import Simulated
 from webhook.snapshot.yaml_output import as_yaml
+from webhook.terminal.tables import console_of
 
 Show = Literal["objects", "patches"]
 
@@ -54,11 +55,8 @@ def print_answer(answer: Simulation, output: str, topologies: Collection[Topolog
         case "yaml":
             click.echo(as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
         case _ if sys.stdout.isatty():
-            from rich.console import Console
-
-            console = Console(highlight=False)
-            console.print(text.as_table(answer))
-            console.print(text.summary(answer, topologies), markup=False)
+            console_of(text.least_width_of(answer)).print(text.as_table(answer))
+            click.echo(text.summary(answer, topologies))
         case _:
             click.echo(text.as_text(answer, topologies))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from engine.api.text import plural, sanitize
 from engine.topology.topology import Topology
 from webhook.simulate.model import Gang, HostSlots, PodSet, Simulation
+from webhook.terminal.tables import TableColumn, least_width
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,6 +94,12 @@ def as_table(simulation: Simulation) -> Table:
         message = Text("\n".join((row.message, *row.details)))
         table.add_row(Text(row.workload), Text(row.verdict, style=COLOURS[row.verdict]), Text(row.pods), message)
     return table
+
+
+def least_width_of(simulation: Simulation) -> int:
+    """Return the width at which the table for a terminal cuts nothing, however long a name is."""
+    cells = [(row.workload, row.verdict, row.pods, max(row.message, *row.details, key=len)) for row in rows(simulation)]
+    return least_width([TableColumn(heading, folds=heading == HEADINGS[-1]) for heading in HEADINGS], cells)
 
 
 def _line(cells: Iterable[str], widths: list[int]) -> str:

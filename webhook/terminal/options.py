@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> Non
 
 def print_sections(sections: Sequence[TextPart]) -> None:
     """Print tables with the lines around them: coloured on a terminal, plain columns in a pipe."""
-    from webhook.terminal.tables import as_table, as_text, least_width
+    from webhook.terminal.tables import as_table, as_text, console_of, least_width
 
     terminal = sys.stdout.isatty()
     for place, section in enumerate(sections):
@@ -122,12 +121,7 @@ def print_sections(sections: Sequence[TextPart]) -> None:
         for line in section.before:
             click.echo(clean(line))
         if section.rows and terminal:
-            from rich.console import Console
-
-            size = shutil.get_terminal_size()
-            width = max(size.columns, least_width(section.columns, section.rows))
-            # With a height too: else rich takes 80 columns where TERM is dumb, and cuts what is longer.
-            console = Console(highlight=False, width=width, height=size.lines)
+            console = console_of(least_width(section.columns, section.rows))
             console.print(as_table(section.columns, section.rows, styles=section.styles))
         elif section.rows:
             click.echo(as_text(section.columns, section.rows))

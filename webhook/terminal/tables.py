@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _GAP: Final = "  "
@@ -78,6 +80,15 @@ def least_width(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -
     widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
     least = [min(width, _FOLDED) if one.folds else width for one, width in zip(columns, widths, strict=True)]
     return sum(least) + len(_GAP) * len(columns)
+
+
+def console_of(least: int) -> Console:
+    """Return a console for a table: as wide as the terminal, and at least so wide that nothing is cut."""
+    from rich.console import Console
+
+    size = shutil.get_terminal_size()
+    # With a height too: else rich takes 80 columns where TERM is dumb, and cuts what is longer.
+    return Console(highlight=False, width=max(size.columns, least), height=size.lines)
 
 
 def number(value: int | None) -> str:

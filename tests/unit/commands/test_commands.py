@@ -433,30 +433,47 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server: FakeApi, kubeconfig: P
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(("kind", "coloured"), [("xterm-256color", True), ("dumb", False)])
-def test_on_a_terminal_nothing_is_cut(kubeconfig: Path, kind: str, coloured: bool) -> None:
-    """With colours if it has them, and lines that are longer than the terminal, as kubectl's are."""
+def on_a_terminal(*words: str, columns: int = 60, **environment: str) -> tuple[str, int]:
+    """What a command prints on a terminal, and its exit status."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": kind}
-    for name in ("COLUMNS", "NO_COLOR"):
-        environment.pop(name, None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webhook.cli", "gangs", "-A", "-o", "wide"], cwd=ROOT, env=environment, stdout=theirs
-    )
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    command = [sys.executable, "-m", "webhook.cli", *words]
+    process = subprocess.Popen(command, cwd=ROOT, env=inherited | environment, stdout=theirs)
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # the other side is closed
         while chunk := os.read(ours, 65536):
             shown += chunk
     os.close(ours)
-    assert process.wait(timeout=60) == 0
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
-    assert ("\x1b[33m" in shown.decode()) is coloured  # a gang that waits
+    return shown.decode(), process.wait(timeout=60)
+
+
+@pytest.mark.parametrize(("kind", "coloured"), [("xterm-256color", True), ("dumb", False)])
+def test_on_a_terminal_nothing_is_cut(kubeconfig: Path, kind: str, coloured: bool) -> None:
+    """With colours if it has them, and lines that are longer than the terminal, as kubectl's are."""
+    shown, status = on_a_terminal("gangs", "-A", "-o", "wide", KUBECONFIG=str(kubeconfig), TERM=kind)
+    assert status == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert ("\x1b[33m" in shown) is coloured  # a gang that waits
     assert "\N{HORIZONTAL ELLIPSIS}" not in plain
     lines = plain.splitlines()
     assert lines[0].split()[:4] == ["NAMESPACE", "GANG", "PHASE", "PODS"]
     assert any("alice" in line and "job/train" in line and "b0/b0-r0" in line for line in lines)
+
+
+def test_a_long_name_takes_no_room_from_the_message_of_simulate(tmp_path: Path) -> None:
+    """The other columns are never broken: the message had no column any more on a terminal that they fill."""
+    long = tmp_path / "long.json"
+    long.write_text(json.dumps(job("n" * 63, 4, {"require": "rack"})))
+    shown, status = on_a_terminal(
+        "simulate", "--cluster", str(ROOT / "examples" / "cluster.yaml"), "-f", str(long), TERM="xterm"
+    )
+    assert status == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in plain
+    assert "placed 4 pods in block-0 /" in plain
+    assert "1 workload: 1 placed; 32 nodes, 32 in the topology (block, rack, host)" in plain.splitlines()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
