@@ -476,6 +476,20 @@ def test_a_long_name_takes_no_room_from_the_message_of_simulate(tmp_path: Path) 
     assert "1 workload: 1 placed; 32 nodes, 32 in the topology (block, rack, host)" in plain.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"TERM": "xterm", "NO_COLOR": "1"}, False)],
+)
+@pytest.mark.parametrize(
+    "words", [("gangs", "-A"), ("topology", "doctor")], ids=["a table of rich", "lines of our own"]
+)
+def test_nobody_gets_colours_that_he_does_not_want(
+    kubeconfig: Path, words: tuple[str, ...], environment: dict[str, str], coloured: bool
+) -> None:
+    shown, _ = on_a_terminal(*words, KUBECONFIG=str(kubeconfig), **environment)
+    assert bool(re.search(r"\x1b\[3[0-9]m", shown)) is coloured
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_call_the_program(topogate: Topogate, shell: str) -> None:
     done = topogate("completion", shell)
