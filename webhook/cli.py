@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from engine.api.text import quote
 from webhook.admission.budget import REVIEW_CPU
 from webhook.commands.completion import VARIABLE, completion
 from webhook.commands.defragment import defragment
@@ -30,7 +31,7 @@ from webhook.operations.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 from webhook.terminal.inputs import content_of, objects_of, one_line
-from webhook.terminal.streams import print_last, replace_closed
+from webhook.terminal.streams import escape_unknown, print_last, replace_closed
 from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
@@ -58,13 +59,15 @@ class OneLineErrors(click.Group):
     ) -> Any:
         """Run the command; in standalone mode (the default) exit with its status.
 
-        An error of the operating system ends the program with one line: a file that cannot be read, a full disk.
+        An error of the operating system ends the program with one line: a file that cannot be read, a full disk. So
+        does a name on the command line that is not UTF-8, where it cannot be sent or searched for.
         """
         called = prog_name or ("kubectl topogate" if Path(sys.argv[0]).name == "kubectl-topogate" else None)
         variable = complete_var or VARIABLE
         if not standalone_mode:
             return super().main(args, called, variable, standalone_mode=False, **extra)
         replace_closed()
+        escape_unknown()
         try:
             status = super().main(args, called, variable, standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -77,6 +80,8 @@ class OneLineErrors(click.Group):
             text, status = "topogate: interrupted", INTERRUPTED
         except OSError as error:
             text, status = f"topogate: {clean(one_line(error))}", 2
+        except UnicodeEncodeError as error:  # what files and servers hold is UTF-8, and any output takes everything
+            text, status = f"topogate: an argument is not UTF-8 text: {quote(error.object)}", 2
         else:
             sys.exit(status if isinstance(status, int) else 0)
         print_last(text)

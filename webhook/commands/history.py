@@ -108,7 +108,9 @@ def _of_files(files: tuple[str, ...], since: float | None) -> list[LogPart]:
     found = []
     for file in files:
         with open_input(file) as stream:
-            found.append(read_part("stdin" if file == "-" else file, lines_of(stream), since=since))
+            # Its name may be no UTF-8, as JSON must be.
+            name = "stdin" if file == "-" else file.encode("utf-8", "backslashreplace").decode()
+            found.append(read_part(name, lines_of(stream), since=since))
     return found
 
 

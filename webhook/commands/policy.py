@@ -13,6 +13,7 @@ import click
 from webhook.terminal.asking import caller_of, reading
 from webhook.terminal.inputs import content_of, objects_of
 from webhook.terminal.options import ClusterOptions, cluster_options, fail, format_option, print_model, print_remarks
+from webhook.terminal.streams import print_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,7 +203,7 @@ def _print(file: str, answer: PolicyCheckAnswer) -> None:
         say(line)
     print_remarks((*answer.remarks, *(answer.change.remarks if answer.change is not None else ())))
     if answer.rights is not None:
-        click.echo(answer.rights, nl=False)
+        print_data(answer.rights)
     for one in answer.topologies:
         if one.empty is not None:
             say(f"topology {one.name} matches no node: {one.empty}")

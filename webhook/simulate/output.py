@@ -15,6 +15,8 @@ from webhook.simulate import text
 from webhook.simulate.model import Simulation
 from webhook.simulate.run import Simulated
 from webhook.snapshot.yaml_output import as_yaml
+from webhook.terminal.options import print_model
+from webhook.terminal.streams import print_data
 from webhook.terminal.tables import console_of
 
 Show = Literal["objects", "patches"]
@@ -50,10 +52,8 @@ def _name(stored: Mapping[str, Any] | None) -> str:
 def print_answer(answer: Simulation, output: str, topologies: Collection[Topology]) -> None:
     """Print the answer as json, yaml or a table."""
     match output:
-        case "json":
-            click.echo(answer.model_dump_json(by_alias=True, indent=2))
-        case "yaml":
-            click.echo(as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
+        case "json" | "yaml":
+            print_model(answer, output)
         case _ if sys.stdout.isatty():
             console_of(text.least_width_of(answer)).print(text.as_table(answer))
             click.echo(text.summary(answer, topologies))
@@ -66,9 +66,9 @@ def print_objects(simulated: Sequence[Simulated], show: Show, output: str) -> No
     found = shown(simulated, show)
     if output == "yaml":
         if show == "objects":
-            click.echo("---\n".join(map(as_yaml, found)), nl=False)
+            print_data("---\n".join(map(as_yaml, found)))
         else:
-            click.echo(as_yaml(found), nl=False)
+            print_data(as_yaml(found))
         return
     listed = {"apiVersion": "v1", "kind": "List", "items": found} if show == "objects" else found
-    click.echo(json.dumps(listed, indent=2))
+    print_data(json.dumps(listed, indent=2) + "\n")

@@ -42,4 +42,6 @@ def open_input(file: str) -> IO[bytes]:
 def one_line(error: OSError) -> str:
     """Return an error of the operating system in one line: only the file, if it is of one, and the cause."""
     cause = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {cause}" if error.filename else cause
+    if error.filename is None:
+        return cause
+    return f"{error.filename or 'a file without a name'}: {cause}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from engine.api import names
+from webhook.terminal.streams import print_data
 from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
@@ -103,11 +104,11 @@ def print_remarks(remarks: Iterable[str]) -> None:
 def print_model(answer: BaseModel, output: str, *, compact: bool = False) -> None:
     """Print an answer as JSON or YAML; `compact`: JSON in one line, as one of many."""
     if output == "json":
-        click.echo(answer.model_dump_json(by_alias=True, indent=None if compact else 2))
+        print_data(answer.model_dump_json(by_alias=True, indent=None if compact else 2) + "\n")
         return
     from webhook.snapshot.yaml_output import as_yaml
 
-    click.echo(("---\n" if compact else "") + as_yaml(answer.model_dump(mode="json", by_alias=True)), nl=False)
+    print_data(("---\n" if compact else "") + as_yaml(answer.model_dump(mode="json", by_alias=True)))
 
 
 def print_sections(sections: Sequence[TextPart]) -> None:

@@ -1,7 +1,8 @@
-"""The standard streams where they cannot be used: closed by the caller, or on a disk that is full."""
+"""The standard streams where they cannot be used as they are: closed, on a disk that is full, of few characters."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +15,17 @@ def replace_closed() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the program runs
+
+
+def escape_unknown() -> None:
+    """Escape the characters that standard output does not have (in Latin-1, say) as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def print_data(text: str) -> None:
+    """Print JSON or YAML: in UTF-8 wherever it goes, as programs expect it."""
+    click.echo(text.encode(), nl=False)
 
 
 def print_last(text: str) -> None:

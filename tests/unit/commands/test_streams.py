@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.api import names
+from engine.history.record import LOGGER
 from tests.support.fake_api import Answer, FakeApi
+from tests.support.simulation import job
 from tests.unit.commands.conftest import kubeconfig, server  # noqa: F401 - fixtures
 from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS
 
@@ -102,3 +105,48 @@ def test_nothing_is_uninstalled_where_nobody_can_be_asked(kubeconfig: Path, serv
     done = run(kubeconfig, redirection, "uninstall")
     assert (done.returncode, done.stderr) == (2, "topogate: add --yes to go on without a terminal\n")
     assert not [one for one in server.requests if one.method not in ("GET", "POST")]
+
+
+@pytest.mark.parametrize("form", ["table", "yaml", "json"])
+def test_output_of_few_characters_is_no_trace(tmp_path: Path, form: str) -> None:
+    """In Latin-1, say: text has escapes for what that lacks, and data is UTF-8, as its readers expect."""
+    named = tmp_path / "named.json"
+    named.write_text(json.dumps(job("zug-ü-\N{SNOWMAN}", 2, {"require": "rack"})), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "webhook.cli", *SIMULATE, str(named), "-o", form],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    encoded = r"zug-ü-\u2603".encode("latin-1") if form == "table" else "zug-ü-\N{SNOWMAN}".encode()
+    assert encoded in done.stdout
+
+
+@pytest.mark.parametrize("words", [("gangs", "--service-namespace"), (*SIMULATE, TYPO, "-n")], ids=lambda one: one[0])
+def test_an_argument_that_is_no_text_is_one_line(kubeconfig: Path, words: tuple[str, ...]) -> None:  # noqa: F811
+    """Bytes that are not UTF-8, as from a file of another encoding: no name in a cluster has them."""
+    done = run(kubeconfig, "", *words, "x\udcff")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == 'topogate: an argument is not UTF-8 text: "x\\udcff"\n'
+
+
+@pytest.mark.parametrize("form", ["table", "yaml", "json"])
+def test_a_file_may_have_any_name(kubeconfig: Path, tmp_path: Path, form: str) -> None:  # noqa: F811
+    """A log whose name is not UTF-8 is named with escapes."""
+    log = tmp_path / "log\udcff"
+    log.write_text(json.dumps({"time": "2026-01-01T00:00:00Z", "logger": LOGGER, "event": "PolicyTaken"}))
+    done = run(kubeconfig, "", "history", "-f", str(log), "-o", form)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "log\\udcff" in done.stdout.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize(
+    "words", [(*SIMULATE, ""), ("policy", "check", ""), ("history", "-f", "")], ids=lambda one: one[0]
+)
+def test_a_file_without_a_name_is_told_so(kubeconfig: Path, words: tuple[str, ...]) -> None:  # noqa: F811
+    """As of a variable of a script that is not set."""
+    done = run(kubeconfig, "", *words)
+    assert (done.returncode, done.stderr) == (2, "topogate: a file without a name: No such file or directory\n")
