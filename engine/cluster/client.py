@@ -18,8 +18,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import urllib3
 
+from engine.api.text import sanitize
 from engine.cluster.impersonation import Headers, ImpersonationProblem, headers_of_kubeconfig, repeated
-from engine.cluster.kubeconfig import current_context, merged_kubeconfigs
+from engine.cluster.kubeconfig import current_context, merged_kubeconfigs, why_unusable
 from engine.decoding.wire import UNREADABLE
 
 # A LIST page of 500 objects of the largest size that etcd takes (1.5 MiB) is far above this; real pages are 5-20 MB.
@@ -28,6 +29,7 @@ MAX_RESPONSE: Final = 256 * 1024 * 1024
 MAX_LINE: Final = 16 * 1024 * 1024
 # Ten watches and one for each kind of workload stay open, sixteen writers work beside them.
 POOL_SIZE: Final = 64
+MAX_SERVER: Final = 300  # characters
 MAX_MESSAGE: Final = 2000
 TIMEOUT: Final = (5.0, 30.0)  # connect, read
 # Credentials are used for this long before they are asked for again (seconds), unless a request fails. The client's
@@ -191,6 +193,12 @@ class KubeClient:
         # urllib3 joins what a proxy forwards: one group `a, b` in the place of two.
         if repeated(impersonation) and self._pools.proxy is not None and self._host.startswith("http:"):
             raise ApiUnavailable("several groups cannot be impersonated through a proxy without TLS")
+
+    @property
+    def server(self) -> str:
+        """The address of the API server, for people: without a name and password in it."""
+        scheme, _, rest = self._host.rpartition("://")
+        return sanitize(f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest, MAX_SERVER)
 
     def request(
         self,
@@ -359,9 +367,8 @@ def connect(*, kubeconfig: str | None = None, context: str | None = None, user_a
     except ImpersonationProblem as problem:
         raise ApiUnavailable(f"the user in {kubeconfig or 'the kubeconfig'}: {problem}") from None
     except Exception as error:  # the loader raises whatever YAML, base64 and the file system raise
-        raise ApiUnavailable(
-            f"no API server configured: {type(error).__name__} in {kubeconfig or 'the defaults'}"
-        ) from None
+        where = kubeconfig or "the default kubeconfig"
+        raise ApiUnavailable(f"no API server configured: {where} cannot be used ({why_unusable(error)})") from None
     settings.connection_pool_maxsize = POOL_SIZE
     return KubeClient(ApiClient(settings), user_agent, impersonation=impersonation)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from engine.api.text import did_you_mean, quote, sanitize
+from engine.api.text import did_you_mean, join_comma, quote, sanitize
 from engine.cluster.client import ApiFault, ApiUnavailable, KubeClient, connect, in_cluster
-from engine.cluster.kubeconfig import current_context, merged_kubeconfigs
+from engine.cluster.kubeconfig import current_context, merged_kubeconfigs, why_unusable
 
 USER_AGENT: Final = "topogate-cli"
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 MAX_REASON: Final = 300  # characters
+# The client's own fault where a plug-in fails that has the terminal: it has said there why.
+_TOLD_ITSELF: Final = "'NoneType' object has no attribute 'strip'"
 # As its authorizers say it, whichever they are (endpoints/handlers/responsewriters/errors.go). A refusal by admission
 # has the same status, and names no right.
 _DENIED: Final = re.compile(
@@ -53,9 +57,36 @@ def connect_as_caller(*, kubeconfig: str | None = None, context: str | None = No
     else:
         context, namespace = _context_of(kubeconfig, context)
     try:
-        return Caller(connect(kubeconfig=kubeconfig, context=context, user_agent=USER_AGENT), namespace)
+        with _errors_of_client() as errors:
+            api = connect(kubeconfig=kubeconfig, context=context, user_agent=USER_AGENT)
     except ApiUnavailable as error:
         raise ConnectionProblem(str(error)) from None
+    if errors:
+        raise ConnectionProblem(f"no credentials: the plug-in of the kubeconfig fails{errors[0]}")
+    return Caller(api, namespace)
+
+
+@contextmanager
+def _errors_of_client() -> Iterator[list[str]]:
+    """Yield the list of what the client's library logs meanwhile, as `: exec: process returned 1. not logged in`.
+
+    It goes on without credentials where a plug-in fails, and says so nowhere else: the API server would then refuse
+    what nobody has asked for.
+    """
+    said: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            said.append("" if text == _TOLD_ITSELF else f": {sanitize(' '.join(text.split()), MAX_REASON)}")
+
+    collector, root = Collector(logging.ERROR), logging.getLogger()
+    collector.addFilter(lambda record: record.name == root.name)
+    root.addHandler(collector)
+    try:
+        yield said
+    finally:
+        root.removeHandler(collector)
 
 
 def _own_namespace() -> str:
@@ -76,13 +107,22 @@ def _context_of(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
         if merged.config is None:
             raise FileNotFoundError
         contexts = [one.value for one in merged.config.value["contexts"]]
-        name = context or current_context(merged) or merged.config["current-context"]
+        name = context or current_context(merged)
     except Exception as error:  # the loader raises whatever YAML and the file system raise
         raise ConnectionProblem(
-            f"no API server configured: {sanitize(where, 200)} cannot be used ({type(error).__name__}); "
+            f"no API server configured: {sanitize(where, 200)} cannot be used ({why_unusable(error)}); "
             "set KUBECONFIG or --kubeconfig"
         ) from None
     found = {str(one.get("name")): one for one in contexts if isinstance(one, Mapping)}
+    if name is None and not found:
+        raise ConnectionProblem(
+            f"no API server configured: {sanitize(where, 200)} has no contexts; set KUBECONFIG or --kubeconfig"
+        )
+    if name is None:
+        known = join_comma(sorted(found))
+        raise ConnectionProblem(
+            f"no current context in {sanitize(where, 200)}: name one with --context; there are: {known}"
+        )
     if name not in found:
         raise ConnectionProblem(
             f"no context {quote(name)} in {sanitize(where, 200)}{did_you_mean(name, sorted(found))}"

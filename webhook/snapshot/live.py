@@ -139,7 +139,7 @@ def read_cluster(
     try:
         policy = _policy(api, service_namespace, unread, notes)
     except ApiFault as fault:
-        raise ConnectionProblem(no_answer(fault)) from None
+        raise ConnectionProblem(no_answer(api, fault)) from None
     if topologies_alone:
         found, provisioning = _discovered(api, _OF_OTHERS, unread)
         wanted = [_NODES, _PLACEMENTS, *found]
@@ -166,13 +166,14 @@ def read_cluster(
     )
 
 
-def no_answer(fault: ApiFault) -> str:
-    """Return why the API server cannot be asked, in one line."""
+def no_answer(api: KubeClient, fault: ApiFault) -> str:
+    """Return which API server cannot be asked and why, in one line."""
     match fault:
         case ApiError(status=HTTPStatus.UNAUTHORIZED):
-            return "the API server does not know the caller (401): the credentials have expired, or are wrong"
+            why = "the credentials have expired, or are wrong"
+            return f"the API server {api.server} does not know the caller (401): {why}"
         case _:
-            return f"the API server cannot be asked: {fault}"
+            return f"the API server {api.server} cannot be asked: {fault}"
 
 
 class _Reader:

@@ -78,7 +78,7 @@ def read_installation(
         version = server_version(api)
     except ApiFault as fault:
         if not isinstance(fault, ApiError) or fault.status == HTTPStatus.UNAUTHORIZED:
-            raise ConnectionProblem(no_answer(fault)) from None
+            raise ConnectionProblem(no_answer(api, fault)) from None
         version = ""
 
     def get(api_version: str, plural: str, name: str, *, within: str | None = None) -> ReadObject:

@@ -326,7 +326,7 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(server: FakeApi, topo
     server.fault(Answer(503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "starting"}), times=1000)
     done = topogate("gangs")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "topogate: the API server cannot be asked: 503 ServiceUnavailable: starting\n"
+    assert done.stderr == f"topogate: the API server {server.url} cannot be asked: 503 ServiceUnavailable: starting\n"
 
 
 def test_nobody_listens(kubeconfig: Path, topogate: Topogate) -> None:
@@ -335,7 +335,9 @@ def test_nobody_listens(kubeconfig: Path, topogate: Topogate) -> None:
     kubeconfig.write_text(json.dumps(config))
     done = topogate("topology", "show")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert re.fullmatch(r"topogate: the API server cannot be asked: .*refused\n", done.stderr), done.stderr
+    assert re.fullmatch(r"topogate: the API server http://127.0.0.1:1 cannot be asked: .*refused\n", done.stderr), (
+        done.stderr
+    )
 
 
 def test_a_long_reading_is_told_after_two_seconds(
@@ -415,7 +417,8 @@ def test_watch_prints_what_changes_until_ctrl_c(server: FakeApi, kubeconfig: Pat
     finally:
         watching.process.kill()
     assert status == 0
-    assert errors == "topogate: the API server cannot be asked: 503 ServiceUnavailable: restart; trying again\n"
+    refused = f"the API server {server.url} cannot be asked: 503 ServiceUnavailable: restart"
+    assert errors == f"topogate: {refused}; trying again\n"
 
 
 def test_ctrl_c_does_not_wait_for_a_silent_server(server: FakeApi, kubeconfig: Path) -> None:

@@ -97,4 +97,4 @@ def test_a_server_that_does_not_know_the_caller_is_one_line(topogate: Topogate, 
     server.fault(Answer(401, {"kind": "Status", "reason": "Unauthorized"}), times=100)
     done = topogate("verify")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("topogate: the API server does not know the caller (401)")
+    assert done.stderr.startswith(f"topogate: the API server {server.url} does not know the caller (401)")

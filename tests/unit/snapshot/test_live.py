@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,19 +175,20 @@ def test_a_cluster_without_the_resource_definition_is_not_installed(server: Fake
     [
         (
             Answer(401, {"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}),
-            "the API server does not know the caller (401): the credentials have expired, or are wrong",
+            "the API server {} does not know the caller (401): the credentials have expired, or are wrong",
         ),
         (
             Answer(503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "apiserver is starting"}),
-            "the API server cannot be asked: 503 ServiceUnavailable: apiserver is starting",
+            "the API server {} cannot be asked: 503 ServiceUnavailable: apiserver is starting",
         ),
     ],
 )
 def test_a_server_that_gives_no_answer_is_one_line(server: FakeApi, api: KubeClient, answer: Answer, text: str) -> None:
+    """It says which server, as who has several clusters asks first."""
     server.fault(answer, times=1000)
     with pytest.raises(ConnectionProblem) as caught:
         read(api)
-    assert str(caught.value) == text
+    assert str(caught.value) == text.format(server.url)
 
 
 @pytest.mark.parametrize(("mode", "known"), [("lower-priority", ["sturdy"]), ("never", [])])
@@ -281,13 +283,30 @@ def test_of_several_kubeconfigs_the_first_that_names_a_context_decides(
     assert dict(caller.api._impersonation) == {"Impersonate-User": used}
 
 
+CONTEXTS = yaml.safe_dump(
+    {
+        "clusters": [{"name": "mine", "cluster": {"server": "https://mine.example"}}],
+        "users": [{"name": "me", "user": {"client-certificate": "/none/tls.crt", "client-key": "/none/tls.key"}}],
+        "contexts": [
+            {"name": "unsigned", "context": {"cluster": "mine", "user": "me"}},
+            {"name": "lost", "context": {"cluster": "gone", "user": "me"}},
+        ],
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("content", "context", "text"),
     [
         (None, None, "no such kubeconfig"),
-        ("{", None, "cannot be used"),
-        ("a: [1", None, "cannot be used"),
-        ("{}", None, "cannot be used"),
+        ("{", None, "cannot be used (not valid YAML)"),
+        ("a: [1", None, "cannot be used (not valid YAML)"),
+        ("", None, "bad file is empty)"),
+        ("{}", None, "has no contexts; set KUBECONFIG or --kubeconfig"),
+        (CONTEXTS, None, "no current context in "),
+        (CONTEXTS, None, ": name one with --context; there are: lost, unsigned"),
+        (CONTEXTS, "lost", "cannot be used (Expected object with name gone in "),
+        (CONTEXTS, "unsigned", "cannot be used (File does not exist: /none/tls.crt)"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_one_line(
@@ -306,3 +325,37 @@ def test_an_unknown_context_is_told_with_the_one_that_was_meant(kubeconfig: Path
     with pytest.raises(ConnectionProblem) as caught:
         connect_as_caller(kubeconfig=str(kubeconfig), context="mins")
     assert str(caught.value) == f'no context "mins" in {kubeconfig}; did you mean "mine"?'
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (["/none/plugin"], "No such file or directory: '/none/plugin'"),
+        (["sh", "-c", "printf 'not\\nlogged in\\033[31m' >&2; exit 3"], r"process returned 3. not logged in\x1b[31m"),
+        (["echo", "no JSON"], "failed to decode process output"),
+    ],
+)
+def test_credentials_that_a_plug_in_does_not_give_are_told(tmp_path: Path, command: list[str], text: str) -> None:
+    """The client's library goes on without them, and the API server would refuse everything."""
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": command[1:]}
+    config = {
+        "current-context": "mine",
+        "clusters": [{"name": "mine", "cluster": {"server": "https://mine.example"}}],
+        "users": [{"name": "me", "user": {"exec": plugin}}],
+        "contexts": [{"name": "mine", "context": {"cluster": "mine", "user": "me"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(ConnectionProblem) as caught:
+        connect_as_caller(kubeconfig=str(path))
+    assert str(caught.value).startswith("no credentials: the plug-in of the kubeconfig fails: ")
+    assert text in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_the_address_of_a_server_is_shown_without_a_password() -> None:
+    client = SimpleNamespace(
+        configuration=SimpleNamespace(host="https://me:secret@mine.example:6443/k8s/"),
+        rest_client=SimpleNamespace(pool_manager=None),
+    )
+    assert KubeClient(client, "t").server == "https://mine.example:6443/k8s"
