@@ -211,7 +211,10 @@ class FitsAnswer(AnswerPart):
     reason: str | None = Field(description="Reason code if it would not; null if it would.")
     message: str = Field(description="The answer as a sentence.")
     assignment: tuple[FitDomain, ...] = Field(description="Where it would start: the domains above the host.")
-    best: tuple[FitDomain, ...] = Field(description="The domains of the asked level with most room, at most ten.")
+    best: tuple[FitDomain, ...] = Field(
+        description="The domains with most room, at most ten: of the asked level, or of the lowest above the host "
+        "without one, with `auto` and with the host level."
+    )
     levels: tuple[FitLevel, ...] = Field(description="What fits at each level, fine to coarse.")
     until: str | None = Field(description="What ends the wait; null: it fits now, or never.")
     start: GangStart | None = Field(description="When there is room later; null: now, never, or something else lacks.")

@@ -271,7 +271,8 @@ def fits_text(answer: FitsAnswer) -> list[TextPart]:
     asked = (
         f"{plural(answer.pods, 'pod')} x {plural(answer.gpus, 'GPU')}" if answer.gpus else plural(answer.pods, "pod")
     )
-    how = f"require {answer.require}" if answer.require else f"prefer {answer.prefer}" if answer.prefer else "any level"
+    levels = (f"require {answer.require}" if answer.require else "", f"prefer {answer.prefer}" if answer.prefer else "")
+    how = ", ".join(filter(None, levels)) or "any level"
     verdict = "fits now" if answer.fits else "does not fit now"
     lines = [f"{asked}, {how}, topology {answer.topology}: {verdict}", answer.message]
     after: list[str] = []

@@ -38,6 +38,7 @@ def test_the_answers_as_text() -> None:
             "without a level": printed(fits_text(ask(busy, pods=6))),
             "small pods": printed(fits_text(ask(busy, pods=3, gpus=2, require="host"))),
             "too large for ever": printed(fits_text(ask(busy, pods=40, require="rack"))),
+            "in a block, by racks": printed(fits_text(ask(busy, require="block", prefer="rack"))),
             "when something has ended": printed(fits_text(ask(alone, require="rack"))),
             "pods without GPUs": printed(fits_text(ask(grid(1, 1, 1), pods=200, gpus=0))),
             "a resource that no node has": printed(fits_text(ask(grid(1, 1, 1), pods=1, gpus=9))),
