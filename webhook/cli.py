@@ -31,6 +31,7 @@ from webhook.operations.uninstall import uninstall
 from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 from webhook.terminal.inputs import content_of, objects_of, one_line
+from webhook.terminal.options import NumberRange
 from webhook.terminal.streams import escape_unknown, print_last, replace_closed
 from webhook.terminal.tables import clean
 
@@ -75,7 +76,7 @@ class OneLineErrors(click.Group):
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             hint = f" ({context.command_path} --help)" if context is not None else ""
-            text, status = f"topogate: {error.format_message()}{hint}".replace("\n", " "), error.exit_code
+            text, status = f"topogate: {clean(' '.join(error.format_message().split()))}{hint}", error.exit_code
         except click.Abort:
             text, status = "topogate: interrupted", INTERRUPTED
         except OSError as error:
@@ -166,7 +167,7 @@ for _command in (
     "--review-cpu",
     default=REVIEW_CPU,
     show_default=True,
-    type=click.FloatRange(0.1, 10),
+    type=NumberRange(0.1, 10),
     help="CPU seconds that one review may use.",
 )
 @click.option(
@@ -296,6 +297,7 @@ def simulate(
     from webhook.snapshot.files import FileProblem, policy_text
     from webhook.terminal.asking import ReadingProgress
 
+    namespace = namespace or "default"  # as of a variable of a script that is not set
     if (*cluster_files, *workload_files, policy_file).count("-") > 1:
         _fail("standard input (-) can be read only once")
     if show is not None and output == "table":

@@ -35,7 +35,7 @@ _WORDS: Final = {
     "array": "a list",
     "datetime": "a time",
 }
-_TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
+_TYPE: Final = re.compile(r"`(\w+(?: \| \w+)*)`")
 
 
 # The errors that a decoder raises for bad bytes: JSON, UTF-8 (msgspec passes Python's own error on),
@@ -58,9 +58,14 @@ def decode(kind: type[T], source: Source) -> T:
         decoder: msgspec.json.Decoder[T] = _DECODERS[kind]
         return decoder.decode(source)
     except (*UNREADABLE, TypeError) as error:
-        located = _TEXT_AND_PATH.fullmatch(str(error))
-        text, path = located.groups() if located is not None else (str(error), "$")
-        raise ProjectionError(f"{path}: {text}") from None
+        raise projection_error(error) from None
+
+
+def projection_error(error: Exception) -> ProjectionError:
+    """Return a decoder's own error with its path in front."""
+    found = _TEXT_AND_PATH.fullmatch(str(error))
+    text, path = found.groups() if found is not None else (str(error), "$")
+    return ProjectionError(f"{path}: {text}")
 
 
 def in_words(text: str) -> str:
@@ -68,8 +73,15 @@ def in_words(text: str) -> str:
 
     Example: `Expected `int | null`, got `str`` -> `expected a whole number, got text`.
     """
-    said = _TYPE.sub(lambda match: _WORDS.get(match[1], match[1]), text).replace("`", "")
-    return said[:1].lower() + said[1:]
+    said = _TYPE.sub(lambda match: _type_in_words(match[1]), text).replace("`", "")
+    return said if said[1:2].isupper() else said[:1].lower() + said[1:]  # "JSON is malformed" as it is
+
+
+def _type_in_words(union: str) -> str:
+    types = [one for one in union.split(" | ") if one != "null"] or ["null"]
+    if "float" in types:
+        types = [one for one in types if one != "int"]
+    return " or ".join(_WORDS.get(one, one) for one in types)
 
 
 def located(error: ProjectionError) -> tuple[str, str]:

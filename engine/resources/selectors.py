@@ -79,7 +79,7 @@ def selector_of(raw: object, path: str) -> LabelSelector:
     allowed = ("matchExpressions", "matchLabels")
     for key in raw:
         if key not in allowed:
-            raise SelectorError(f"{quote(sanitize(str(key), 63))} is unknown; allowed: {join_comma(allowed)}", path)
+            raise SelectorError(f"{quote(str(key))} is unknown; allowed: {join_comma(allowed)}", path)
     found: list[tuple[str, str, tuple[str, ...]]] = []
     labels = raw.get("matchLabels") or {}
     if not isinstance(labels, Mapping):
@@ -106,7 +106,7 @@ def _expression(raw: object, path: str) -> tuple[str, str, tuple[str, ...]]:
     if not isinstance(key, str):
         raise SelectorError("must be text", f"{path}.key")
     if operator not in _OPERATORS:
-        shown = quote(sanitize(str(operator), 63))
+        shown = quote(str(operator))
         raise SelectorError(f"{shown} is unknown; allowed: {join_comma(_OPERATORS)}", f"{path}.operator")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise SelectorError("must be a list of texts", f"{path}.values")
@@ -122,12 +122,12 @@ def _checked(found: Iterable[tuple[str, str, tuple[str, ...]]]) -> LabelSelector
         raise SelectorError(f"must be at most {_MAX_REQUIREMENTS} requirements")
     for key, _, values in selector:
         if not _KEY.fullmatch(key):
-            raise SelectorError(f"{quote(sanitize(key, 63))} must be a label key")
+            raise SelectorError(f"{quote(key)} must be a label key")
         if len(values) > _MAX_VALUES:
             raise SelectorError(f"{quote(key)} must be followed by at most {_MAX_VALUES} values")
         for value in values:
             if not _VALUE.fullmatch(value):
-                raise SelectorError(f"{quote(sanitize(value, 63))} must be a label value")
+                raise SelectorError(f"{quote(value)} must be a label value")
     return selector
 
 

@@ -21,7 +21,7 @@ from engine.decoding import devices as cluster_devices
 from engine.decoding import objects as cluster_objects
 from engine.decoding import placements, pods
 from engine.decoding.objects import topology_object
-from engine.decoding.wire import ProjectionError, in_words, located
+from engine.decoding.wire import ProjectionError, in_words, located, projection_error
 from engine.decoding.workloads import owned, workload
 from engine.kinds.read import UnreadableWorkload
 from engine.kinds.registry import Registry
@@ -33,7 +33,7 @@ from engine.topology.levels import Level
 from engine.topology.objects import PLURAL, levels_of
 from engine.topology.spec import LevelSpec, TopologySpec
 from engine.topology.topology import left_out
-from webhook.snapshot.files import FileObject, FileProblem
+from webhook.snapshot.files import MAX_WHY, FileObject, FileProblem
 
 KUBELET_PODS: Final = 110  # the kubelet's default of maxPods, for a Node in a file without a number
 
@@ -256,7 +256,8 @@ def _topology_notes(one: FileObject) -> Iterator[str]:
         found = msgspec.convert(one.decoded(), _TOPOLOGY_OBJECT.type)
         levels_of([(level.node_label, level.alias or "") for level in found.spec.levels])
     except msgspec.ValidationError as error:
-        yield f"{one.where}: Topology is not used: {sanitize(in_words(str(error)))}"
+        why = ": ".join(filter(None, located(projection_error(error))))
+        yield f"{one.where}: Topology is not used: {sanitize(why, MAX_WHY)}"
     except ValueError as error:
         yield f"{one.where}: Topology is not used: {error}"
 

@@ -18,11 +18,12 @@ import msgspec
 from engine.api import names
 from engine.api.strict_yaml import YAMLTextError
 from engine.api.text import quote, sanitize
-from engine.decoding.wire import Source, in_words
+from engine.decoding.wire import Source, located, projection_error
 from webhook.snapshot.yaml_documents import MAX_DEPTH, documents
 
 MAX_BYTES: Final = 1024 * 1024 * 1024  # 100,000 pods as kubectl prints them are some 800 MB
 MAX_OBJECTS: Final = 1_000_000
+MAX_WHY: Final = 120  # characters of a decoder's words
 
 _LIST: Final = "List"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -224,6 +225,7 @@ def _head(value: Any, *, where: str) -> _Heading:
             listed = bytes(memoryview(head.items)[:1]) == b"["
             return _Heading(head.api_version, head.kind, _ITEMS.decode(head.items) if listed else None)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FileProblem(f"{where}: not a Kubernetes object: {sanitize(in_words(str(error)))}") from None
+        why = ": ".join(filter(None, located(projection_error(error))))
+        raise FileProblem(f"{where}: not a Kubernetes object: {sanitize(why, MAX_WHY)}") from None
     shown = "a list" if isinstance(value, list) else quote(str(value))
     raise FileProblem(f"{where}: not a Kubernetes object but {shown}")

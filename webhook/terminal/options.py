@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -71,13 +72,24 @@ def namespace_options(command: Command) -> Command:
     return namespace_option(click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")(command))
 
 
+class NumberRange(click.FloatRange):
+    """Numbers within bounds; `nan` is none of them, though it is neither below nor above a bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
+
 def interval_option(text: str) -> Callable[[Command], Command]:
     """Return the decorator that adds `--interval`, with its help."""
     return click.option(
         "--interval",
         default=5.0,
         show_default=True,
-        type=click.FloatRange(1, 3600),
+        type=NumberRange(1, 3600),
         metavar="SECONDS",
         help=text,
     )

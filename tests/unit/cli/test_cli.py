@@ -375,6 +375,47 @@ def test_help_of_every_command(words: tuple[str, ...]) -> None:
         assert f"    topogate {' '.join(words)}" in example
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"apiVersion": 5, "kind": "Pod"}', "apiVersion: expected text, got a whole number"),
+        (
+            r'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\ud800 and more text"}}',
+            "JSON is malformed: ",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_object_is_told_in_words(files: Any, content: str, why: str) -> None:
+    """With the path in front, as in every other error."""
+    file = files("odd.json", content)
+    assert f": not a Kubernetes object: {why}" in one_line(simulate("-f", file))
+
+
+def test_a_quantity_of_another_type_is_told_in_words(files: Any) -> None:
+    odd = job("odd", 1)
+    odd["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": {}}}
+    assert "expected a number or text, got an object" in simulate("-f", files("odd.json", odd)).stdout
+
+
+def test_an_empty_namespace_is_none() -> None:
+    """As of a variable of a script that is not set; kubectl takes it for none, too."""
+    answer = json.loads(simulate("-f", EXAMPLES / "train-rack.yaml", "-n", "", "-o", "json").stdout)
+    assert answer["workloads"][0]["namespace"] == "default"
+
+
+def test_wrong_use_is_one_line_without_tabs() -> None:
+    """Where the library would print the choices in lines of their own."""
+    assert one_line(run("completion")) == (
+        "Missing argument '{bash|zsh|fish|kubectl}'. Choose from: bash, zsh, fish, kubectl (topogate completion --help)"
+    )
+
+
+@pytest.mark.parametrize("words", [("gangs", "--watch", "--interval"), ("serve", "--review-cpu")], ids=" ".join)
+def test_what_is_no_number_is_in_no_range(words: tuple[str, ...]) -> None:
+    """With it, watching would not pause at all."""
+    assert "nan is no number" in one_line(run(*words, "nan"))
+
+
 def test_without_a_command_there_is_help() -> None:
     """Wrong use, with all of the help."""
     result = run()

@@ -96,6 +96,7 @@ def test_the_form_of_kubectl(text: str, selector: LabelSelector) -> None:
         ("a=b=c", "must be * or a label selector"),
         ("-a", '"-a" must be a label key'),
         ("a=-", '"-" must be a label value'),
+        ("a=\x1b", r'"\x1b" must be a label value'),
         ("a" * 3000, "must be at most 2,048 characters long"),
         (",".join(f"a{number}" for number in range(17)), "must be at most 16 requirements"),
         (f"a in ({','.join(f'v{number}' for number in range(65))})", '"a" must be followed by at most 64 values'),

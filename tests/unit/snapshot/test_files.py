@@ -72,8 +72,11 @@ def test_the_same_object_from_json_and_yaml_is_the_same() -> None:
         (b"- a\n- b\n", "f, document 1: not a Kubernetes object but a list"),
         (b"[1]", "f: not a Kubernetes object: expected an object, got a list"),
         (b"kind: Pod", "f, document 1: not a Kubernetes object: it needs apiVersion and kind"),
-        (b"apiVersion: v1\nkind: 5", "f, document 1: not a Kubernetes object: expected text, got a whole number"),
-        (b'{"apiVersion": 1, "kind": "Pod"}', "f: not a Kubernetes object: expected text, got a whole number"),
+        (b"apiVersion: v1\nkind: 5", "f, document 1: not a Kubernetes object: kind: expected text, got a whole number"),
+        (
+            b'{"apiVersion": 1, "kind": "Pod"}',
+            "f: not a Kubernetes object: apiVersion: expected text, got a whole number",
+        ),
         (b"\xff\xfe\x00", "f: not UTF-8 text (byte 1)"),
         (b"a: [", "f, document 1, line 2, column 1: not valid YAML"),
         (b"---\n---\nb: {", "f, document 2, line"),
