@@ -32,7 +32,7 @@ from webhook.service.logs import FORMATS, start_logging
 from webhook.service.settings import MOST_DOMAINS, Settings, SettingsError, own_identity, own_namespace
 from webhook.terminal.inputs import content_of, objects_of, one_line
 from webhook.terminal.options import NumberRange
-from webhook.terminal.streams import escape_unknown, print_last, replace_closed
+from webhook.terminal.streams import discard_output, escape_unknown, print_last, replace_closed
 from webhook.terminal.tables import clean
 
 if TYPE_CHECKING:
@@ -43,12 +43,21 @@ if TYPE_CHECKING:
 
 FORMATS_OF_DATA = ("table", "json", "yaml")
 INTERRUPTED = 130  # as a shell reports it
+UNHEARD = 141  # as it reports a program that SIGPIPE ends
 
 log = logging.getLogger("topogate")
 
 
 class OneLineErrors(click.Group):
     """A command group that reports usage errors as one line on standard error, for scripts and logs."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; where the reader of its output has gone (`| head -1`), end without a word."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            discard_output()
+            sys.exit(UNHEARD)
 
     def main(
         self,

@@ -61,7 +61,8 @@ def cli_page() -> str:
         "<!-- Generated from webhook/cli.py by `python -m hack.reference`; do not edit. -->",
         "",
         "`topogate` is in the image; `make setup` installs it as `.venv/bin/topogate`. Exit status 0: done; 1: a "
-        "negative answer; 2: wrong use, bad input, or output that cannot be written, with one line on stderr. "
+        "negative answer; 2: wrong use, bad input, or output that cannot be written, with one line on stderr; 130: "
+        "Ctrl-C before there is an answer; 141: the reader of its output has gone (`| head -1`). "
         "`kubectl-topogate` beside it is the same "
         "program: with both on the PATH, `kubectl topogate ...` works as a plugin.",
     ]

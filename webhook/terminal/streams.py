@@ -23,6 +23,13 @@ def escape_unknown() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def discard_output() -> None:
+    """Discard what is still to be printed on standard output: Python would fail to do so at its end, and say so."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def print_data(text: str) -> None:
     """Print JSON or YAML: in UTF-8 wherever it goes, as programs expect it."""
     click.echo(text.encode(), nl=False)

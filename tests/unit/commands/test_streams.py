@@ -15,6 +15,7 @@ from engine.history.record import LOGGER
 from tests.support.fake_api import Answer, FakeApi
 from tests.support.simulation import job
 from tests.unit.commands.conftest import kubeconfig, server  # noqa: F401 - fixtures
+from webhook.cli import UNHEARD
 from webhook.maintenance.installation import LABEL, PART_OF, WEBHOOKS
 
 ROOT = Path(__file__).parents[3]
@@ -150,3 +151,16 @@ def test_a_file_without_a_name_is_told_so(kubeconfig: Path, words: tuple[str, ..
     """As of a variable of a script that is not set."""
     done = run(kubeconfig, "", *words)
     assert (done.returncode, done.stderr) == (2, "topogate: a file without a name: No such file or directory\n")
+
+
+def test_a_reader_that_goes_is_no_negative_answer(tmp_path: Path) -> None:
+    """The status is that of a program that SIGPIPE ends, and nothing is said; it was 1."""
+    log = tmp_path / "log"
+    line = json.dumps({"time": "2026-01-01T00:00:00Z", "logger": LOGGER, "event": "PolicyTaken", "message": "m" * 1000})
+    log.write_text("".join(line.replace("00Z", f"{one:02}Z") + "\n" for one in range(60)) * 2)
+    command = [sys.executable, "-m", "webhook.cli", "history", "-f", str(log), "-o", "json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=120) == UNHEARD
