@@ -145,7 +145,8 @@ def _fewer_pods(asked: _Question) -> Iterator[output.WayOut]:
         return outcome if isinstance(outcome, Placed) else None
 
     # No more than there is room for at the required level; mostly as many, so that one plan is enough.
-    low, high, best = 1, min(ask.count - 1, *(_most(gang, room) for room in asked.rooms)) // step, None
+    room = min((_most(gang, one) for one in asked.rooms), default=0)  # none in a cluster without nodes
+    low, high, best = 1, min(ask.count - 1, room) // step, None
     middle = high
     while low <= high:
         if (outcome := planned(middle * step)) is not None:
