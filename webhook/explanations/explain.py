@@ -29,7 +29,8 @@ from webhook.queries import model as output
 from webhook.queries.gangs import GangTable, gang_table, let_go
 from webhook.queries.names import group_of
 from webhook.queries.room import Running
-from webhook.queries.subject import Subject
+from webhook.queries.subject import Subject, SubjectProblem
+from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.snapshot import Snapshot
 
 _THROUGH: Final = "it is placed through the object that its controller creates"
@@ -43,7 +44,8 @@ def explain(
 ) -> output.ExplainAnswer:
     """Return the explanation of everything that was named; without `events` its history is that of the Placement.
 
-    `table`: the gangs of the snapshot, where they are known already.
+    `table`: the gangs of the snapshot, where they are known already. Raises SubjectProblem for what runs where no
+    Placement may be read, ConnectionProblem where none could be read this time.
     """
     asking = Asking(snapshot, table if table is not None else gang_table(snapshot), events, Running(snapshot))
     gangs = tuple(one for subject in subjects for one in _explained(asking, subject))
@@ -99,6 +101,11 @@ def _gang(asking: Asking, gang: Gang, subject: Subject) -> output.ExplainedGang:
     }
     if let_go(asking.snapshot.view, gang):
         mode = mode_of(gang.workload.namespace, asking.snapshot.view.policy)
+        unread = asking.snapshot.unread_in(names.PLACEMENTS, gang.workload.namespace)
+        if mode.manages and unread is not None:  # it runs, perhaps on slots
+            what = f"{gang.workload.kind.lower()} {quote(gang.workload.name)}"
+            problem = ConnectionProblem if unread.why else SubjectProblem
+            raise problem(f"whether {what} has slots is not known: {unread.text}")
         reason, text = ("", _OLDER) if mode.manages else ("PolicyOff", f"left alone: PolicyOff: {mode.left_alone}")
         return about(name_of(gang.workload), "ignored", known_code(reason), text, **common)
     if row is None:

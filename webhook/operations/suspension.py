@@ -76,6 +76,8 @@ def requeue(*, name: str, namespace: str | None, cluster: ClusterOptions) -> Non
     """  # noqa: D301 - click wants the backspace itself
     target = _Target.read(cluster, name, namespace)
     suspender, workload = target.suspender(), target.workload
+    if unknown := target.unknown():
+        fail(f"whether it has slots is not known: {unknown}")
     if target.has_slots():
         if held := target.on_hold():
             print_remarks([f"not requeued: {held}: it would give its slots back and get no others"])
@@ -151,6 +153,13 @@ class _Target:
         """Return True if one of its gangs has slots."""
         return any(one.assignment is not None for one in self.placements())
 
+    def unknown(self) -> str:
+        """Return why its Placements are not known; "" if they are."""
+        from engine.api import names
+
+        unread = self.snapshot.unread_in(names.PLACEMENTS, self.namespace)
+        return unread.text if unread is not None else ""
+
     def on_hold(self) -> str:
         """Return why no gang of its namespace is placed now; "" if they are."""
         from engine.policy.namespaces import mode_of
@@ -182,10 +191,11 @@ class _Target:
             except ConnectionProblem as problem:
                 raise TimeoutError(str(problem)) from None
             self.workload = self.snapshot.view.stores.workloads.get(self.workload.key) or self.workload
-            if not self.has_slots():
+            unknown = self.unknown()
+            if not unknown and not self.has_slots():
                 return
             if time.monotonic() > end:
-                raise TimeoutError("the leader has not taken its slots back: does the service run?")
+                raise TimeoutError(unknown or "the leader has not taken its slots back: does the service run?")
             time.sleep(1.0)
 
 

@@ -104,6 +104,10 @@ class Snapshot:
         """True when everything that decides about free capacity was read."""
         return _NEEDED.isdisjoint(one.collection for one in self.unread)
 
+    def unread_in(self, collection: str, namespace: str) -> Unread | None:
+        """Return what could not be read of a collection in a namespace; None if its objects there are known."""
+        return next((one for one in self.unread if one.collection == collection and one.except_in != namespace), None)
+
     @property
     def nodes_known(self) -> bool:
         """True when the nodes were read, and with them the topologies."""

@@ -129,7 +129,8 @@ def answer_and_print(
 ) -> Answer:
     """Read, ask and print; with `watch` again whenever the answer differs. Return the (last) answer.
 
-    Ends the program with one line where the first reading fails; a later one is tried again.
+    Ends the program with one line where the first reading fails; a later one is tried again, and so is one without an
+    answer because a part of the cluster could not be read.
     """
     from engine.api.schema import differs
     from webhook.snapshot.connection import ConnectionProblem
@@ -140,6 +141,9 @@ def answer_and_print(
         while True:
             try:
                 snapshot = read()
+                if not snapshot.installed:
+                    fail(NOT_INSTALLED)
+                fresh = ask(snapshot)
             except ConnectionProblem as problem:
                 if answer is None:
                     fail(str(problem))
@@ -148,9 +152,6 @@ def answer_and_print(
                 told = str(problem)
             else:
                 told = ""
-                if not snapshot.installed:
-                    fail(NOT_INSTALLED)
-                fresh = ask(snapshot)
                 if answer is None or differs(answer, fresh):
                     _print(fresh, sections, printed, first=answer is None)
                 answer = fresh

@@ -21,11 +21,12 @@ import yaml
 
 from engine.api import names
 from tests.support.cli import without_progress
-from tests.support.fake_api import Answer, FakeApi, Stall
+from tests.support.fake_api import Answer, FakeApi, Request, Stall
 from tests.support.simulation import job, pod
 from tests.unit.commands.conftest import Topogate, forbid, put
 from webhook.cli import INTERRUPTED, main
 from webhook.commands.completion import VARIABLE
+from webhook.operations import suspension
 from webhook.snapshot.live import read_cluster
 from webhook.terminal import asking
 
@@ -566,3 +567,50 @@ def test_a_gang_that_its_user_has_just_suspended_is_not_requeued(server: FakeApi
     assert "not requeued: it is suspended by its user" in done.stderr
     assert "topogate resume job/train -n alice" in done.stderr
     assert not [one for one in server.requests if one.method == "PATCH"]
+
+
+def test_a_gang_whose_placement_may_not_be_read_is_not_requeued(server: FakeApi, topogate: Topogate) -> None:
+    """It may have slots."""
+    forbid(server, "placements")
+    done = topogate("requeue", "job/train", "-n", "alice")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("topogate: whether it has slots is not known: placements cannot be read")
+    assert not [one for one in server.requests if one.method == "PATCH"]
+
+
+def test_a_gang_is_not_resumed_while_its_placement_cannot_be_read(
+    server: FakeApi, topogate: Topogate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that fails is no list without it: the gang would get the slots back that it was to give away."""
+    monkeypatch.setattr(suspension, "_GIVEN_BACK_WITHIN", 0.0)
+
+    def hit(request: Request) -> bool:
+        suspended = any(one.method == "PATCH" for one in server.requests)
+        return suspended and request.path.endswith("/placements")
+
+    server.fault(Answer(500, {"kind": "Status", "message": "etcd is slow"}), when=hit, times=1000)
+    done = topogate("requeue", "job/train", "-n", "alice")
+    assert done.exit_code == 1
+    assert "placements cannot be read (500: etcd is slow)" in done.stderr
+    assert "the workload stays suspended: topogate resume job/train -n alice" in done.stderr
+    assert len([one for one in server.requests if one.method == "PATCH"]) == 1
+
+
+def test_watching_goes_on_where_a_placement_cannot_be_read_once(server: FakeApi, kubeconfig: Path) -> None:
+    """Until then it said that the gang is left alone."""
+    watching = Watching(kubeconfig, "explain", "job/train", "-o", "json")
+    try:
+        watching.until('"placed"')
+        server.fault(
+            Answer(500, {"kind": "Status", "message": "slow"}),
+            when=lambda one: one.path.endswith("/placements"),
+            times=2,
+        )
+        server.put("/apis/batch/v1/namespaces/alice/jobs/train", spec={"parallelism": 4, "completions": 4})
+        watching.until('"wanted":4')
+        status, errors = watching.end(signal.SIGINT)
+    finally:
+        watching.process.kill()
+    assert status == 0
+    assert "has slots is not known: placements cannot be read (500: slow)" in errors
+    assert errors.rstrip().endswith("; trying again")

@@ -21,6 +21,7 @@ from webhook.queries.gangs import gangs
 from webhook.queries.model import ExplainAnswer, ExplainedGang, PastEvent
 from webhook.queries.subject import SubjectProblem, subject_of
 from webhook.simulate.unsubmitted import unsubmitted
+from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.files import FileProblem
 from webhook.snapshot.snapshot import Snapshot, Unread
 from webhook.terminal.explain_text import explain_text
@@ -635,6 +636,31 @@ def test_what_may_not_be_read_is_said_and_not_called_missing() -> None:
     found = replace(snapshot(busy_cluster()), unread=(Unread("jobs"),))
     with pytest.raises(SubjectProblem, match="is not known: jobs cannot be read"):
         about(found, "job/nothing")
+
+
+@pytest.mark.parametrize("except_in", [None, "bob", "alice"])
+def test_what_runs_is_not_said_to_be_left_alone_where_no_placement_may_be_read(except_in: str | None) -> None:
+    """Its slots would be in its Placement; who may read that of his own namespace has an answer."""
+    cluster = busy_cluster()
+    if except_in != "alice":
+        cluster = [one for one in cluster if one["kind"] != "Placement"]
+    found = replace(snapshot(cluster), unread=(Unread(names.PLACEMENTS, except_in=except_in),))
+    if except_in == "alice":
+        assert about(found, "job/train").gangs[0].verdict == "placed"
+        return
+    with pytest.raises(SubjectProblem, match='whether job "train" has slots is not known: placements'):
+        about(found, "job/train")
+    assert about(found, "job/wide").gangs[0].verdict == "waits"
+    with pytest.raises(ConnectionProblem, match="500"):  # which watching tries again
+        about(replace(found, unread=(Unread(names.PLACEMENTS, why="500: slow"),)), "job/train")
+
+
+def test_a_cluster_without_nodes_has_no_room_for_fewer_pods_either() -> None:
+    """As where all nodes are scaled away."""
+    cluster = [one for one in busy_cluster() if one["kind"] != "Node"]
+    wide = one(cluster, "job/wide")
+    assert (wide.verdict, wide.reason, wide.nodes) == ("waits", "LabelsMissing", {})
+    assert "pods" not in [way.change for way in wide.ways_out]
 
 
 def test_files_queue_in_their_order_and_change_nothing_else() -> None:
