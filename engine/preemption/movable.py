@@ -63,9 +63,13 @@ def movable(
 
 
 def restarts_alone(gang: Gang) -> bool:
-    """Return True if a gang can be suspended, and nothing but the gang itself restarts then."""
+    """Return True if a gang can be suspended and planned anew, and nothing but the gang itself restarts then.
+
+    One whose request is refused by now (the policy has lost its level) or gone has its slots, and would get no others.
+    """
     alone = gang.pod_group is None or len(gang.pod_group.members) == 1
-    return alone and gang.group is None and can_suspend(gang.workload) and not over(gang.workload)
+    whole = alone and gang.group is None and bool(gang.request.pod_sets)
+    return whole and can_suspend(gang.workload) and not over(gang.workload)
 
 
 def cannot_move(view: ClusterState, gang: Gang) -> str:

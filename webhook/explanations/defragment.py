@@ -200,7 +200,7 @@ class _Search:
                 name=one.victim.name,
                 pods=one.pods,
                 priority=one.victim.priority,
-                running_seconds=max(0, int(now - one.victim.started)),
+                running_seconds=_seconds_of(one.victim, now),
                 before=_domains(one.before.pod_sets),
                 after=_domains(one.placed.pod_sets),
             )
@@ -217,7 +217,7 @@ class _Search:
                     name=workload.name,
                     pods=sum(plan.count for plan in assignment.pod_sets),
                     priority=itself.priority,
-                    running_seconds=max(0, int(now - itself.started)),
+                    running_seconds=_seconds_of(itself, now),
                     before=_domains(assignment.pod_sets),
                     after=_domains(found.placed.pod_sets),
                 ),
@@ -249,6 +249,11 @@ class _Search:
                 message=why,
             )
         )
+
+
+def _seconds_of(victim: Victim, now: float) -> int:
+    """Return for how many seconds a gang has run; 0 before its first pod has a host."""
+    return int(max(0.0, now - victim.started))
 
 
 def _not_for_room(one: WaitingGang, outcome: Outcome | None, before: Precedence) -> str | None:

@@ -114,6 +114,24 @@ def test_the_policy_protects_gangs(policy: str, moved: list[str] | None) -> None
     assert [one.name for one in found.others] == (["big"] if moved is None else [])
 
 
+def test_a_gang_whose_pods_have_no_hosts_yet_loses_no_time() -> None:
+    """It has just got its slots: nothing has run."""
+    cluster = [one for one in in_pieces() if not one["metadata"]["name"].startswith("young-")]
+    (found,) = ask(cluster).proposals
+    assert [(one.name, one.pods, one.running_seconds) for one in found.restarts] == [("young", 1, 0)]
+    assert found.lost_seconds == 0
+
+
+def test_a_gang_that_could_not_be_planned_again_stays() -> None:
+    """The policy has lost its level: it would wait for ever, and the search for a place ended with an error."""
+    cluster = in_pieces()
+    for one in cluster:
+        if one["kind"] == "Job" and one["metadata"]["name"] == "young":
+            one["metadata"]["annotations"] = {"topogate.dev/require-topology": "island"}
+    found = ask(cluster)
+    assert "young" not in [moved.name for one in found.proposals for moved in one.restarts]
+
+
 def test_a_namespace_and_a_name_choose_the_gang() -> None:
     cluster = [*in_pieces(), waits("also", 4, {"require": "rack"}, minute=11, namespace="bob")]
     assert [one.name for one in ask(cluster).proposals] == ["big", "also"]

@@ -182,10 +182,14 @@ def test_protected_gangs_are_not_moved(cluster: Cluster, protect: Protect) -> No
         {"suspendable": False},
         {"group_label": "leaderworkerset.sigs.k8s.io/group-index"},
         {"owner": OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set", True)},
+        {"annotations": {names.REQUIRE: "a level that the policy has lost"}},
     ],
 )
 def test_only_whole_workloads_that_can_be_suspended_are_moved(cluster: Cluster, more: dict[str, Any]) -> None:
-    """Not a kind without suspend, not one replica of several, not the Job of another workload."""
+    """Not a kind without suspend, not one replica of several, not the Job of another workload.
+
+    Nor one that would not be planned again: the search ended with an error there.
+    """
     assert cluster.moved(fragmented(cluster, **more)) is None
 
 
