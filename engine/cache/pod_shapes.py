@@ -165,10 +165,11 @@ class PodShapes:
         """Return the priority that the pods will have; the highest, where those of the pod sets differ.
 
         The API server takes any number in a template, and refuses the pods unless it is that of their class: it counts
-        only where no class is known at all, as in a file. That of plain pods is theirs already.
+        only where no class is known at all, as in a file. That of plain pods is theirs already. 0 for a workload that
+        has none itself, such as a RayJob that uses the cluster of another object.
         """
         numbers = workload.handling == "pods" or not len(self._stores.priority_classes)
-        return max(self._priority(pod_set.template, numbers=numbers) for pod_set in workload.pod_sets)
+        return max((self._priority(one.template, numbers=numbers) for one in workload.pod_sets), default=0)
 
     def may_preempt(self, workload: Workload) -> bool:
         """Return True if the priority classes of all pod sets let their pods preempt others."""

@@ -93,6 +93,30 @@ def test_a_gang_waits_for_as_long_as_its_turn_counts() -> None:
     assert [(one.name, one.waiting_seconds) for one in found] == [("resumed", 1200), ("requeued", 300)]
 
 
+def test_a_workload_without_pods_of_its_own_is_no_failure_of_the_others() -> None:
+    """As a RayJob that uses another cluster, with a request from before the webhook refused that."""
+    ray_job = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {
+            "name": "borrows",
+            "namespace": "alice",
+            "uid": "borrows",
+            "creationTimestamp": START,
+            "annotations": {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND},
+        },
+        "spec": {
+            "suspend": True,
+            "clusterSelector": {"ray.io/cluster": "other"},
+            "submitterPodTemplate": {"spec": {"containers": [{"name": "main", "image": "example.com/submit"}]}},
+        },
+    }
+    found = gangs(snapshot([*busy_cluster(), priority_class("system-node-critical", 2_000_001_000), ray_job]))
+    borrows = by_name(found)["borrows"]
+    assert (borrows.reason, borrows.priority, borrows.pods.wanted) == ("WaitingForMembers", 0, 0)
+    assert by_name(found)["train"].phase == "Running"
+
+
 def test_a_gang_with_slots_tells_where_it_is() -> None:
     train = by_name(gangs(snapshot(busy_cluster())))["train"]
     assert (train.phase, train.place, train.gpus) == ("Running", "b0/b0-r0", 24)
