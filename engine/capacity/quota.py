@@ -97,15 +97,17 @@ def shortfall(
 
 
 def lacking(
-    quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], pending: Sequence[tuple[PodSpec, int]]
+    quotas: Iterable[Quota],
+    templates: Sequence[tuple[PodSpec, int, int]],
+    count: int,
+    pending: Sequence[tuple[PodSpec, int]],
 ) -> list[tuple[Quota, str, int]]:
-    """Return the resources of quotas that these numbers of further pods lack, and how much, as in `shortfall`."""
+    """Return the resources of quotas that `count` further pods lack, and how much, as in `minimum_shortfall`."""
     found = []
     for quota in quotas:
-        usage, room = usage_under(quota, wanted), _room(quota, pending)
-        found += [
-            (quota, name, usage[name] - left) for name, left in room.items() if usage[name] > 0 and usage[name] > left
-        ]
+        for name, left in _room(quota, pending).items():
+            if (needed := _least_usage(quota, name, templates, count)) > max(left, 0):
+                found.append((quota, name, needed - left))
     return found
 
 
@@ -124,12 +126,7 @@ def minimum_shortfall(
     for quota in sorted(quotas, key=lambda quota: quota.name):
         room = _room(quota, pending, ending)
         for name in sorted(quota.hard):
-            each = [usage_of(spec, 1).get(name, 0) if applies(quota, spec) else 0 for spec, _, _ in templates]
-            needed = sum(one * least for one, (_, least, _) in zip(each, templates, strict=True))
-            left = count - sum(least for _, least, _ in templates)
-            for one, (_, least, most) in sorted(zip(each, templates, strict=True), key=lambda pair: pair[0]):
-                taken = max(0, min(left, most - least))
-                needed, left = needed + one * taken, left - taken
+            needed = _least_usage(quota, name, templates, count)
             if needed <= max(room[name], 0):
                 continue
             needs = f"{plural(count, 'pod')} need {_amount(name, needed)} at least"
@@ -137,6 +134,17 @@ def minimum_shortfall(
                 return _never_text(quota, name, needs)
             return _full_text(quota, name, room[name], needs)
     return None
+
+
+def _least_usage(quota: Quota, name: str, templates: Sequence[tuple[PodSpec, int, int]], count: int) -> int:
+    """Return how much of one resource of a quota `count` pods of these templates use at least."""
+    each = [usage_of(spec, 1).get(name, 0) if applies(quota, spec) else 0 for spec, _, _ in templates]
+    needed = sum(one * least for one, (_, least, _) in zip(each, templates, strict=True))
+    left = count - sum(least for _, least, _ in templates)
+    for one, (_, least, most) in sorted(zip(each, templates, strict=True), key=lambda pair: pair[0]):
+        taken = max(0, min(left, most - least))
+        needed, left = needed + one * taken, left - taken
+    return needed
 
 
 def _never_text(quota: Quota, name: str, needs: str) -> str:

@@ -290,6 +290,11 @@ class _Quotas:
         """Return the templates of pod sets as their pods will be created, with the numbers that are not 0."""
         return [(self.spec(gang, pod_set), count) for pod_set, count in wanted if count]
 
+    def of_minimum(self, gang: Gang, coming: Iterable[_Coming]) -> tuple[list[tuple[PodSpec, int, int]], int]:
+        """Return the templates with the fewest and most pods to come of each, and how many start together."""
+        templates = [(self.spec(gang, one.pod_set), one.least, one.most) for one in coming]
+        return templates, sum(one.first for one in coming)
+
     def spec(self, gang: Gang, pod_set: PodSet) -> PodSpec:
         """Return the template of a pod set as its pods will be created."""
         return self.view.pod_shapes.spec_of(gang.workload, pod_set)
@@ -311,8 +316,7 @@ def creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
     wanted = quotas.specs(gang, ((one.pod_set, one.least) for one in coming))
     missing = quota.shortfall(quotas.quotas, wanted, quotas.pending, quotas.ending)
     if missing is None and any(one.first > one.least for one in coming):
-        templates = [(quotas.spec(gang, one.pod_set), one.least, one.most) for one in coming]
-        count = sum(one.first for one in coming)
+        templates, count = quotas.of_minimum(gang, coming)
         missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)
     return None if missing is None else Waits("QuotaExceeded", missing)
 
@@ -336,12 +340,12 @@ def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: Pod
 
 
 def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]]:
-    """Return the resources of its namespace's quotas that a gang lacks to start, and how much.
+    """Return the resources of its namespace's quotas that a gang lacks to start, and how much, by `creation_problem`.
 
     The caller holds the state's lock.
     """
     quotas = _Quotas.of(view, gang)
     if quotas is None:
         return []
-    wanted = quotas.specs(gang, ((one.pod_set, one.first) for one in _coming(gang)))
-    return quota.lacking(quotas.quotas, wanted, quotas.pending)
+    templates, count = quotas.of_minimum(gang, _coming(gang))
+    return quota.lacking(quotas.quotas, templates, count, quotas.pending)

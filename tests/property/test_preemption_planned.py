@@ -1,6 +1,6 @@
 """The victims of a preemption beside all sets of victims, by the planner itself: the best one, and counted rightly.
 
-Several pod sets, slices, devices, quotas, limits of hosts, and gangs that keep others out of their domains.
+Several pod sets, minimums, slices, devices, quotas, limits of hosts, and gangs that keep others out of their domains.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.capacity.quota import usage_under
 from engine.gang.gang import Gang
 from engine.gang.key import key_of
 from engine.policy.making_room import Protect
@@ -78,7 +79,7 @@ class Asked:
     counts: tuple[int, ...]
     shapes: tuple[Shape, ...]
     annotations: dict[str, str]
-    quota: int | None
+    quota: tuple[str, int] | None
     most_hosts: int | None
 
     @property
@@ -104,11 +105,13 @@ def asked(draw: st.DrawFn) -> Asked:
         where = {names.REQUIRE: "block", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
     elif draw(st.integers(0, 3)) == 0:
         more = {names.EXCLUSIVE: "rack"}
+    if number > 1 and draw(st.booleans()):
+        more[names.MIN_AVAILABLE] = str(draw(st.integers(1, sum(counts))))
     return Asked(
         counts,
         tuple(draw(st.lists(st.sampled_from(SHAPES), min_size=number, max_size=number))),
         where | more,
-        draw(st.none() | st.integers(2, 12)),
+        draw(st.none() | st.tuples(st.sampled_from(["pods", "requests.nvidia.com/gpu"]), st.integers(2, 12))),
         draw(st.none() | st.integers(1, 4)),
     )
 
@@ -142,8 +145,10 @@ def view_of(gangs: Sequence[Running], waits: Asked, devices: bool) -> ClusterSta
     )
     stores.pods.replace([made for one in gangs for made in one.pods])
     if waits.quota is not None:
-        used = sum(len(one.pods) for one in gangs if one.workload.namespace == "default")
-        stores.quotas.replace([Quota("default", "all", {"pods": waits.quota}, {"pods": used}, ())])
+        name, hard = waits.quota
+        quota = Quota("default", "all", {name: hard}, {}, ())
+        there = [(made.spec, 1) for one in gangs if one.workload.namespace == "default" for made in one.pods]
+        stores.quotas.replace([replace(quota, used={name: usage_under(quota, there)[name]})])
     stores.workloads.apply("ADDED", waits.workload)
     view.refresh()
     return view

@@ -59,8 +59,8 @@ def test_pods_to_come_of_other_gangs_count_in_the_quotas_that_apply_to_them() ->
     of_high = quota({"pods": 4}, scopes=(("PriorityClass", "In", ("high",)),))
     assert shortfall([of_high], [(high, 4)], [(low, 4)]) is None
     assert shortfall([of_high], [(high, 4)], [(high, 1)]) is not None
-    assert lacking([of_high], [(high, 4)], [(low, 4)]) == []
-    assert lacking([of_high], [(high, 4)], [(high, 1)]) == [(of_high, "pods", 1)]
+    assert lacking([of_high], [(high, 4, 4)], 4, [(low, 4)]) == []
+    assert lacking([of_high], [(high, 4, 4)], 4, [(high, 1)]) == [(of_high, "pods", 1)]
 
 
 def test_a_quota_of_classes_of_volumes_counts_no_pod() -> None:

@@ -25,7 +25,8 @@ from engine.preemption.preempt import in_group as in_one_group
 from engine.preemption.victims import Victim, possible_victims
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
-from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, spec
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape, spec
+from tests.support.pod_sets import pods_of, several
 
 NOW = 10_000.0
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
@@ -59,9 +60,10 @@ class Cluster:
         *,
         created: float = 1000.0,
         annotations: Mapping[str, str] | None = None,
+        namespace: str = "default",
     ) -> Workload:
         """Add a running gang; host -> pods of 8 GPUs."""
-        workload = of_priority(job(name, count=sum(hosts.values()), require=None), priority)
+        workload = of_priority(job(name, count=sum(hosts.values()), require=None, namespace=namespace), priority)
         workload = replace(workload, annotations={names.UNCONSTRAINED: "true", **(annotations or {})})
         self.stores.workloads.apply("ADDED", workload)
         plan = placement(workload, dict(hosts), created=created, priority=priority)
@@ -339,6 +341,22 @@ def test_quota_of_another_namespace_is_of_no_use(cluster: Cluster) -> None:
     )
     gang = cluster.waiting(2, priority=10)
     assert cluster.victims(gang) is None
+
+
+def test_quota_that_only_another_start_of_a_gang_with_a_minimum_would_lack_needs_no_victim(cluster: Cluster) -> None:
+    """Three of its four pods start: with one of the large ones they use 10 CPUs, with both of them 17."""
+    for number, host in enumerate(HOSTS):
+        cluster.runs(f"other-{number}", {host: 1}, namespace="other")
+    large, small = (pods_of(name, 2, shape=shape(gpu=1, cpu=cpu)) for name, cpu in (("a", 8_000), ("b", 1_000)))
+    sets = (replace(one, template=replace(one.template, priority=10)) for one in (large, small))
+    workload = several(*sets, says={names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: "3"}, held=True)
+    cluster.stores.workloads.apply("ADDED", workload)
+    hard, used = {"requests.cpu": 10_000}, {"requests.cpu": 0}
+    cluster.stores.quotas.apply("ADDED", Quota("default", "cpus", hard, used, ()))
+    cluster.view.refresh()
+    gang = cluster.view.gangs.get(key_of(workload))
+    assert gang is not None
+    assert len(cluster.victims(gang) or ()) == 1
 
 
 @pytest.mark.parametrize(("limit", "victims"), [(3, ["left"]), (4, None)])
