@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest
 from engine.api.text import quote
 from engine.api.workload import GangKey
@@ -19,6 +20,8 @@ from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
 from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.nomination import level_to_compare
+from engine.scheduler.outcome import Placed
+from engine.scheduler.schedule import schedule_gang
 from engine.topology.topology import Topology
 
 
@@ -146,14 +149,31 @@ def need_of(
 
 
 def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
-    """Return the level of which one domain takes the whole gang; -1 if none does."""
+    """Return the level of which one domain takes the whole gang; -1 if none does. The caller holds the state's lock."""
     request = request_to_place(gang)
     asks = [ask for ask in request.pod_sets if ask.count]
     whole = gang.request.gang.require if gang.request.gang is not None else None
     together = len(asks) == 1 or (asks[0].colocate is not None and len({ask.colocate for ask in asks}) == 1)
-    if whole is None and not (together and any(ask.require for ask in asks)):
+    named = [whole] if whole is not None else [ask.require for ask in asks if together and ask.require is not None]
+    if not named:
         return -1
-    return level_to_compare(request, gang.shapes, view.capacity, topology)
+    if len(asks) == 1:
+        return level_to_compare(request, gang.shapes, view.capacity, topology)
+    if AUTO in named:
+        return _auto_level(view, gang, topology, pod_set=asks[0].name if whole is None else None)
+    return min((level for one in named if (level := topology.level_of(one)) is not None), default=-1)
+
+
+def _auto_level(view: ClusterState, gang: Gang, topology: Topology, *, pod_set: str | None) -> int:
+    """Return the level that `auto` means for all pod sets together: that of a plan on empty hosts.
+
+    The coarsest one where there is no such plan: whatever `auto` means, a domain of that has it within. `pod_set`: one
+    of those that name it; None: the whole gang does.
+    """
+    outcome = schedule_gang(view, gang, kept={}, emptied=frozenset(topology.tree.hosts), creatable=True)
+    if not isinstance(outcome, Placed):
+        return 0
+    return topology.level_of(outcome.require if pod_set is None else outcome.levels_of(pod_set)[0]) or 0
 
 
 def preferred_level(gang: Gang, topology: Topology) -> int | None:

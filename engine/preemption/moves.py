@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from engine.api.placement import Assignment
@@ -149,8 +150,7 @@ class _Moves:
                 return None
             if not room_in_total(self._view, self._gang, topology):
                 return None
-            level = required_level(self._view, self._gang, topology)
-            need = self._need(self._gang, topology, level)
+            need = self._need(self._gang, topology, self._level)
         return self._search(need)
 
     def for_split(self) -> Defragmentation | None:
@@ -258,13 +258,18 @@ class _Moves:
     def _domains(self, placed: Placed) -> frozenset[str]:
         """Return the hosts of the domain that takes a plan; its own hosts if no domain has to."""
         hosts = placed.hosts
-        topology = self._topology(self._gang)
-        level = required_level(self._view, self._gang, topology) if topology is not None else -1
+        topology, level = self._topology(self._gang), self._level
         if topology is None or level < 0:
             return hosts
         tree = topology.tree
         ranges = {tree.range(level, tree.domain_of(level, tree.index[host])) for host in hosts}
         return frozenset(host for first, end in ranges for host in tree.hosts[first:end])
+
+    @cached_property
+    def _level(self) -> int:
+        """The level of which one domain takes the gang in question; -1 if none does."""
+        topology = self._topology(self._gang)
+        return required_level(self._view, self._gang, topology) if topology is not None else -1
 
     def _topology(self, gang: Gang) -> Topology | None:
         found = self._view.topologies.get(gang.request.topology or "")

@@ -25,6 +25,7 @@ from engine.preemption.moves import Defragmentation, MoveLimits, moves_for_split
 from engine.scheduler.outcome import Placed
 from engine.scheduler.schedule import schedule_gang
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
+from tests.support.pod_sets import pods_of, several
 
 A0, A1, B0, B1, C0, C1 = (f"b0-r{rack}-h{host}" for rack in range(3) for host in range(2))
 NOW = 5000.0
@@ -57,7 +58,7 @@ class Cluster:
         self.stores.workloads.apply("ADDED", workload)
         slots, first = [], 0
         for host, count in hosts.items():
-            slots.append(Slot(("b0", host.rpartition("-")[0], host), count, ((first, first + count - 1),)))
+            slots.append(Slot((host[:2], host.rpartition("-")[0], host), count, ((first, first + count - 1),)))
             for rank in range(first, first + count):
                 self.stores.pods.apply("ADDED", pod(workload, rank, host=host, created=started))
             first += count
@@ -130,6 +131,31 @@ def test_one_gang_makes_a_rack_whole(cluster: Cluster) -> None:
     after = cluster.view.capacity.count(gang.shapes["main"], cluster.view.topologies["default"]).free.tolist()
     assert after == before
     assert not isinstance(schedule_gang(cluster.view, gang), Placed)
+
+
+@pytest.mark.parametrize(
+    ("whole", "each"),
+    [
+        ({names.REQUIRE: "auto"}, ({}, {})),
+        ({}, ({names.REQUIRE: "auto", names.COLOCATE: "x"}, {names.COLOCATE: "x"})),
+        ({}, ({names.PREFER: "host", names.COLOCATE: "x"}, {names.REQUIRE: "block", names.COLOCATE: "x"})),
+    ],
+)
+def test_pod_sets_that_share_a_block_get_one_of_its_hosts_after_the_other(
+    cluster: Cluster, whole: dict[str, str], each: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    """The level of the domain is that of all pod sets together, not what the largest of them would need or prefers."""
+    cluster.stores.nodes.replace(gpu_nodes(2, 2, 2))
+    for number, host in enumerate(("b0-r0-h0", "b0-r1-h0", "b1-r0-h0", "b1-r1-h0")):
+        cluster.runs(f"other-{number}", {host: 1})
+    sets = [pods_of(name, 2, says=says, shape=shape(gpu=8)) for name, says in zip("ab", each, strict=True)]
+    workload = several(*sets, says=whole, held=True)
+    cluster.stores.workloads.apply("ADDED", workload)
+    cluster.view.refresh()
+    found = cluster.moves(cluster.gang(workload))
+    assert found is not None
+    assert len(found.restarts) == 2
+    assert len({host[:2] for host in hosts(found.placed)}) == 1
 
 
 def test_a_full_cluster_has_no_moves(cluster: Cluster) -> None:
