@@ -117,6 +117,12 @@ def replan(view: ClusterState, settled_before: float | None, gang: Gang, left_ou
     return schedule_gang(view, gang, kept={}, settled_before=settled_before, excluded=left_out, creatable=True)
 
 
+def _restarted(gang: Gang) -> Gang:
+    """Return a running gang as it is once it has ended: without pods and slots, nor the right to their domains."""
+    placement = replace(gang.placement, assignment=None) if gang.placement is not None else None
+    return replace(gang, pods=(), later=(), placement=placement)
+
+
 class _Moves:
     """One search, for one gang."""
 
@@ -230,7 +236,7 @@ class _Moves:
             raise OutOfPlansError
         self._plans -= 1
         topology = self._topology(gang)
-        outcome = plan(gang if now is None else replace(gang, pods=(), later=()), out)
+        outcome = plan(gang if now is None else _restarted(gang), out)
         if not isinstance(outcome, Placed) or topology is None:
             return None
         if now is None:

@@ -11,7 +11,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Quota
-from engine.api.placement import Assignment, PodSetPlan, Slot
+from engine.api.placement import Assignment, PodSetPlan, Separation, Slot
 from engine.api.pod import OwnerRef
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
@@ -65,6 +65,8 @@ class Cluster:
         plan = placement(workload, hosts, created=started, priority=priority, topology="default")
         plan = replace(plan, namespace=workload.namespace)
         plan = replace(plan, assignment=Assignment(1, (PodSetPlan("main", tuple(slots)),)))
+        if exclusive := asked.get(names.EXCLUSIVE):
+            plan = replace(plan, separation=Separation(exclusive=exclusive))
         self.stores.placements.apply("ADDED", plan)
         self.view.refresh()
         return workload
@@ -156,6 +158,18 @@ def test_pod_sets_that_share_a_block_get_one_of_its_hosts_after_the_other(
     assert found is not None
     assert len(found.restarts) == 2
     assert len({host[:2] for host in hosts(found.placed)}) == 1
+
+
+@pytest.mark.parametrize(("taken", "moved"), [(False, {"a": [B0]}), (True, None)])
+def test_an_exclusive_gang_does_not_restart_beside_the_one_that_gets_its_rack(
+    cluster: Cluster, taken: bool, moved: dict[str, list[str]] | None
+) -> None:
+    """It has no right to its rack any more once that is given to another gang."""
+    cluster.stores.nodes.replace([one for one in gpu_nodes(1, 2, 2) if one.name != B1])
+    cluster.runs("a", {A0: 1}, gpu=4, annotations={names.REQUIRE: "host", names.EXCLUSIVE: "rack"})
+    if taken:
+        cluster.runs("b", {B0: 1}, gpu=2, priority=10)
+    assert cluster.moved(cluster.waiting(3, gpu=4)) == moved
 
 
 def test_a_full_cluster_has_no_moves(cluster: Cluster) -> None:
