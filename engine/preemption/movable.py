@@ -18,6 +18,7 @@ from engine.gang.key import is_gang_key
 from engine.gang.slots import request_to_place
 from engine.policy.making_room import Protect
 from engine.preemption.move_search import SlotNeed
+from engine.preemption.scopes import places_kept
 from engine.preemption.victims import Victim, is_protected, managed
 from engine.scheduler.nomination import level_to_compare
 from engine.scheduler.outcome import Placed
@@ -139,8 +140,9 @@ def need_of(
         gain[:] = 1
     gains: dict[int, dict[str, dict[int, int]]] = {}
     for other in others:
-        for host in other.hosts:
-            if (place := tree.index.get(host)) is not None and gain[place]:
+        there = (tree.index[host] for host in other.hosts if host in tree.index)
+        for place in {*there, *places_kept(view, other.victim, topology)}:
+            if gain[place]:
                 domain = tree.domain_of(level, place) if level >= 0 else 0
                 if possible[domain]:
                     gains.setdefault(domain, {}).setdefault(other.key, {})[place] = int(gain[place])
@@ -149,7 +151,10 @@ def need_of(
 
 
 def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
-    """Return the level of which one domain takes the whole gang; -1 if none does. The caller holds the state's lock."""
+    """Return the level of which one domain takes the whole gang, and may have to be its own; -1 if none does.
+
+    The caller holds the state's lock.
+    """
     request = request_to_place(gang)
     asks = [ask for ask in request.pod_sets if ask.count]
     whole = gang.request.gang.require if gang.request.gang is not None else None
@@ -158,10 +163,13 @@ def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
     if not named:
         return -1
     if len(asks) == 1:
-        return level_to_compare(request, gang.shapes, view.capacity, topology)
-    if AUTO in named:
-        return _auto_level(view, gang, topology, pod_set=asks[0].name if whole is None else None)
-    return min((level for one in named if (level := topology.level_of(one)) is not None), default=-1)
+        level = level_to_compare(request, gang.shapes, view.capacity, topology)
+    elif AUTO in named:
+        level = _auto_level(view, gang, topology, pod_set=asks[0].name if whole is None else None)
+    else:
+        level = min((found for one in named if (found := topology.level_of(one)) is not None), default=-1)
+    exclusive = topology.level_of(request.separation.exclusive) if request.separation is not None else None
+    return level if exclusive is None else min(level, exclusive)
 
 
 def _auto_level(view: ClusterState, gang: Gang, topology: Topology, *, pod_set: str | None) -> int:

@@ -83,10 +83,8 @@ def scopes_of(
     far = bool(lacks) or _far_reaching(view, needed.gang)
     used = [_used(view, needed, unit) for unit in units]
     helps = _helps(view, needed)
-    places = [
-        {place for place in (*own, *(_kept(view, unit, topology))) if helps[place]}
-        for own, unit in zip(used, units, strict=True)
-    ]
+    kept = [{place for one in unit for place in places_kept(view, one, topology)} for unit in units]
+    places = [{place for place in (*own, *more) if helps[place]} for own, more in zip(used, kept, strict=True)]
     entries = [(gang, host, amounts) for gang, own in enumerate(used) for host, amounts in own.items() if helps[host]]
     entries.sort(key=lambda one: one[1])
     held = Holdings(
@@ -201,9 +199,9 @@ def _used(view: ClusterState, needed: Needed, unit: Sequence[Victim]) -> dict[in
     return used
 
 
-def _kept(view: ClusterState, unit: Sequence[Victim], topology: Topology) -> Iterator[int]:
-    """Yield the hosts of the domains that exclusive gangs keep for themselves, by index."""
-    for key in {key for victim in unit for key in victim.keys if is_gang_key(key)}:
+def places_kept(view: ClusterState, victim: Victim, topology: Topology) -> Iterator[int]:
+    """Yield the hosts of the domains that an exclusive gang keeps for itself, by index."""
+    for key in filter(is_gang_key, victim.keys):
         for plan in view.gangs.kept_domains.of(key):
             own = view.topologies.get(plan.topology)
             if own is None or own.waits or plan.separation is None:

@@ -160,6 +160,21 @@ def test_pod_sets_that_share_a_block_get_one_of_its_hosts_after_the_other(
     assert len({host[:2] for host in hosts(found.placed)}) == 1
 
 
+def test_a_gang_that_keeps_a_block_for_itself_gets_one_of_its_racks_after_the_other(cluster: Cluster) -> None:
+    """It requires a rack, and no other gang may stay in the block of that: those of its other rack are in the way."""
+    cluster.stores.nodes.replace(gpu_nodes(2, 2, 1))
+    for number, host in enumerate(("b0-r0-h0", "b0-r1-h0", "b1-r0-h0", "b1-r1-h0")):
+        cluster.runs(f"other-{number}", {host: 1}, gpu=4)
+    workload = job("waiting", count=1, held=True)
+    workload = replace(workload, annotations={**workload.annotations, names.EXCLUSIVE: "block"})
+    cluster.stores.workloads.apply("ADDED", workload)
+    cluster.view.refresh()
+    found = cluster.moves(cluster.gang(workload))
+    assert found is not None
+    assert len({pod.spec.node_name[:2] for one in found.restarts for pod in one.victim.pods}) == 1
+    assert len(found.restarts) == 2
+
+
 @pytest.mark.parametrize(("taken", "moved"), [(False, {"a": [B0]}), (True, None)])
 def test_an_exclusive_gang_does_not_restart_beside_the_one_that_gets_its_rack(
     cluster: Cluster, taken: bool, moved: dict[str, list[str]] | None
@@ -170,6 +185,15 @@ def test_an_exclusive_gang_does_not_restart_beside_the_one_that_gets_its_rack(
     if taken:
         cluster.runs("b", {B0: 1}, gpu=2, priority=10)
     assert cluster.moved(cluster.waiting(3, gpu=4)) == moved
+
+
+def test_an_exclusive_gang_is_in_the_way_on_the_hosts_of_its_domain_that_it_does_not_use(cluster: Cluster) -> None:
+    """Its own host is too small for the waiting gang, which needs the large one of the rack."""
+    small = {"cpu": 96_000, "pods": 110, "nvidia.com/gpu": 2}
+    a0, a1, b0 = gpu_nodes(1, 1, 2) + gpu_nodes(1, 2, 1)[1:]
+    cluster.stores.nodes.replace([replace(a0, allocatable=small), a1, replace(b0, allocatable=small)])
+    cluster.runs("other", {a0.name: 1}, gpu=2, annotations={names.REQUIRE: "host", names.EXCLUSIVE: "rack"})
+    assert cluster.moved(cluster.waiting(2, gpu=4, require="host")) == {"other": [b0.name]}
 
 
 def test_a_full_cluster_has_no_moves(cluster: Cluster) -> None:
