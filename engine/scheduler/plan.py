@@ -305,13 +305,13 @@ def _no_fit_reason(
     shape, topology = inputs.shapes[ask.name], inputs.topology
     counted = capacity.count(shape, topology)
     reasons = capacity.reasons(shape, topology)
-    for host, why in inputs.left_out.items():
-        place = topology.tree.index[host]
+    left_out = [(topology.tree.index[host], why) for host, why in inputs.left_out.items()]
+    barred = (
+        (place, why) for why, hosts in inputs.barred_for(ask.name).items() for place in np.flatnonzero(hosts).tolist()
+    )
+    for place, why in (*left_out, *barred):
         if not reasons[place] or reasons[place].startswith(TAINT):  # a toleration alone would not open it
             reasons[place] = why
-    for why, hosts in inputs.barred_for(ask.name).items():
-        for place in np.flatnonzero(hosts).tolist():
-            reasons[place] = reasons[place] or why
     return infeasible(
         shortfall_of(
             answer,

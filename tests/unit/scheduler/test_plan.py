@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.api import names
@@ -16,6 +17,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.capacity.capacity import Capacity, SlotCounts
 from engine.policy.model import Policy, parse_policy
+from engine.resources.shape import EXCLUSIVE
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.plan import PlanConditions, plan_placement
 from engine.topology.topology import Topology
@@ -266,6 +268,18 @@ def test_hosts_left_out_for_the_gang_make_no_toleration_helpful(excluded: str) -
     waits = plan_on(nodes, job(count=2), placed={"b0-r0-h0": 1}, excluded=frozenset({excluded}))
     assert isinstance(waits, Waits)
     assert "toleration" not in waits.message
+
+
+@pytest.mark.parametrize("excluded", [0, 1])
+def test_domains_of_other_gangs_make_no_toleration_helpful(excluded: int) -> None:
+    """A rack that an exclusive gang keeps stays closed, whether the tainted host is in it or the other one."""
+    nodes = gpu_nodes(1, 2, 1)
+    nodes[1] = replace(nodes[1], taints=(Taint("team", "blue", "NoSchedule"),))
+    barred = {EXCLUSIVE: np.arange(2) == excluded}
+    waits = plan_on(nodes, job(count=2, require="block"), barred=barred)
+    assert isinstance(waits, Waits)
+    assert "toleration" not in waits.message
+    assert "1 in domains of exclusive gangs" in waits.message
 
 
 SLICES = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
