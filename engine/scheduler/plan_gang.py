@@ -531,7 +531,8 @@ def _not_placed(
     # Also of a gang with a pod set that does not fit alone now: it must not wait for ever for what can never be.
     never = isinstance(ever, NoFit) and (of_one is None or ever.pod_set is None)
     if of_one is not None and not never:
-        return of_one
+        other = ever.pod_set if isinstance(ever, NoFit) else None
+        return (_never_alone(inputs, gang, other, capacity, explain) if other is not None else None) or of_one
     shared = ever.level if of_one is not None and isinstance(ever, NoFit) else answer.level
     asked = _asked(inputs, shared if shared >= 0 else gang.require)
     if never:
@@ -543,6 +544,24 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return Waits(reason, f"{asked}; {alone} together now")
+
+
+def _never_alone(
+    inputs: PlanInput,
+    gang: GangPlanRequest,
+    number: int,
+    capacity: Capacity,
+    explain: Callable[[NoFit, PodSetRequest], Outcome],
+) -> Never | None:
+    """Return why one pod set never fits, with the numbers of now; None if that is not known."""
+    free = _free_resources(inputs, capacity)
+    (pods,) = _with_columns(gang, free).pod_sets[number : number + 1]
+    answer = plan_gang(inputs.topology.tree, free.free, replace(gang, pod_sets=(pods,)))
+    if not isinstance(answer, NoFit):
+        return None
+    ask = inputs.asks[number]
+    outcome = _of_pod_set(ask.name, explain(answer, ask))
+    return outcome if isinstance(outcome, Never) else None
 
 
 def _asked(inputs: PlanInput, level: int | None) -> str:

@@ -255,6 +255,22 @@ def test_a_gang_that_is_too_large_together_is_told_so_on_a_busy_cluster_too(busy
         assert waits.message.startswith("pod set workers: needs 3 hosts in one rack; best is b0-r0 with 2")
 
 
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("level", ["rack", "host"])
+def test_a_gang_with_a_template_that_never_fits_is_told_so_also_while_another_one_has_no_room(
+    level: str, *, busy: bool
+) -> None:
+    """The driver waits for others to end; the workers would still not fit then."""
+    workers = pods_of("workers", 9, shape=asking(gpu=4), says={names.REQUIRE: level})
+    gang = several(pods_of("driver", 1, shape=asking(gpu=8), says={names.UNCONSTRAINED: "true"}), workers)
+    taken = [pod_of(job("other"), None, host=f"b0-r{rack}-h{host}") for rack in range(2) for host in range(4)]
+    outcome = planned(gpu_nodes(1, 2, 4), gang, *(taken if busy else ()))
+    assert isinstance(outcome, Never)
+    assert outcome.message.startswith(f"pod set workers: 9 pods x 4 GPUs = 36 GPUs must share one {level}, but")
+    assert outcome.shortage is not None
+    assert outcome.shortage.have == (0 if busy else 8 if level == "rack" else 2)
+
+
 def test_a_gpu_that_is_too_small_for_a_part_is_not_counted_against_whole_ones() -> None:
     """40 GiB GPUs hold none of the parts of 60 GiB, and whole ones all the same."""
     nodes = [gpu_node("small", 2, memory=40 * GIB), gpu_node("large", 2)]
