@@ -526,13 +526,14 @@ def _not_placed(
         if isinstance(of_one, Never):
             return of_one
     of_all = _wanted(inputs) < _count(inputs)
-    empty = _free_resources(inputs, capacity, repaired=True)
-    ever = plan_gang(topology.tree, empty.free, _with_columns(gang, empty))
+    repaired = _free_resources(inputs, capacity, repaired=True)
+    ever = plan_gang(topology.tree, repaired.free, _with_columns(gang, repaired))
     # Also of a gang with a pod set that does not fit alone now: it must not wait for ever for what can never be.
     never = isinstance(ever, NoFit) and (of_one is None or ever.pod_set is None)
     if of_one is not None and not never:
         other = ever.pod_set if isinstance(ever, NoFit) else None
-        return (_never_alone(inputs, gang, other, capacity, explain) if other is not None else None) or of_one
+        found = _never_alone(inputs, gang, other, capacity, explain) if other is not None else None
+        return found or _for_hosts(of_one, inputs, gang, repaired, capacity)
     shared = ever.level if of_one is not None and isinstance(ever, NoFit) else answer.level
     asked = _asked(inputs, shared if shared >= 0 else gang.require)
     if never:
@@ -543,7 +544,19 @@ def _not_placed(
         gpus = any("gpu" in name for shape in inputs.shapes.values() for name, _ in shape.requests)
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
-    return Waits(reason, f"{asked}; {alone} together now")
+    return _for_hosts(Waits(reason, f"{asked}; {alone} together now"), inputs, gang, repaired, capacity)
+
+
+def _for_hosts(
+    outcome: Outcome, inputs: PlanInput, gang: GangPlanRequest, repaired: _FreeResources, capacity: Capacity
+) -> Outcome:
+    """Return the outcome of a gang that fits on `repaired` hosts; it waits for others if not on healthy, empty ones."""
+    empty = _free_resources(inputs, capacity, empty=True)
+    pairs = ((empty.free, repaired.free), *zip(empty.eligible, repaired.eligible, strict=True))
+    if not isinstance(outcome, Waits) or outcome.for_hosts or all(np.array_equal(*pair) for pair in pairs):
+        return outcome
+    fits = not isinstance(plan_gang(inputs.topology.tree, empty.free, _with_columns(gang, empty)), NoFit)
+    return outcome if fits else replace(outcome, for_hosts=True)
 
 
 def _never_alone(

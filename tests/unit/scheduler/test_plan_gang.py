@@ -271,6 +271,21 @@ def test_a_gang_with_a_template_that_never_fits_is_told_so_also_while_another_on
     assert outcome.shortage.have == (0 if busy else 8 if level == "rack" else 2)
 
 
+@pytest.mark.parametrize(("cordoned", "for_hosts"), [(0, False), (1, True)])
+@pytest.mark.parametrize("used", [1, 3])
+def test_a_gang_of_several_templates_that_no_end_of_others_helps_waits_for_hosts(
+    used: int, cordoned: int, *, for_hosts: bool
+) -> None:
+    """It needs all four hosts. With three in use no template has room even alone, with one each of them has."""
+    nodes = [replace(one, unschedulable=number < cordoned) for number, one in enumerate(gpu_nodes(1, 1, 4))]
+    taken = [pod_of(job("other"), None, host=one.name) for one in nodes[4 - used :]]
+    pair = [pods_of(name, 2, shape=asking(gpu=8)) for name in ("drivers", "workers")]
+    outcome = planned(nodes, several(*pair, says={names.UNCONSTRAINED: "true"}), *taken)
+    assert isinstance(outcome, Waits)
+    assert outcome.message.startswith("pod set" if used > 1 else "needs room for 4 pods")
+    assert outcome.for_hosts == for_hosts
+
+
 def test_a_gpu_that_is_too_small_for_a_part_is_not_counted_against_whole_ones() -> None:
     """40 GiB GPUs hold none of the parts of 60 GiB, and whole ones all the same."""
     nodes = [gpu_node("small", 2, memory=40 * GIB), gpu_node("large", 2)]
