@@ -354,6 +354,10 @@ class Capacity:
         """Return the hosts on which pods of DaemonSets are expected."""
         return self._expected.keys()
 
+    def expected_on(self, host: str) -> Iterable[Requests]:
+        """Return what each pod of a DaemonSet requests that is expected on a host."""
+        return self._expected.get(host, {}).values()
+
     def fits_but_for_expected(self, shape: Shape, host: str) -> bool:
         """Return whether a pod would fit on a host now if no pods of DaemonSets were expected there."""
         of_host, row = self._expected.get(host), self._rows.get(host)

@@ -186,14 +186,17 @@ def _largest(asks: list[PodSetRequest]) -> PodSetRequest:
     return max(asks, key=lambda ask: ask.count)
 
 
-def _permanent_usage(pods: Iterable[Pod], hosts: frozenset[str]) -> dict[str, Counter[str]]:
-    """Return the usage of pods that never end on these hosts, by host and resource."""
+def _permanent_usage(pods: Iterable[Pod], hosts: frozenset[str], capacity: Capacity) -> dict[str, Counter[str]]:
+    """Return the usage of pods that never end on these hosts, by host and resource; with those that are to come."""
     used: dict[str, Counter[str]] = {}
     for pod in pods:
         if pod.spec.node_name not in hosts:
             continue
         if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS and not pod.finished:
             used.setdefault(pod.spec.node_name, Counter()).update(dict(pod.spec.shape.requests))
+    for host in hosts:
+        for requests in capacity.expected_on(host):
+            used.setdefault(host, Counter()).update(dict(requests))
     return used
 
 
@@ -205,7 +208,7 @@ def _overfilled(
     pods: Collection[Pod],
 ) -> frozenset[str]:
     """Return the hosts of a plan on which pods that never end leave too little for it."""
-    permanent = _permanent_usage(pods, found.hosts)
+    permanent = _permanent_usage(pods, found.hosts, capacity)
     wanted: dict[str, Counter[str]] = {}
     for plan in found.pod_sets:
         for slot in plan.slots:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.api.objects import Node
+from engine.api.objects import DaemonSet, Node
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.scheduler.starvation import RENEW_EVERY, TRIES, Nomination, Nominator, StarvingGang
-from tests.support.cluster_records import changed, gpu_nodes, job, node, pod, pod_set
+from tests.support.cluster_records import changed, gpu_nodes, job, node, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader
 
 PATIENT = POLICY + "queue: {patience: 10m}\n"
@@ -205,6 +205,22 @@ def test_without_a_host_free_of_daemons_nothing_is_kept() -> None:
     submit(leader, "big", 1)
     leader.later(601.0)
     assert len(leader.controller._term.nominator) == 0
+
+
+def test_a_daemon_that_is_to_come_uses_its_host_as_one_that_runs() -> None:
+    """It is on the last host, and is expected on the first: only the one between them has eight GPUs for others."""
+    nodes = gpu_nodes(1, 3, 1)
+    nodes = [replace(one, labels={**one.labels, "daemon": str(number % 2)}) for number, one in enumerate(nodes)]
+    template = spec(shape=replace(shape(gpu=1), node_selector=(("daemon", "0"),)))
+    leader = leader_on(nodes, "b0-r1-h0")
+    leader.stores.daemon_sets.apply("ADDED", DaemonSet("default", "daemon", template, False, uid="uid-d"))
+    owner = OwnerRef("apps/v1", "DaemonSet", "daemon", "uid-d", controller=True)
+    leader.has(replace(pod(job("daemon"), 0), owner=owner, spec=replace(template, node_name="b0-r2-h0")))
+    submit(leader, "big", 1)
+    leader.later(601.0)
+    room = leader.controller._term.nominator.of("uid-big")
+    assert room is not None
+    assert room.hosts == {"b0-r1-h0"}
 
 
 def test_hosts_of_daemons_are_left_out_one_after_the_other() -> None:
