@@ -71,10 +71,11 @@ def within_host_limit(
 ) -> Outcome:
     """Return a plan within `maxReservedHosts` of the gang's namespace, or why it waits.
 
-    `staying`: the hosts on which the gang keeps slots; those that it leaves do not count. A plan on too many hosts is
-    made again (`plan`, with the hosts to leave out) on those that the namespace has and on as many new ones as it may
-    have: of the new ones of the plan first those that take most of its pods, then the first ones, then those of other
-    domains. `room`: how many pods of the gang each host of the topology has room for.
+    `staying`: the hosts on which the gang keeps slots; those that it leaves do not count. A plan without new hosts is
+    within the limit, also where the namespace has more hosts than it may have by now. One on too many is made again
+    (`plan`, with the hosts to leave out) on those that the namespace has and on as many new ones as it may have: of the
+    new ones of the plan first those that take most of its pods, then the first ones, then those of other domains.
+    `room`: how many pods of the gang each host of the topology has room for.
     """
     limit = _HostLimit.of(view, gang)
     if limit is None or not isinstance(outcome, Placed):
@@ -84,8 +85,11 @@ def within_host_limit(
     def new_hosts(placed: Placed) -> list[str]:
         return [host for host in _with_domains(slots_by_host(placed.pod_sets), gang, topology) if host not in known]
 
+    def within(new: Sized) -> bool:
+        return not new or len(known) + len(new) <= limit.most
+
     new = new_hosts(outcome)
-    if not new or len(known) + len(new) <= limit.most or topology is None:
+    if within(new) or topology is None:
         return outcome
     slots, more = slots_by_host(outcome.pod_sets), max(0, limit.most - len(known))
     largest = sorted(new, key=lambda host: -slots[host])
@@ -97,7 +101,7 @@ def within_host_limit(
             continue
         tried.add(allowed)
         again = plan(frozenset(topology.tree.hosts) - allowed)
-        if isinstance(again, Placed) and len(known) + len(new_hosts(again)) <= limit.most:
+        if isinstance(again, Placed) and within(new_hosts(again)):
             return again
     return limit.wait(len(new), len(known))
 

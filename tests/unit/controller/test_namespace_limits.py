@@ -245,6 +245,20 @@ def test_hosts_of_the_namespace_are_used_before_it_waits() -> None:
     assert len(leader.view.gangs.hosts_in("a")) == 1
 
 
+def test_a_namespace_with_more_hosts_than_it_may_have_by_now_goes_on_using_them() -> None:
+    """The planner chose a new host first; the limit was higher when the others were taken."""
+    spread = "planner: {profile: spread}\n"
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=limited("maxReservedHosts: 2", more=spread))
+    leader.has(quarters("first", count=1), quarters("second", count=1, created=2.0))
+    leader.settle()
+    assert len(leader.view.gangs.hosts_in("a")) == 2
+    leader.view.set_policy(parse_policy(limited("maxReservedHosts: 1", more=spread)))
+    leader.has(quarters("third", count=2, created=3.0))
+    leader.settle()
+    assert leader.hands.of("place") == ["first", "second", "third"]
+    assert len(leader.view.gangs.hosts_in("a")) == 2
+
+
 def quarters(name: str, *, count: int, gpu: int = 2, created: float = 1.0, **annotations: str) -> Workload:
     """A held gang of pods with a part of a host's 8 GPUs each, wherever there is room."""
     template = spec(shape=shape(gpu=gpu), gates=(names.GATE,), labels={names.MANAGED: "true", names.POD_SET: "main"})
