@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -12,7 +12,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.api.placement import Assignment, PodSetPlan, Slot
+from engine.api.placement import Assignment, PodSetPlan, Separation, Slot
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
@@ -30,13 +30,31 @@ GPUS = 8
 
 @dataclass(frozen=True)
 class Runs:
-    """A running gang: the GPUs of each pod, the hosts of its pods, and whether they have to share a rack."""
+    """A running gang: the GPUs of each pod, the hosts of its pods, and whether they have to share a rack.
+
+    `exclusive`: it keeps that rack for itself.
+    """
 
     gpus: int
     hosts: tuple[int, ...]
     one_rack: bool
     priority: int = 0
     pods_exist: bool = True
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class Racks:
+    """Those with a gang, and those that exclusive gangs keep."""
+
+    used: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+
+    def take(self, racks: frozenset[int], *, exclusive: bool) -> bool:
+        return not (racks & (self.used if exclusive else self.kept))
+
+    def taken(self, racks: frozenset[int], *, exclusive: bool) -> Racks:
+        return Racks(self.used | racks, self.kept | racks if exclusive else self.kept)
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,7 @@ class Case:
     pods: int
     gpus: int
     most: int
+    exclusive: bool = False
 
     @property
     def hosts(self) -> int:
@@ -65,22 +84,36 @@ class Case:
             return [whole]
         return [whole[first : first + self.rack_size] for first in range(0, self.hosts, self.rack_size)]
 
+    def taken(self, without: Sequence[int] = ()) -> Racks:
+        """The racks of the running gangs."""
+        found = Racks()
+        for number, gang in enumerate(self.gangs):
+            if number not in without:
+                found = found.taken(self.racks_of(gang.hosts), exclusive=gang.exclusive)
+        return found
+
+    def racks_of(self, hosts: Iterable[int]) -> frozenset[int]:
+        return frozenset(host // self.rack_size for host in hosts)
+
     def possible(self, moved: Sequence[int]) -> bool:
         """Whether the waiting gang and these fit in some way beside the others."""
-        wanted = [(self.pods, self.gpus, True)]
-        wanted += [(len(one.hosts), one.gpus, one.one_rack) for one in (self.gangs[number] for number in moved)]
-        return self._fit(self.free(moved), wanted)
+        wanted = [Runs(self.gpus, (0,) * self.pods, True, exclusive=self.exclusive)]
+        wanted += [self.gangs[number] for number in moved]
+        return self._fit(self.free(moved), self.taken(moved), wanted)
 
-    def _fit(self, free: list[int], wanted: list[tuple[int, int, bool]]) -> bool:
+    def _fit(self, free: list[int], racks: Racks, wanted: Sequence[Runs]) -> bool:
         if not wanted:
             return True
-        (pods, gpus, one_rack), *rest = wanted
-        for scope in self.scopes(one_rack=one_rack):
-            for hosts in self._ways(free, list(scope), pods, gpus):
+        gang, *rest = wanted
+        for scope in self.scopes(one_rack=gang.one_rack):
+            for hosts in self._ways(free, list(scope), len(gang.hosts), gang.gpus):
+                own = self.racks_of(host for host, count in hosts.items() if count)
                 left = list(free)
                 for host, count in hosts.items():
-                    left[host] -= count * gpus
-                if self._fit(left, rest):
+                    left[host] -= count * gang.gpus
+                if racks.take(own, exclusive=gang.exclusive) and self._fit(
+                    left, racks.taken(own, exclusive=gang.exclusive), rest
+                ):
                     return True
         return False
 
@@ -104,24 +137,27 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Racks with gangs on most hosts, and a gang that could take a rack."""
+    """Racks with gangs on most hosts, some of which keep theirs, and a gang that could take a rack."""
     racks, rack_size = draw(st.integers(2, 3)), draw(st.integers(1, 3))
     gpus = draw(st.sampled_from([4, 8]))
     most_pods = rack_size * GPUS // gpus
-    case = Case(
-        racks, rack_size, (), draw(st.integers(max(1, most_pods - 2), most_pods)), gpus, draw(st.integers(1, 3))
-    )
+    pods, most = draw(st.integers(max(1, most_pods - 2), most_pods)), draw(st.integers(1, 3))
+    keep = draw(st.booleans())
+    case = Case(racks, rack_size, (), pods, gpus, most, exclusive=keep and draw(st.integers(0, 3)) == 0)
     for host in draw(st.permutations(range(case.hosts))):
         if draw(st.integers(0, 9)) < 3:
             continue
         size, one_rack, free = draw(st.sampled_from([2, 4, 8])), draw(st.booleans()), case.free()
+        exclusive = keep and one_rack and draw(st.booleans())
+        closed = case.taken().used if exclusive else case.taken().kept
+        free = [0 if case.racks_of([at]) & closed else left for at, left in enumerate(free)]
         scope = next(one for one in case.scopes(one_rack=one_rack) if host in one)
         slots = [host] * (free[host] // size)
         slots += [other for other in scope if other != host for _ in range(free[other] // size)]
         if slots:
             hosts = tuple(sorted(slots[: draw(st.integers(1, 3))]))
             priority, exists = draw(st.sampled_from([0, 0, 0, -1, 1])), draw(st.booleans())
-            case = replace(case, gangs=(*case.gangs, Runs(size, hosts, one_rack, priority, exists)))
+            case = replace(case, gangs=(*case.gangs, Runs(size, hosts, one_rack, priority, exists, exclusive)))
     return case
 
 
@@ -137,17 +173,19 @@ class World:
         self.stores.nodes.replace(nodes)
         self.keys: list[GangKey] = []
         for number, gang in enumerate(case.gangs):
-            workload = self._job(f"gang-{number}", len(gang.hosts), gang.gpus, gang.one_rack, gang.priority)
+            workload = self._job(f"gang-{number}", gang)
             self.stores.workloads.apply("ADDED", workload)
             counts = Counter(gang.hosts)
             plan = placement(workload, {self.names[host]: count for host, count in counts.items()})
             slots = tuple(self._slot(gang, host, count) for host, count in counts.items())
             plan = replace(plan, priority=gang.priority, assignment=Assignment(1, (PodSetPlan("main", slots),)))
+            plan = replace(plan, separation=Separation(exclusive="rack") if gang.exclusive else None)
             self.stores.placements.apply("ADDED", plan)
             for rank, host in enumerate(gang.hosts if gang.pods_exist else ()):
                 self.stores.pods.apply("ADDED", pod(workload, rank, host=self.names[host]))
             self.keys.append(key_of(workload))
-        waiting = self._job("waiting", case.pods, case.gpus, True, 0, held=True)
+        asked = Runs(case.gpus, (0,) * case.pods, True, exclusive=case.exclusive)
+        waiting = self._job("waiting", asked, held=True)
         self.stores.workloads.apply("ADDED", waiting)
         self.view.refresh()
         found = self.view.gangs.get(key_of(waiting))
@@ -159,11 +197,14 @@ class World:
         return Slot(("b0", f"b0-r{rack}", self.names[host]), count, ((first, first + count - 1),))
 
     @staticmethod
-    def _job(name: str, count: int, gpus: int, one_rack: bool, priority: int, *, held: bool = False) -> Workload:
-        workload = job(name, count=count, require="rack" if one_rack else None, held=held)
-        if not one_rack:
-            workload = replace(workload, annotations={**workload.annotations, names.UNCONSTRAINED: "true"})
-        return changed(workload, template=replace(workload.template, shape=shape(gpu=gpus), priority=priority))
+    def _job(name: str, gang: Runs, *, held: bool = False) -> Workload:
+        workload = job(name, count=len(gang.hosts), require="rack" if gang.one_rack else None, held=held)
+        more = {} if gang.one_rack else {names.UNCONSTRAINED: "true"}
+        more |= {names.EXCLUSIVE: "rack"} if gang.exclusive else {}
+        workload = replace(workload, annotations={**workload.annotations, **more})
+        return changed(
+            workload, template=replace(workload.template, shape=shape(gpu=gang.gpus), priority=gang.priority)
+        )
 
     def free(self) -> list[int]:
         return [self.view.capacity.free(host).get("nvidia.com/gpu", 0) for host in self.names]
@@ -195,23 +236,25 @@ def test_a_proposed_move_is_possible_and_no_fewer_gangs_are_enough(case: Case, p
     assert world.free() == case.free(), "the search has left something in the state"
     fewest = case.fewest()
     if found is None:
-        assert plans < 400 or fewest is None, "nothing was found"
+        kept = case.exclusive or any(one.exclusive for one in case.gangs)
+        assert kept or plans < 400 or fewest is None, "nothing was found"
         return
     event(f"found {len(found.restarts)} (proven {found.proven}, fewest {fewest})")
     moved = [world.keys.index(one.key) for one in found.restarts]
     assert len(set(moved)) == len(moved) <= case.most
     assert all(case.gangs[number].priority <= 0 for number in moved)
-    free = case.free(moved)
-    plans_of = [(found.placed, case.pods, case.gpus, True)]
-    for number, one in zip(moved, found.restarts, strict=True):
-        gang = case.gangs[number]
-        plans_of.append((one.placed, len(gang.hosts), gang.gpus, gang.one_rack))
-    for placed, pods, gpus, one_rack in plans_of:
+    free, racks = case.free(moved), case.taken(moved)
+    plans_of = [(found.placed, Runs(case.gpus, (0,) * case.pods, True, exclusive=case.exclusive))]
+    plans_of += [(one.placed, case.gangs[number]) for number, one in zip(moved, found.restarts, strict=True)]
+    for placed, gang in plans_of:
         hosts = [world.names.index(slot.host) for slot in placed.pod_sets[0].slots for _ in range(slot.count)]
-        assert len(hosts) == pods
-        assert not one_rack or len({host // case.rack_size for host in hosts}) == 1
+        assert len(hosts) == len(gang.hosts)
+        own = case.racks_of(hosts)
+        assert not gang.one_rack or len(own) == 1
+        assert racks.take(own, exclusive=gang.exclusive), "a gang is beside an exclusive one"
+        racks = racks.taken(own, exclusive=gang.exclusive)
         for host in hosts:
-            free[host] -= gpus
+            free[host] -= gang.gpus
     assert min(free) >= 0, "double booking"
     assert fewest is not None
     assert len(moved) >= fewest
