@@ -35,6 +35,7 @@ from engine.preemption.preempt import Preemption, in_group
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Waits
 from engine.scheduler.schedule import kept_assignment, schedule_gang
+from engine.scheduler.separation import exclusive_hosts
 from engine.scheduler.starvation import Nomination
 
 log = logging.getLogger("topogate.controller")
@@ -187,8 +188,10 @@ class Mover:
     def _nomination(self, restart: Restart, hosts: frozenset[str]) -> Nomination:
         view, victim = self._view, restart.victim
         gang = view.gangs.get(restart.key)
-        topology = (gang.request.topology or "") if gang is not None else ""
-        where = where_text(restart.placed, view.topologies[topology]) if topology in view.topologies else "some hosts"
+        topology, where = (gang.request.topology or "") if gang is not None else "", "some hosts"
+        if gang is not None and (known := view.topologies.get(topology)) is not None:
+            where = where_text(restart.placed, known)
+            hosts |= exclusive_hosts(hosts & known.tree.index.keys(), gang.request.separation, known)
         return Nomination(restart.key, f"{victim.namespace}/{victim.name}", victim.priority, topology, hosts, where)
 
     def _found(self, gang: Gang, now: float) -> Defragmentation | None:

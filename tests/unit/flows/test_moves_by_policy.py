@@ -181,6 +181,35 @@ def test_the_new_place_of_a_moved_gang_is_kept_for_it() -> None:
     assert cluster.hosts("small") == []
 
 
+def test_the_whole_rack_is_kept_for_a_moved_gang_that_shares_it_with_nobody() -> None:
+    """A gang that comes while it is on its way gets no other host there: the moved one could not start beside it."""
+    cluster = PreemptingCluster(policy=MOVES)
+    nodes = {one.name: one for one in cluster.leader.stores.nodes.values()}
+    first, second = (nodes[f"b0-r1-h{number}"] for number in range(2))
+    small = replace(second, allocatable={**second.allocatable, "nvidia.com/gpu": 4})
+    for ready in (False, True):
+        version = cluster.leader.hands.version()
+        cluster.leader.has(*(replace(one, ready=ready, resource_version=version) for one in (first, small)))
+        if not ready:
+            cluster.submit("alone", 1, gpus=4, annotations={names.EXCLUSIVE: "rack"})
+            cluster.go_on(5)
+    assert cluster.hosts("alone")[0].startswith("b0-r0")
+    cluster.lingering = True
+    cluster.submit("wide", 2)
+    cluster.go_on(11)
+    for _ in range(8):
+        if cluster.called("suspend"):
+            break
+        cluster.go_on(2, steps=1)
+    assert moved(cluster) == ["suspend alone"]
+    cluster.submit("small", 1, gpus=4, require=None)
+    cluster.go_on()
+    cluster.lingering = False
+    cluster.wait(60)
+    assert cluster.runs("wide", "alone")
+    assert cluster.hosts("small") == []
+
+
 def test_one_waiting_gang_is_helped_at_a_time() -> None:
     """The second one only when the gangs that moved for the first one have their new slots."""
     cluster = in_pieces(racks=3)
