@@ -149,6 +149,8 @@ class ClusterState:
     def set_policy(self, policy: Policy) -> None:
         """Make a policy effective: topologies are rebuilt and every gang is reconciled again."""
         with self.lock:
+            if policy.nodes.settle > self.policy.nodes.settle:
+                self.capacity.check_settling()
             self.policy = policy
             self._recount_devices |= self.capacity.set_device_rules(policy.device_kinds, policy.gpu.overcommit.ratios)
             self._topology_stale = True

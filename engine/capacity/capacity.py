@@ -157,6 +157,10 @@ class Capacity:
         self._touch(row)
         self._vacate(row)
 
+    def check_settling(self) -> None:
+        """Have `unsettled` check every node again, as it may have to settle for longer by now."""
+        self._fresh.update(name for name, row in self._rows.items() if self._nodes[row] is not None)
+
     def keep_topologies(self, names: Collection[str]) -> None:
         """Forget what is kept for topologies other than these."""
         for key in [key for key in self._warm if key[0] not in names]:

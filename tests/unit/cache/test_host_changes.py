@@ -11,6 +11,7 @@ from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, placement, pod
 from tests.support.gpu_hosts import gpus
 
@@ -100,3 +101,16 @@ def test_a_host_is_refreshed_for_its_node_and_its_devices(view: ClusterState) ->
     assert not view.capacity.device_notes(FIRST)
     view.refresh_host(FIRST, gang="")
     assert view.capacity.device_notes(FIRST)
+
+
+@pytest.mark.parametrize("before", ["0s", "15s"])
+def test_a_longer_time_to_settle_counts_for_the_nodes_that_are_there(before: str) -> None:
+    """A leader that starts under the new policy would not plan on this node either."""
+    stores = Stores()
+    view = ClusterState(stores, parse_policy(f"nodes: {{settle: {before}}}"))
+    stores.nodes.replace([replace(one, settled_at=970.0) for one in gpu_nodes(1, 1, 1)])
+    view.refresh()
+    assert view.unsettled(1_000.0) == []
+    view.set_policy(parse_policy("nodes: {settle: 60s}"))
+    assert view.unsettled(1_000.0) == [FIRST]
+    assert view.unsettled(1_031.0) == []
