@@ -66,9 +66,10 @@ def read(entry: KindEntry, raw: object, *, registry: Registry) -> ParsedWorkload
     ends = attempt(lambda: _ends(entry.finished, scope), otherwise=none)
     suspension = attempt(lambda: _suspension(entry, scope), otherwise=None)
     started = attempt(lambda: entry.started is not None and find(entry.started, scope) is not None, otherwise=False)
-    if (suspension is not None and suspension.suspended) or (entry.started is not None and not started):
+    rests = (suspension is not None and suspension.suspended) or (entry.started is not None and not started)
+    if any(one.succeeded for one in pod_sets) and (rests or _suspended_by_status(scope)):
         # What had succeeded before a suspension may run again, and its status stays as it was until it starts.
-        pod_sets = tuple(replace(one, succeeded=0) if one.succeeded else one for one in pod_sets)
+        pod_sets = tuple(replace(one, succeeded=0) for one in pod_sets)
     structure = ParsedWorkload(
         version=attempt(lambda: _text(scope, "apiVersion"), otherwise="").rpartition("/")[2],
         name=attempt(lambda: _text(scope, "metadata", "name"), otherwise=""),
@@ -162,6 +163,15 @@ def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
     if node_of_path is not None and node_of_path.value in spec.values:
         ends.append(str(node_of_path.value))
     return tuple(ends)
+
+
+def _suspended_by_status(scope: PathScope) -> bool:
+    """Return whether the controller has not seen yet that the workload was resumed; False where nobody can tell."""
+    try:
+        conditions = [mapping_at(node) for node in each(_CONDITIONS, scope)]
+    except NodeError:
+        return False
+    return any(one.get("type") == "Suspended" and one.get("status") == "True" for one in conditions)
 
 
 def _failed(end: str) -> bool:

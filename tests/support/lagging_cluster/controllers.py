@@ -13,6 +13,7 @@ from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS
 from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, ready
 from tests.support.lagging_cluster.workloads import (
     JOB,
+    TRAINING_JOB,
     Place,
     all_completed,
     completed,
@@ -62,7 +63,7 @@ class Controllers:
                 there[owner_of(pod)].add(place_of(pod))
         for uid, workload in workloads.items():
             ends = completed(workload, self._api.objects(PODS))
-            if workload["kind"] != JOB and not done(workload) and not suspended(workload):
+            if workload["kind"] == TRAINING_JOB and not done(workload):
                 self._count(workload, ends)
             if all_completed(workload, ends):
                 self._api.put(path_of(workload), status={"conditions": [ending(workload)]})
@@ -74,13 +75,14 @@ class Controllers:
         path = f"{PODS}/{pod['metadata']['name']}"
         if ended(pod):
             # Suspended, the controller of PyTorchJobs deletes completed pods, too.
-            forgets = workload is not None and workload["kind"] != JOB and suspended(workload) and not done(workload)
+            forgets = workload is not None and suspended(workload) and not done(workload) and workload["kind"] != JOB
             if workload is None or forgets or pod["status"]["phase"] == "Failed":
                 self._api.remove(path)
             return False
         if deleting(pod):
-            return workload is not None and workload["kind"] != JOB  # it makes the pod again under the same name
-        if workload is None or suspended(workload) or place_of(pod) not in places(workload):
+            return workload is not None and workload["kind"] != JOB  # others make the pod again under the same name
+        over = workload is not None and workload["kind"] != JOB and done(workload)  # with cleanPodPolicy Running
+        if workload is None or suspended(workload) or over or place_of(pod) not in places(workload):
             self._world.note("its controller deletes", pod["metadata"]["name"])
             self._api.delete_pod(path)
             return False
@@ -88,7 +90,10 @@ class Controllers:
 
     def _count(self, workload: Json, ends: set[Place]) -> None:
         """Write how many pods have completed, if that is news; while it is suspended this stays as it was."""
-        status = {**counted(workload, ends), "startTime": workload["status"].get("startTime", self._world.stamp())}
+        status: Json = {"conditions": [{"type": "Suspended", "status": str(suspended(workload))}]}
+        if not suspended(workload):
+            status |= counted(workload, ends)
+            status["startTime"] = workload["status"].get("startTime", self._world.stamp())
         if workload["status"] != {**workload["status"], **status}:
             self._api.put(path_of(workload), status=status)
 

@@ -10,6 +10,7 @@ from tests.support.lagging_cluster.api import NODES, PODS
 from tests.support.lagging_cluster.objects import bound, ready, runs
 from tests.support.lagging_cluster.workloads import (
     JOB,
+    STATEFUL_SET,
     TRAINING_JOB,
     completed,
     counted,
@@ -81,7 +82,7 @@ class Hosts:
             return
         pod = self._world.rng.choice(pods)
         workload = workloads[owner_of(pod)]
-        if suspended(workload):
+        if suspended(workload) or workload["kind"] == STATEFUL_SET:
             return
         self._end(pod, "Succeeded")
         if workload["kind"] == JOB:

@@ -24,6 +24,7 @@ from tests.support.lagging_cluster.workloads import (
     suspended_by_user,
 )
 from tests.support.lagging_cluster.world import World
+from tests.support.raw_pods import held
 
 # Seconds of each pause: beyond the back-offs, the time-outs of pods, and the rests after preemption and moves.
 _PAUSES: Final = (1, 5, *[31] * 4, *[70] * 3, *[250] * 3, 11)
@@ -88,6 +89,8 @@ class Rest:
             return self._wrongly_waits(workload, leader, phase, reason)
         pods = self._world.api.objects(PODS)
         running = sum(owner_of(one) == uid and runs(one) for one in pods)
+        if (mine := [one for one in pods if owner_of(one) == uid]) and all(map(held, mine)):
+            return self._wrongly_waits(workload, leader, phase, reason)
         needed = min(sum(counts(workload).values()), len(places(workload)) - len(completed(workload, pods)))
         told = f"{running} of {needed} pods run, its status says {phase} {reason}: {status.get('message')}"
         if running == needed:

@@ -12,6 +12,7 @@ from tests.support.lagging_cluster import webhook
 from tests.support.lagging_cluster.replica import Replica
 from tests.support.lagging_cluster.workloads import (
     JOB,
+    STATEFUL_SET,
     completed,
     counted,
     done,
@@ -88,7 +89,7 @@ class Users:
 
     def suspend(self) -> None:
         workload = self._some()
-        if workload is not None and not suspended(workload):
+        if workload is not None and not suspended(workload) and workload["kind"] != STATEFUL_SET:
             self._change(workload, "suspend", suspending(workload, True))
 
     def resume(self) -> None:

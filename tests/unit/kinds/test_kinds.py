@@ -97,6 +97,24 @@ def test_a_variant(name: str, variant: dict[str, Any]) -> None:
     check_pods(raw, variant.get("pods", []))
 
 
+@pytest.mark.parametrize(
+    ("conditions", "succeeded"),
+    [
+        pytest.param([{"type": "Suspended", "status": "False"}], 2, id="resumed"),
+        pytest.param(
+            [{"type": "Suspended", "status": "True"}], 0, id="its controller has not seen that it was resumed"
+        ),
+        pytest.param(None, 2, id="no conditions"),
+    ],
+)
+def test_what_had_succeeded_before_a_suspension_counts_no_more(conditions: Any, succeeded: int) -> None:
+    """All pods run again, and the status keeps the old numbers until its controller has looked at it."""
+    status = {"startTime": "2026-01-01T00:00:00Z", "replicaStatuses": {"Worker": {"succeeded": 2}}}
+    raw = merged(example("pytorchjob")["object"], {"status": {**status, "conditions": conditions}})
+    raw["spec"]["runPolicy"] = {"suspend": False}
+    assert [one.succeeded for one in structure_of(raw).pod_sets if one.name == "worker"] == [succeeded]
+
+
 def test_a_trainjob_is_placed_through_its_jobset() -> None:
     """The kind that has the pods is named, and is registered."""
     entry = built_in().find("trainer.kubeflow.org", "TrainJob")
