@@ -9,7 +9,7 @@ from typing import Any
 from engine.api import names
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
-from tests.support.lagging_cluster.objects import bound, capacity_of, rack_of
+from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, rack_of
 from tests.support.lagging_cluster.workloads import (
     JOB,
     KINDS,
@@ -69,17 +69,22 @@ class Truth:
         return before | completed(workload, pods)
 
     def _promised(self, workloads: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots]) -> Iterator[str]:
-        """No host has more slots and pods than it has GPUs: a pod on a slot counts once."""
+        """No host has more slots and pods than it has GPUs: a pod on a slot counts once.
+
+        One that terminates shares its slot with its successor: the next pod for this host waits until it is gone.
+        """
         use: Counter[str] = Counter()
         there: dict[str, Counter[str]] = {uid: Counter() for uid in slots}
+        leaving: dict[str, Counter[str]] = {uid: Counter() for uid in slots}
         for pod in filter(bound, pods):
             host = pod["spec"]["nodeName"]
             if owner_of(pod) in slots:
-                there[owner_of(pod)][host] += 1
+                (leaving if deleting(pod) else there)[owner_of(pod)][host] += 1
             else:
                 use[host] += gpus(pod)
         for uid, one in slots.items():
-            hosts = Counter(one.values()) | there[uid]  # the larger number of each host
+            here = Counter(one.values())
+            hosts = (here | there[uid]) + (leaving[uid] - here)  # of slots and pods the larger number of each host
             for host, number in hosts.items():
                 use[host] += number * size_of(workloads[uid])
         capacity = {one["metadata"]["name"]: capacity_of(one) for one in self._api.objects(NODES)}
