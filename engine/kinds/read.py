@@ -24,6 +24,7 @@ from engine.kinds.structure import ParsedGang, ParsedPodSet, ParsedSuspension, P
 
 T = TypeVar("T")
 _CONDITIONS: Final = parse_path("$.status.conditions[*]")
+_SUSPENDED: Final = "Suspended"  # the condition of Kubeflow's controllers and of JobSet's, no reason of ours
 
 
 class UnreadableWorkload(ValueError):
@@ -171,7 +172,7 @@ def _suspended_by_status(scope: PathScope) -> bool:
         conditions = [mapping_at(node) for node in each(_CONDITIONS, scope)]
     except NodeError:
         return False
-    return any(one.get("type") == "Suspended" and one.get("status") == "True" for one in conditions)
+    return any(one.get("type") == _SUSPENDED and one.get("status") == "True" for one in conditions)
 
 
 def _failed(end: str) -> bool:
