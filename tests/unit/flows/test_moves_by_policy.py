@@ -163,9 +163,8 @@ def test_a_gang_that_waits_as_it_was_moved_moves_nobody() -> None:
     assert cluster.runs("one", "two")
 
 
-def test_the_new_place_of_a_moved_gang_is_kept_for_it() -> None:
-    """A gang that comes while it is on its way does not get it."""
-    cluster = in_pieces()
+def submit_until_one_moves(cluster: PreemptingCluster) -> None:
+    """Submit `wide`, and go on until a gang is on its way for it; its pods do not end."""
     cluster.lingering = True
     cluster.submit("wide", 2)
     cluster.go_on(11)
@@ -173,6 +172,12 @@ def test_the_new_place_of_a_moved_gang_is_kept_for_it() -> None:
         if cluster.called("suspend"):
             break
         cluster.go_on(2, steps=1)
+
+
+def test_the_new_place_of_a_moved_gang_is_kept_for_it() -> None:
+    """A gang that comes while it is on its way does not get it."""
+    cluster = in_pieces()
+    submit_until_one_moves(cluster)
     cluster.submit("small", 1, require=None)
     cluster.go_on()
     cluster.lingering = False
@@ -194,13 +199,7 @@ def test_the_whole_rack_is_kept_for_a_moved_gang_that_shares_it_with_nobody() ->
             cluster.submit("alone", 1, gpus=4, annotations={names.EXCLUSIVE: "rack"})
             cluster.go_on(5)
     assert cluster.hosts("alone")[0].startswith("b0-r0")
-    cluster.lingering = True
-    cluster.submit("wide", 2)
-    cluster.go_on(11)
-    for _ in range(8):
-        if cluster.called("suspend"):
-            break
-        cluster.go_on(2, steps=1)
+    submit_until_one_moves(cluster)
     assert moved(cluster) == ["suspend alone"]
     cluster.submit("small", 1, gpus=4, require=None)
     cluster.go_on()
