@@ -59,10 +59,13 @@ def reservations(
         plan = assignment.plan_of(pod_set.name)
         by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
         staying = _without_moved(pod_set, plan, by_rank, members, leave_hosts)
-        hosts = _hosts(pod_set, plan, by_rank, staying)
-        uses = _devices(pod_set, plan, by_rank, staying) if hosts else {}
-        doubtful = _ranks(pod_set, by_rank, staying)[1] if hosts and by_rank and pod_set.completed else 0
-        found.append(Reservation(pod_set, hosts, uses, doubtful))
+        if by_rank is None:
+            hosts = _hosts(pod_set, plan, staying)
+            found.append(Reservation(pod_set, hosts, _devices(plan, staying) if hosts else {}))
+        else:
+            ranks, doubtful = _ranks(pod_set, by_rank, staying)
+            hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
+            found.append(Reservation(pod_set, hosts, _devices_of_ranks(plan, ranks), doubtful))
     return found
 
 
@@ -142,17 +145,12 @@ def _without_moved(
     return [pod for pod in pods if not has_moved(pod)]
 
 
-def _hosts(
-    pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot] | None, pods: Sequence[Pod]
-) -> dict[str, int]:
-    """Return, by host, the number of pods of one pod set that are still to be bound there.
+def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, int]:
+    """Return, by host, the number of pods of one pod set that are still to be bound there, where any slot will do.
 
-    Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
-    fills the slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host: a
-    gang that was planned anew needs its new slots beside its old pods.
+    A bound pod fills a slot wherever it landed. A terminating pod shares its slot with its replacement, but only on
+    that slot's host: a gang that was planned anew needs its new slots beside its old pods.
     """
-    if by_rank is not None:
-        return dict(Counter(_ranks(pod_set, by_rank, pods)[0].values()) + _mispinned(pod_set, plan, by_rank, pods))
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     counted = [(pod, pod.spec.node_name or pod.nominated_node) for pod in pods if not pod.finished]
     bound = [(pod, host) for pod, host in counted if host and not pod.deleting]
@@ -174,7 +172,11 @@ def _hosts(
 
 
 def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> tuple[dict[int, str], int]:
-    """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`."""
+    """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`.
+
+    Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
+    fills the slot of its rank. A terminating pod shares its slot with its replacement, but only on that slot's host.
+    """
     pods = [pod for pod in pods if pod.phase == "Succeeded" or not pod.finished]
     filled: set[int] = set()
     waiting: set[int] = set()
@@ -244,19 +246,21 @@ def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], p
     return found
 
 
-def _devices(
-    pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot] | None, pods: Sequence[Pod]
-) -> dict[str, tuple[Uses, ...]]:
+def _devices_of_ranks(plan: PodSetPlan, ranks: Mapping[int, str]) -> dict[str, tuple[Uses, ...]]:
+    """Return, by host, the known devices of the ranks that are still to be bound there."""
+    devices = devices_by_rank(plan) if any(slot.devices is not None for slot in plan.slots) else {}
+    found: dict[str, tuple[Uses, ...]] = {}
+    for rank, host in sorted(ranks.items()) if devices else ():
+        if rank in devices:
+            found[host] = (*found.get(host, ()), devices[rank])
+    return found
+
+
+def _devices(plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, tuple[Uses, ...]]:
     """Return, by host, the known devices of the pods of one pod set that are still to be bound there."""
     if all(slot.devices is None for slot in plan.slots):
         return {}
     found: dict[str, list[Uses]] = {}
-    if by_rank is not None:
-        devices = devices_by_rank(plan)
-        for rank, host in sorted(_ranks(pod_set, by_rank, pods)[0].items()):
-            if rank in devices and by_rank[rank].host == host:
-                found.setdefault(host, []).append(devices[rank])
-        return {host: tuple(uses) for host, uses in found.items()}
     live = [pod for pod in pods if not pod.finished]
     counted = [(pod, host) for pod in live if (host := pod.spec.node_name or pod.nominated_node)]
     unbound = [pod for pod in live if released(pod)]
