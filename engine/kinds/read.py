@@ -6,7 +6,7 @@ fault by its JSON path, and its work is bounded for any content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -156,10 +156,7 @@ def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
     """Return the conditions that end the workload, or the value of the field that does."""
     ends: list[str] = []
     if spec.conditions:
-        for node in each(_CONDITIONS, scope):
-            condition = mapping_at(node)
-            if condition.get("status") == "True" and condition.get("type") in spec.conditions:
-                ends.append(str(condition["type"]))
+        ends += [str(one) for one in _true_conditions(scope) if one in spec.conditions]
     node_of_path = find(spec.path, scope) if spec.path is not None else None
     if node_of_path is not None and node_of_path.value in spec.values:
         ends.append(str(node_of_path.value))
@@ -169,10 +166,17 @@ def _ends(spec: Finished, scope: PathScope) -> tuple[str, ...]:
 def _suspended_by_status(scope: PathScope) -> bool:
     """Return whether the controller has not seen yet that the workload was resumed; False where nobody can tell."""
     try:
-        conditions = [mapping_at(node) for node in each(_CONDITIONS, scope)]
+        return _SUSPENDED in list(_true_conditions(scope))
     except NodeError:
         return False
-    return any(one.get("type") == _SUSPENDED and one.get("status") == "True" for one in conditions)
+
+
+def _true_conditions(scope: PathScope) -> Iterator[object]:
+    """Yield the types of the status' conditions that hold."""
+    for node in each(_CONDITIONS, scope):
+        condition = mapping_at(node)
+        if condition.get("status") == "True":
+            yield condition.get("type")
 
 
 def _failed(end: str) -> bool:
