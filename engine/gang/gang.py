@@ -154,7 +154,7 @@ def pod_set_with(labels: Mapping[str, str], workload: Workload) -> PodSet | None
     Pods or RayJobs in an AppWrapper, our label in their templates decides; who forges it gets a slot of the same gang.
     """
     found = [pod_set for pod_set in workload.pod_sets if _selects(pod_set.selector, labels)]
-    if not found or (not any(one.selector for one in found) and _selected_beside(labels, workload)):
+    if not found or (workload.beside and not any(one.selector for one in found) and _selected_beside(labels, workload)):
         return None
     if len(found) == 1:
         return found[0]
