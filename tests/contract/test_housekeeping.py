@@ -100,7 +100,8 @@ class House:
         self.objects.stop()
 
     def looked(self, times: int = 3) -> None:
-        """Wait until it has looked so often again."""
+        """Wait until it has looked so often at what is stored now."""
+        eventually(self.has_seen_all, message="the watches bring what is stored")
         seen = self.candidate.looks
         eventually(lambda: self.candidate.looks >= seen + times, message="housekeeping looks")
 
@@ -120,9 +121,21 @@ class House:
     def published(self) -> bool:
         return self.bundles() == {self.secret()["data"]["ca.crt"]}
 
+    def has_seen_all(self) -> bool:
+        """Return True if the replica's watches have brought the Secret and the configurations as they are."""
+        stored = {f"{resource}/{name}": f"{HOOKS}/{resource}/{name}" for resource, name in CONFIGURATIONS}
+        stored[names.CA_SECRET_NAME] = SECRET
+        for key, reflector in self.objects.reflectors().items():
+            there = self.fake.get(stored[key])
+            seen = reflector.store.get(key.rpartition("/")[2])
+            version = None if there is None else there["metadata"]["resourceVersion"]
+            if version != (None if seen is None else seen.resource_version):
+                return False
+        return True
+
     def settle(self, seconds: float = 30.0) -> None:
         """Let time pass, as far as the CA is concerned."""
-        self.looked(2)  # it has seen by now that everybody trusts it
+        self.looked(2)  # its time counts from the look that finds the CA trusted
         self.clock += seconds
         self.wall += seconds
 
