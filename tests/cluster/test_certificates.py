@@ -30,12 +30,11 @@ from tests.support.certificates import DAY, TestAuthority, mount
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import job_body, require
+from tests.support.imitations.cert_manager import HOOKS, NAMES, CertManager, apply_component
 from tests.support.replica import request_bytes, review_body
 from webhook.service.ca_rotation import mark
 from webhook.service.own_objects import CONFIGURATIONS
 
-HOOKS = "/apis/admissionregistration.k8s.io/v1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -44,38 +43,6 @@ topologies:
 - {name: default, preset: demo}
 schedulers: [default-scheduler, other]
 """
-OURS = (f"topogate.{NAMESPACE}.svc", "127.0.0.1")
-
-
-class Issuer:
-    """cert-manager: it signs into the directory that is mounted, and its CA injector writes what is to be trusted."""
-
-    def __init__(self, client: Client, directory: Path) -> None:
-        self.client = client
-        self.directory = directory
-        self.authority = TestAuthority.make(now=time.time())
-        self.days = 1.0
-
-    def files(self, *hosts: str) -> dict[str, bytes]:
-        """A certificate that lives a little longer than the last one, so that they can be told apart."""
-        self.days += 0.1
-        return self.authority.leaf(*(hosts or OURS), begin=time.time() - 60, end=self.end)
-
-    @property
-    def end(self) -> int:
-        return int(START + self.days * DAY)
-
-    def inject(self, *authorities: TestAuthority) -> None:
-        """Write the bundle into every webhook of the four configurations."""
-        bundle = base64.b64encode(b"".join(one.pem for one in authorities)).decode()
-        for resource, name in CONFIGURATIONS:
-            path = f"{HOOKS}/{resource}/{name}"
-            webhooks = (self.client.find(path) or {}).get("webhooks") or []
-            change = [{"name": one["name"], "clientConfig": {"caBundle": bundle}} for one in webhooks]
-            self.client.patch(path, {"webhooks": change}, kind="strategic")
-
-
-START = time.time()
 
 
 @pytest.fixture(scope="module")
@@ -95,26 +62,18 @@ def clients(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def issuer(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    made = Issuer(plane.client, tmp_path_factory.mktemp("certificates") / "mounted")
-    mount(made.directory, made.files())
+def issuer(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> CertManager:
+    made = CertManager(plane.client, tmp_path_factory.mktemp("certificates") / "mounted")
+    made.issue()
     return made
 
 
 @pytest.fixture(scope="module")
-def service(plane: ControlPlane, issuer: Issuer, clients: Path) -> Iterator[Service]:
+def service(plane: ControlPlane, issuer: CertManager, clients: Path) -> Iterator[Service]:
     """Two replicas without a CA of their own, with the rights that they need then; only the API server may call."""
     installed = Service.install(plane)
+    apply_component(installed)
     client = plane.client
-    role = f"{RBAC}/namespaces/{NAMESPACE}/roles/topogate"
-    rules = [one for one in client.get(role)["rules"] if one["resources"] != ["secrets"]]
-    client.patch(role, {"rules": rules})
-    cluster_role = client.get(f"{RBAC}/clusterroles/topogate")["rules"]
-    for one in cluster_role:
-        if one["apiGroups"] == ["admissionregistration.k8s.io"]:
-            one["verbs"] = ["get", "list", "watch"]
-            patches = one | {"resourceNames": [names.POLICY_CONFIGURATION], "verbs": ["patch"]}
-    client.patch(f"{RBAC}/clusterroles/topogate", {"rules": [*cluster_role, patches]})
     policy = {"metadata": {"name": names.POLICY_NAME}, "data": {names.POLICY_KEY: POLICY}}
     client.create(CONFIG_MAPS, policy)
     issuer.inject(issuer.authority)
@@ -168,7 +127,7 @@ def bundles(client: Client, name: str) -> set[bytes]:
     return {base64.b64decode(one["clientConfig"].get("caBundle") or "") for one in found}
 
 
-def test_the_service_serves_and_has_no_ca_of_its_own(service: Service, issuer: Issuer, calls: Calls) -> None:
+def test_the_service_serves_and_has_no_ca_of_its_own(service: Service, issuer: CertManager, calls: Calls) -> None:
     """No Secret, no bundle of ours: entries that the policy adds begin with what the injector wrote."""
     client = issuer.client
     eventually(
@@ -182,17 +141,17 @@ def test_the_service_serves_and_has_no_ca_of_its_own(service: Service, issuer: I
         assert not re.search(r"\b403\b|[Ff]orbidden", replica.log()), replica.log()
 
 
-def test_a_new_certificate_is_served_without_a_restart(service: Service, issuer: Issuer, calls: Calls) -> None:
+def test_a_new_certificate_is_served_without_a_restart(service: Service, issuer: CertManager, calls: Calls) -> None:
     """cert-manager renews it every few hours."""
-    mount(issuer.directory, issuer.files())
+    issuer.issue()
     eventually(lambda: serves(service, issuer.end), message="every replica serves the new one")
 
 
-def test_a_new_ca_is_followed_and_no_call_fails(service: Service, issuer: Issuer, calls: Calls) -> None:
+def test_a_new_ca_is_followed_and_no_call_fails(service: Service, issuer: CertManager, calls: Calls) -> None:
     """Kubelet and injector come in any order: a certificate of the new CA waits until the configurations trust it."""
     old, issuer.authority = issuer.authority, TestAuthority.make(now=time.time(), name="next")
     before = issuer.end
-    mount(issuer.directory, issuer.files())
+    issuer.issue()
     waits = "[!] certificate: a newer certificate is there; the webhook configurations do not trust it yet"
     eventually(lambda: readiness(service) == {waits}, message="the new one waits")
     assert serves(service, before)
@@ -206,7 +165,7 @@ def test_a_new_ca_is_followed_and_no_call_fails(service: Service, issuer: Issuer
 
 
 def test_what_cannot_be_served_is_told_and_the_last_good_one_goes_on(
-    service: Service, issuer: Issuer, calls: Calls
+    service: Service, issuer: CertManager, calls: Calls
 ) -> None:
     """Half-written files, and a certificate that somebody made for another name."""
     before = issuer.end
@@ -217,18 +176,18 @@ def test_what_cannot_be_served_is_told_and_the_last_good_one_goes_on(
     eventually(lambda: readiness(service) == {half}, message="half of it is told")
     mount(issuer.directory, issuer.files("topogate.example.com", "127.0.0.1"))
     eventually(
-        lambda: all(one.startswith(f"{where}clients that call {OURS[0]} refuse") for one in readiness(service)),
+        lambda: all(one.startswith(f"{where}clients that call {NAMES[0]} refuse") for one in readiness(service)),
         message="the wrong name is told",
     )
     calls.go_on(10)
     assert serves(service, before)
-    mount(issuer.directory, issuer.files())
+    issuer.issue()
     eventually(lambda: serves(service, issuer.end), message="the next good one is served")
     assert readiness(service) == {"[+] certificate"}
     assert all(one.log().count("holds no certificates") == 1 for one in service.running())
 
 
-def test_a_bundle_that_does_not_trust_it_is_told(service: Service, issuer: Issuer) -> None:
+def test_a_bundle_that_does_not_trust_it_is_told(service: Service, issuer: CertManager) -> None:
     """Somebody writes another CA into the configurations: calls fail, and the metric of the alert says so."""
     issuer.inject(TestAuthority.make(now=time.time()))
     eventually(lambda: metric(service, "topogate_certificate_trusted") == {0.0}, message="it is told")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import time
@@ -16,9 +17,11 @@ from local.service import CONFIGURATIONS, NAMESPACE, Replica, Service
 from tests.support.eventually import eventually
 from tests.support.faulty_api import FaultyApi
 from tests.support.gangs import Namespace
+from tests.support.imitations.cert_manager import HOOKS, CertManager, apply_component
 from tests.support.lease import LEASE, holder
 from tests.support.standing_gangs import SETTLED
 from tests.support.steady_load import Call, SteadyLoad
+from webhook.service.own_objects import CONFIGURATIONS as OWN_CONFIGURATIONS
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/topogate-ca"
 POLICY = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy"
@@ -139,6 +142,36 @@ def ca_rotated(stage: Stage) -> None:
     eventually(lambda: _bundle(stage) != both, SETTLED, "the old CA is gone from the bundle")
 
 
+def switched_to_cert_manager(stage: Stage) -> None:
+    """The steps of docs/tasks/admin/certificates.md: to certificates of cert-manager, and back to those of our own."""
+    client, service = stage.plane.client, stage.service
+    theirs = CertManager(client, service.directory / "certificates")
+    theirs.issue()
+    try:
+        both = base64.b64decode(client.get(SECRET)["data"]["ca.crt"]) + theirs.authority.pem
+        client.patch(SECRET, {"data": {"ca.crt": base64.b64encode(both).decode()}})
+        eventually(lambda: _bundles(stage) == {both}, SETTLED, "both CAs are trusted")
+        stage.load.goes_on()
+        service.options = ("--certificates-from", str(theirs.directory))
+        stage.replaced()
+        apply_component(service)
+        theirs.inject(theirs.authority)
+        eventually(lambda: _bundles(stage) == {theirs.authority.pem}, SETTLED, "only cert-manager's CA is trusted")
+        stage.load.goes_on()
+        client.delete(SECRET)
+        stage.load.goes_on()
+        files = {"ca.crt": theirs.authority.pem, "ca.key": theirs.authority.key_pem}
+        data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+        client.create(SECRET.rpartition("/")[0], {"metadata": {"name": "topogate-ca"}, "data": data})
+    finally:
+        service.options = ()
+        service.apply()
+        stage.replaced()
+    ca_rotated(stage)
+    eventually(lambda: client.get(SECRET)["data"]["ca.key"] != data["ca.key"], SETTLED, "a CA of our own signs")
+    eventually(lambda: all(theirs.authority.pem not in one for one in _bundles(stage)), SETTLED, "theirs has gone")
+
+
 def leaf_rotated(stage: Stage) -> None:
     """The clock of both replicas goes from five days ago to now: a leaf is due for renewal."""
     before = eventually(lambda: _ends(stage), SETTLED, "each replica tells when its leaf ends")
@@ -254,6 +287,7 @@ SCENARIOS = (
     Scenario("leader killed", leader_killed, short=True, lost=2),
     Scenario("leader frozen", leader_frozen, lost=20),
     Scenario("CA rotated", ca_rotated),
+    Scenario("switched to cert-manager and back", switched_to_cert_manager),
     Scenario("leaf rotated", leaf_rotated, clock=True, aged=True),
     Scenario("Secret corrupt", secret_corrupt),
     Scenario("Secret deleted", secret_deleted, short=True),
@@ -295,6 +329,15 @@ def set_clock(service: Service, offset: int) -> None:
 
 def _bundle(stage: Stage) -> str:
     return str(stage.plane.client.get(CONFIGURATIONS[0])["webhooks"][0]["clientConfig"]["caBundle"])
+
+
+def _bundles(stage: Stage) -> set[bytes]:
+    """What the webhooks of the four configurations trust."""
+    found = set()
+    for resource, name in OWN_CONFIGURATIONS:
+        webhooks = stage.plane.client.get(f"{HOOKS}/{resource}/{name}").get("webhooks") or []
+        found |= {base64.b64decode(one["clientConfig"].get("caBundle", "")) for one in webhooks}
+    return found
 
 
 def _ends(stage: Stage) -> dict[int, float]:
