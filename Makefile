@@ -117,8 +117,8 @@ fmt: $(STAMP) ## Format, and repair what the linter can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-flood bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-preemption bench-pod-rules bench-map bench-growth bench-scale bench-load
-bench: bench-planner bench-decisions bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-flood bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale bench-load ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
+.PHONY: bench bench-planner bench-reading bench-review bench-serving bench-flood bench-mutation bench-cluster bench-kinds bench-placement bench-placement-preemption bench-bystanders bench-fairness bench-decisions bench-shapes bench-preemption bench-pod-rules bench-map bench-growth bench-scale bench-load
+bench: bench-planner bench-decisions bench-shapes bench-preemption bench-pod-rules bench-reading bench-review bench-serving bench-flood bench-mutation bench-bystanders bench-cluster bench-kinds bench-placement bench-placement-preemption bench-fairness bench-map bench-growth bench-scale bench-load ## Measure (docs/benchmarks.md; ARGS="..." for options, ARGS=--help tells them)
 
 bench-planner: $(STAMP) ## Measure decisions of the planner, cold and warm, on 1,000 to 100,000 hosts (10 s)
 	@$(BIN)/python -m bench.planner $(ARGS)
@@ -128,6 +128,9 @@ bench-pod-rules: $(STAMP) ## Measure what pod affinity and topology spread add t
 
 bench-decisions: $(STAMP) ## Measure decisions for gangs with a profile or a separation beside plain ones (1 minute)
 	@$(BIN)/python -m bench.decisions $(ARGS)
+
+bench-shapes: $(STAMP) ## Measure plans of gangs with pods of two or three shapes beside equal ones (20 s)
+	@$(BIN)/python -m bench.shapes $(ARGS)
 
 bench-preemption: $(STAMP) ## Measure the search for victims among 10 to 2,560 gangs (3 minutes)
 	@$(BIN)/python -m bench.preemption $(ARGS)

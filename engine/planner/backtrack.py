@@ -185,7 +185,7 @@ class BacktrackingSearch:
     def _orders(self) -> Iterator[tuple[int, ...]]:
         """Yield orders of the batches by scarcity, each with another batch moved to the front."""
         batches = self._batched.batches
-        ratios = [int(batch.slots(self._free).sum()) / batch.count for batch in batches]
+        ratios = [int(slots.sum()) / batch.count for batch, slots in zip(batches, self._batched.slots, strict=True)]
         # The first batch of a group is divided evenly, the others join it: the largest one should be the first.
         largest = [-batch.count if self._profile == "balanced" else 0 for batch in batches]
         scarce = sorted(range(len(batches)), key=lambda i: (largest[i], ratios[i], -batches[i].count, i))
@@ -195,14 +195,14 @@ class BacktrackingSearch:
     def _place_batches(
         self, order: tuple[int, ...], taken: dict[int, Ints64], free: Ints64
     ) -> dict[int, Ints64] | None:
-        if not order:
-            return taken
         index, later = order[0], order[1:]
         batch = self._batched.batches[index]
         for inside in self._domains(index, taken, free):
             for placed in self._placements(index, inside, later, taken, free):
-                left = free - placed.pods[:, None] * batch.requests
-                found = self._place_batches(later, {**taken, index: placed.pods}, left)
+                now = {**taken, index: placed.pods}
+                if not later:
+                    return now
+                found = self._place_batches(later, now, free - placed.pods[:, None] * batch.requests)
                 if found is not None:
                     return found
         return None
@@ -228,7 +228,7 @@ class BacktrackingSearch:
             yield mask
             return
         batch = batches[index]
-        state = self._sums(batch, np.where(mask, batch.slots(free), 0), taken)
+        state = self._sums(batch, np.where(mask, self._slots(index, free), 0), taken)
         fitting = np.flatnonzero(fits & (state.slots[level] >= batch.count))
         for domain in self._by_bound(state, level, fitting, batch.count)[:_TRIES]:
             yield mask & (tree.domains[level] == domain)
@@ -251,11 +251,9 @@ class BacktrackingSearch:
     ) -> Iterator[BatchPlacement]:
         batch = self._batched.batches[index]
         group = self._batched.groups[batch.group]
-        slots = np.where(inside, batch.slots(free), 0)
-        options = [slots]
-        if later:
-            options.append(self._least_contended(batch, slots, later, free))
-        for option in options:
+        slots = np.where(inside, self._slots(index, free), 0)
+        for contended in (True, False) if later else (True,):
+            option = slots if contended else self._least_contended(batch, slots, later, free)
             self._steps.take(max(_LEAST_STEPS, len(slots) // _HOSTS_PER_STEP))
             state = self._sums(batch, option, taken)
             found = place(
@@ -264,11 +262,15 @@ class BacktrackingSearch:
             if found is not None:
                 yield found
 
+    def _slots(self, index: int, free: Ints64) -> Ints64:
+        """Return the slots of a batch on every host; before the first one is placed they are known."""
+        return self._batched.slots[index] if free is self._free else self._batched.batches[index].slots(free)
+
     def _least_contended(self, batch: PodBatch, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
         """Return slots on just enough hosts for the batch, starting with those that later batches need least."""
         loss = np.zeros(len(slots), dtype=np.float64)
         for other in later:
-            theirs = self._batched.batches[other].slots(free)
+            theirs = self._slots(other, free)
             loss += theirs / max(int(theirs.sum()), 1)
         order = np.lexsort((np.arange(len(slots)), -slots, loss / np.maximum(slots, 1)))
         low, high = 1, len(slots)

@@ -100,10 +100,14 @@ class SpreadGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchedGang:
-    """A gang split into batches; `capacity` has one more resource for every pod set with a limit per host."""
+    """A gang split into batches; `capacity` has one more resource for every pod set with a limit per host.
+
+    `slots`: those of each batch on every host, if it had all capacity for itself.
+    """
 
     capacity: HostCapacity
     batches: tuple[PodBatch, ...]
+    slots: tuple[Ints64, ...]
     shared_domains: tuple[SharedDomain, ...]
     groups: tuple[SpreadGroup, ...]
 
@@ -174,7 +178,8 @@ def split_gang(capacity: HostCapacity, gang: GangPlanRequest, counts: Sequence[i
                 (levelled,) * (levels - 1) + (True,),
             )
         )
-    return BatchedGang(replace(capacity, free=free), tuple(finished), all_shared, tuple(groups))
+    slots = tuple(batch.slots(free) for batch in finished)
+    return BatchedGang(replace(capacity, free=free), tuple(finished), slots, all_shared, tuple(groups))
 
 
 def _group_numbers(gang: GangPlanRequest) -> list[int]:

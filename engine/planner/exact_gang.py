@@ -22,6 +22,7 @@ from engine.planner.tree import Ints64
 _COST_BITS = 62
 _MERGE = 100  # a merge takes some 50 us besides its pairs
 _ROWS = 16  # rows that are compared in the time of a pair
+_BLOCK = 64  # rows that are compared with all others at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,27 +54,41 @@ class _Table:
 
 
 class ExactGangSearch:
-    """The exact search for the cheapest layout of a gang; with `below`, only for a cheaper one."""
+    """The exact search for the cheapest layout of a gang, in one domain after the other or in the whole topology."""
 
-    def __init__(self, capacity: HostCapacity, batched: BatchedGang, *, below: Cost | None, steps: Steps) -> None:
+    def __init__(self, capacity: HostCapacity, batched: BatchedGang) -> None:
         self._tree = capacity.tree
         self._batched = batched
         self._free = capacity.free
-        self._steps = steps
         self._wanted = np.array([batch.count for batch in batched.batches], dtype=np.int64)
+        self._requests = np.stack([batch.requests for batch in batched.batches])
         self._slots = self._reachable()
         self._total = self._slots.sum(axis=0)
+        self._loads_of: dict[bytes, Ints64] = {}
         widths = self._widths()
-        if sum(widths) > _COST_BITS:
-            raise OutOfSteps
+        self._narrow = sum(widths) <= _COST_BITS
         self._shifts = [sum(widths[i + 1 :]) for i in range(len(widths))]
-        self._below = None if below is None else sum(c << s for c, s in zip(below, self._shifts, strict=True))
+        self._below: int | None = None
+        self._steps = Steps(0)
 
-    def run(self) -> tuple[Ints64, ...] | None:
-        """Return the pods per host of every batch, or None when there is no such layout. Raises OutOfSteps."""
+    def run(
+        self, steps: Steps, *, below: Cost | None = None, level: int = -1, domain: int = 0
+    ) -> tuple[Ints64, ...] | None:
+        """Return the pods per host of every batch in a domain of `level`, or None when there is no such layout.
+
+        With `below` only a cheaper layout counts: cheaper from `level` on. Raises OutOfSteps.
+        """
+        if not self._narrow:
+            raise OutOfSteps
+        self._steps = steps
+        counted = slice(max(level, 0), None)
+        self._below = None
+        if below is not None:
+            self._below = sum(c << s for c, s in zip(below[counted], self._shifts[counted], strict=True))
+        self._total = self._slots.sum(axis=0) if level < 0 else self._slots_in(level, domain)
         if (self._total < self._wanted).any():
             return None
-        table = self._children(-1, 0)
+        table = self._children(-1, 0) if level < 0 else self._domain(level, domain)
         whole = np.flatnonzero((table.counts == self._wanted).all(axis=1))
         if not len(whole):
             return None
@@ -87,7 +102,7 @@ class ExactGangSearch:
 
     def _reachable(self) -> Ints64:
         """Return the slots per host and batch, without those in domains too small for batches that share one."""
-        slots = np.stack([batch.slots(self._free) for batch in self._batched.batches], axis=1)
+        slots = np.stack(self._batched.slots, axis=1)
         for shared in self._batched.shared_domains:
             members = sorted(shared.batches)
             fits = fitting_domains(self._tree, shared.level, [self._batched.batches[i] for i in members], self._free)
@@ -153,14 +168,19 @@ class ExactGangSearch:
         return _Table(counts, np.zeros(len(counts), dtype=np.int64), np.arange(len(counts)), _Host(host, counts))
 
     def _loads(self, host: int) -> Ints64:
-        """Return the loads of a host: all combinations of the batches but the last, with the most of that or none."""
-        batches = self._batched.batches
+        """Return the loads of a host: all combinations of the batches but the last, with the most of that or none.
+
+        Hosts with the same free resources share them.
+        """
         most = np.minimum(self._slots[host], self._wanted)
         free = np.maximum(self._free[host], 0)
-        self._steps.take(int(np.prod([float(n + 1) for n in most[:-1]])) + 1)
+        alike = most.tobytes() + free.tobytes()
+        if alike in self._loads_of:
+            return self._loads_of[alike]
+        self._steps.take(int(np.prod([float(n + 1) for n in most[:-1]])) + _MERGE)
         axes = np.meshgrid(*(np.arange(n + 1) for n in most[:-1]), indexing="ij")
         loads = np.stack([axis.ravel() for axis in axes], axis=1) if axes else np.zeros((1, 0), dtype=np.int64)
-        requests = np.stack([batch.requests for batch in batches])
+        requests = self._requests
         taken = loads @ requests[:-1]
         fits = ((taken <= free) | (taken == 0)).all(axis=1)
         loads, taken = loads[fits], taken[fits]
@@ -169,7 +189,8 @@ class ExactGangSearch:
             last = np.minimum(last, (free[resource] - taken[:, resource]) // requests[-1][resource])
         full = np.column_stack((loads, np.maximum(last, 0)))
         none = np.column_stack((loads, np.zeros_like(last)))
-        return np.unique(np.concatenate((full, none)), axis=0)
+        found = self._loads_of[alike] = np.unique(np.concatenate((full, none)), axis=0)
+        return found
 
     def _merge(self, left: _Table, right: _Table, rest: Ints64) -> _Table:
         """Return all pairs that can still be completed with `rest`, the slots of the open domains."""
@@ -188,11 +209,15 @@ class ExactGangSearch:
         rows = rows[np.lexsort((*(-counts[rows].T[::-1]), cost[rows]))]
         kept = []
         while len(rows):
-            self._steps.take(len(rows) // _ROWS)
-            first = rows[0]
-            kept.append(first)
-            rows = rows[1:][(counts[rows[1:]] > counts[first]).any(axis=1)]
-        return np.array(kept, dtype=np.int64)
+            some, rows = rows[:_BLOCK], rows[_BLOCK:]
+            self._steps.take(len(some) * (len(some) + len(rows)) // _ROWS)
+            # A row is dominated by another one that costs no more, so by one before it.
+            at_least = (counts[some][:, None] >= counts[some]).all(axis=2)
+            some = some[~np.triu(at_least, 1).any(axis=0)]
+            kept.append(some)
+            if len(rows):
+                rows = rows[~(counts[some][:, None] >= counts[rows]).all(axis=2).any(axis=0)]
+        return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
 
 
 def _collect(table: _Table, at: int, pods: Ints64) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.planner.batches import PodBatch, SharedDomain, SpreadGroup, eligible_hosts, slots_on_hosts, with_limits
-from engine.planner.cover import NEVER, fewest
+from engine.planner.batches import BatchedGang, PodBatch, SpreadGroup, eligible_hosts, slots_on_hosts, with_limits
+from engine.planner.cover import NEVER, fewest, fewest_of
 from engine.planner.gang import GangPlanRequest, HostCapacity, PodSetPlanRequest
 from engine.planner.slices import grains, whole_slots
 from engine.planner.tree import Bools, Ints64, Tree
@@ -37,36 +37,56 @@ def shortage(tree: Tree, level: int, batches: Iterable[PodBatch], free: Ints64) 
     return worst
 
 
-def group_bound(
-    capacity: HostCapacity, group: SpreadGroup, batches: list[PodBatch], shared_domains: Iterable[SharedDomain]
-) -> tuple[int, ...]:
-    """Return a lower bound of the domains that a new group opens, by sums of resources; zeros for a placed group."""
-    tree, free = capacity.tree, capacity.free
+def group_bound(batched: BatchedGang, group: SpreadGroup) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a lower bound of the domains that a new group opens, and the fewest of each level by itself.
+
+    Both are zeros for a placed group.
+    """
+    tree = batched.capacity.tree
+    nothing = (0,) * len(tree.levels)
+    if group.used is not None or not len(tree.hosts) or not group.batches:
+        return nothing, nothing
+    shared = (one.level for one in batched.shared_domains if one.batches >= set(group.batches))
+    domains, bounds = domain_bounds(batched, group, max(shared, default=-1))
+    if not len(domains):
+        return nothing, nothing
+    return tuple(bounds[:, 0].tolist()), tuple(bounds.min(axis=1).tolist())
+
+
+def domain_bounds(batched: BatchedGang, group: SpreadGroup, level: int) -> tuple[Ints64, Ints64]:
+    """Return the domains of `level` (-1: the whole topology) that may hold a new group, and lower bounds for each.
+
+    The bounds are [level, domain]: how many domains the group opens there, by sums of resources and by the slots of
+    each batch alone. The domain with the lowest ones is the first.
+    """
+    tree, free = batched.capacity.tree, batched.capacity.free
     levels = len(tree.levels)
-    if group.used is not None or not len(tree.hosts) or not batches:
-        return (0,) * levels
-    whole = [shared for shared in shared_domains if shared.batches >= set(group.batches)]
-    level = max((shared.level for shared in whole), default=-1)
-    candidates = (
-        np.flatnonzero(fitting_domains(tree, level, batches, free)) if level >= 0 else np.zeros(1, dtype=np.int64)
-    )
-    if not len(candidates):
-        return (0,) * levels
-    bounds = [np.ones(len(candidates), dtype=np.int64) for _ in range(level + 1)]
+    batches = [batched.batches[batch] for batch in group.batches]
+    found = np.flatnonzero(fitting_domains(tree, level, batches, free)) if level >= 0 else np.zeros(1, dtype=np.int64)
+    amounts = [
+        (demand, _tree_sums(tree, np.where(_open_to(batches, resource), np.maximum(free[:, resource], 0), 0)))
+        for resource in range(free.shape[1])
+        if 0 < (demand := sum(int(batch.requests[resource]) * batch.count for batch in batches)) < NEVER
+    ]
+    for one in group.batches:
+        batch = batched.batches[one]
+        amounts.append((batch.count, whole_slots(tree, batched.slots[one], batch.grain, levels - 1)))
+    bounds = np.ones((levels, len(found)), dtype=np.int64)
     for below in range(level + 1, levels):
-        pool, starts = tree.descendants(level, candidates, below)
-        needed = np.ones(len(candidates), dtype=np.int64)
-        for resource in range(free.shape[1]):
-            demand = sum(int(batch.requests[resource]) * batch.count for batch in batches)
-            if 0 < demand < NEVER:
-                usable = np.where(_open_to(batches, resource), np.maximum(free[:, resource], 0), 0)
-                needed = np.maximum(needed, fewest(tree.sums(below, usable)[pool], starts, demand))
-        bounds.append(needed)
-    least = np.stack(
-        [bound if counts else np.zeros_like(bound) for bound, counts in zip(bounds, group.counted, strict=True)]
-    )
-    first = np.lexsort(least[::-1])[0]
-    return tuple(int(number) for number in least[:, first])
+        pool, starts = tree.descendants(level, found, below)
+        for demand, sums in amounts:
+            if len(found) == 1:
+                bounds[below] = np.maximum(bounds[below], fewest_of(sums[below][pool], demand))
+            elif len(found):
+                bounds[below] = np.maximum(bounds[below], fewest(sums[below][pool], starts, demand))
+    bounds[[not counts for counts in group.counted]] = 0
+    order = np.lexsort((found, *bounds[::-1]))
+    return found[order], bounds[:, order]
+
+
+def _tree_sums(tree: Tree, per_host: Ints64) -> list[Ints64]:
+    """Return the sums of a per-host amount in the domains of every level."""
+    return [tree.sums(level, per_host) for level in range(len(tree.levels))]
 
 
 def _open_to(batches: Iterable[PodBatch], resource: int) -> Bools:

@@ -280,13 +280,16 @@ def _least_preferred(scores: HostScores, hosts: Ints64) -> int:
 
 def fill(state: DomainSums, hosts: Ints64, count: int) -> tuple[tuple[int, int], ...]:
     """Return the pods per host (ascending) when these hosts are filled in tree order, by whole slices if any."""
-    open_: Ints64 = np.zeros_like(state.slots[-1])
-    open_[hosts] = state.slots[-1][hosts]
-    levels = len(state.slots)
-    got = shares(state.tree, open_, state.grain or (1,) * levels, finest=levels - 1, count=count)
+    there = state.slots[-1][hosts]
+    if state.grain is None:  # as `shares`, which passes over every host of the tree
+        got: Ints64 = np.clip(count - (np.cumsum(there) - there), 0, there)
+    else:
+        open_: Ints64 = np.zeros_like(state.slots[-1])
+        open_[hosts] = there
+        got = shares(state.tree, open_, state.grain, finest=len(state.slots) - 1, count=count)[hosts]
     assert int(got.sum()) == count, "the chosen hosts hold the gang"
     filled = np.flatnonzero(got)
-    return tuple(zip(filled.tolist(), got[filled].tolist(), strict=True))
+    return tuple(zip(hosts[filled].tolist(), got[filled].tolist(), strict=True))
 
 
 def no_fit(state: DomainSums, require: int, lowest: int | None) -> NoFit:

@@ -18,7 +18,7 @@ from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import ExactGangSearch
-from engine.planner.feasibility import fitting_domains, group_bound, most_pods, shortage
+from engine.planner.feasibility import domain_bounds, fitting_domains, group_bound, most_pods, shortage
 from engine.planner.gang import (
     GangPlan,
     GangPlanRequest,
@@ -134,7 +134,7 @@ def _state(capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, 
     batch = batched.batches[index]
     state = domain_sums(
         capacity.tree,
-        batch.slots(capacity.free),
+        batched.slots[index],
         capacity.scarce,
         spread=gang.profile == "spread",
         grain=batch.grain if batch.sliced else None,
@@ -149,7 +149,7 @@ def _state(capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, 
 def _search(
     capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, alone: list[BatchPlacement]
 ) -> GangPlan | NoFit | Undecided:
-    goal = _lower_bound(capacity, batched, alone)
+    goal = _lower_bound(batched, alone)
     quick = Steps(gang.steps // 2)
     best = BacktrackingSearch(capacity, batched, profile=gang.profile, steps=quick).run(goal)
     if best is not None and gang.profile == "balanced":
@@ -158,33 +158,95 @@ def _search(
     proven = best is not None and best.cost <= goal
     if not proven:
         steps = Steps(gang.steps - gang.steps // 2 + quick.left)
-        try:
-            pods = ExactGangSearch(capacity, batched, below=best.cost if best else None, steps=steps).run()
-        except OutOfSteps:
-            if best is None:
-                return Undecided(gang.steps)
-        else:
-            proven = gang.profile != "balanced"
-            if pods is not None:
-                best = Layout(pods, cost_of(capacity.tree, batched, pods))
+        best, certain = _exact(batched, best, goal, steps)
+        if best is None and not certain:
+            return Undecided(gang.steps)
+        proven = certain and gang.profile != "balanced"
     if best is None:
         return NoFit(-1, 1, -1, 0, 0, None, None)
     return _assign_ranks(capacity.tree, gang, batched, in_order(capacity, batched, best.pods), proven=proven)
 
 
-def _lower_bound(capacity: HostCapacity, batched: BatchedGang, alone: list[BatchPlacement]) -> Cost:
+# The part of the remaining steps that one of several domains may take.
+_SHARE = 4
+
+
+def _exact(batched: BatchedGang, best: Layout | None, goal: Cost, steps: Steps) -> tuple[Layout | None, bool]:
+    """Return the cheapest layout, and whether that is certain; else the cheaper one of `best` and what was found.
+
+    First those in one domain of the finest level for which `goal`, a lower bound, allows it: there are few hosts in it.
+    """
+    search, known = ExactGangSearch(batched.capacity, batched), _single(batched, best)
+    certain = False
+    for level in range(max(known, _single(batched, None, goal)), known - 1, -1):
+        most = Steps(steps.left // (2 if level > known else 1))
+        steps.left -= most.left
+        best, certain = _in_one_domain(search, batched, best, level=level, goal=goal, steps=most)
+        steps.left += most.left
+        if best is not None and _single(batched, best) >= level:
+            break
+    return best, certain
+
+
+def _in_one_domain(
+    search: ExactGangSearch, batched: BatchedGang, best: Layout | None, *, level: int, goal: Cost, steps: Steps
+) -> tuple[Layout | None, bool]:
+    """Return the better one of `best` and the cheapest layout in one domain of `level`, and whether that is certain."""
+    domains, bounds = [0], [goal]
+    if level >= 0:
+        found, lowest = domain_bounds(batched, batched.groups[0], level)
+        domains, bounds = found.tolist(), [tuple(bound) for bound in lowest.T.tolist()]
+    undecided: list[Cost] = []
+    for number, (domain, bound) in enumerate(zip(domains, bounds, strict=True), 1):
+        below = best.cost if best is not None else None
+        if below is not None and bound >= below:
+            break
+        share = Steps(steps.left if number == len(domains) else steps.left // _SHARE)
+        steps.left -= share.left
+        try:
+            pods = search.run(share, below=below, level=level, domain=domain)
+        except OutOfSteps:
+            undecided.append(bound)
+        else:
+            best = best if pods is None else Layout(pods, cost_of(batched.capacity.tree, batched, pods))
+        steps.left += share.left
+    return best, all(best is not None and bound >= best.cost for bound in undecided)
+
+
+def _single(batched: BatchedGang, best: Layout | None, goal: Cost | None = None) -> int:
+    """Return the finest level at which every layout better than `best` is in one domain, -1 if there is none.
+
+    With `goal`: the finest level at which a layout may be in one domain, by this lower bound.
+    """
+    if len(batched.groups) != 1 or batched.groups[0].used is not None:
+        return -1
+    of_all = (one.level for one in batched.shared_domains if len(one.batches) == len(batched.batches))
+    required = max(of_all, default=-1)
+    opened = goal if best is None else best.cost
+    if opened is None or not all(batched.groups[0].counted):
+        return required
+    return max(required, next((level for level, number in enumerate(opened) if number > 1), len(opened)) - 1)
+
+
+def _lower_bound(batched: BatchedGang, alone: list[BatchPlacement]) -> Cost:
     """Return the fewest domains of any plan: of each group at least as many as its largest batch opens alone."""
-    total = [0] * len(capacity.tree.levels)
+    total = [0] * len(batched.capacity.tree.levels)
     for group in batched.groups:
-        bound = group_bound(
-            capacity, group, [batched.batches[batch] for batch in group.batches], batched.shared_domains
-        )
+        bound, least = group_bound(batched, group)
         for batch in group.batches:
             if alone[batch].proven:
                 opened = tuple(n if c else 0 for n, c in zip(alone[batch].opened, group.counted, strict=True))
                 bound = max(bound, opened)
-        total = [a + b for a, b in zip(total, bound, strict=True)]
+        total = [a + b for a, b in zip(total, _raised(bound, least), strict=True)]
     return tuple(total)
+
+
+def _raised(bound: Cost, least: Cost) -> Cost:
+    """Return the lowest cost that is not below `bound`, level by level, and nowhere below `least`."""
+    raised: list[int] = []
+    for level, (one, other) in enumerate(zip(bound, least, strict=True)):
+        raised.append(max(one, other) if raised == list(bound[:level]) else other)
+    return tuple(raised)
 
 
 def _batch_no_fit(capacity: HostCapacity, batch: PodBatch, level: int) -> NoFit:

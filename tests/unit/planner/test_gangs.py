@@ -223,6 +223,27 @@ def test_a_search_that_runs_out_is_undecided() -> None:
     assert answer == Undecided(0)
 
 
+def fragmented(racks: int) -> tuple[Tree, np.ndarray[Any, np.dtype[np.int64]]]:
+    """Racks of 16 hosts in blocks of 8, with 0 to 8 free pods on a host, of no order that helps."""
+    draw = np.random.default_rng(1)
+    paths = [(f"b{host // 128}", f"r{host // 16}", f"h{host}") for host in range(16 * racks)]
+    return build_tree(("block", "rack", "host"), paths), draw.integers(0, 9, (16 * racks, 1))
+
+
+def test_few_pods_of_two_shapes_are_decided_in_a_large_fragmented_cluster() -> None:
+    """The search stays in single racks: where all of the gang fits into one, only those are cheaper."""
+    answer = planned(fragmented(640), pods(2, 4), pods(2, 8), prefer=RACK, steps=20_000)
+    assert answer.domains_used == (1, 1, 3)
+    assert answer.proven
+
+
+def test_a_small_pod_beside_whole_hosts_needs_no_search() -> None:
+    """The bounds of single levels prove it: the sum of all pods is more than eight hosts, and they need two racks."""
+    answer = planned(fragmented(640), pods(1, 1), pods(8, 8), prefer=RACK, steps=20_000)
+    assert answer.domains_used == (1, 2, 9)
+    assert answer.proven
+
+
 def test_alike_pod_sets_need_no_search() -> None:
     """Pod sets that differ in nothing but their names are planned as one, which takes no steps."""
     answer = planned(room([[[4, 4]]]), pods(4, prefer=RACK, colocate="g"), pods(4, prefer=RACK, colocate="g"), steps=0)
