@@ -31,7 +31,7 @@ def shortage(tree: Tree, level: int, batches: Iterable[PodBatch], free: Ints64) 
     for resource in range(free.shape[1]):
         demand = sum(int(batch.requests[resource]) * batch.count for batch in batches)
         if demand:
-            usable = np.where(_open_to(batches, resource), np.maximum(free[:, resource], 0), 0)
+            usable = np.where(_open_to(batches, resource), _in_whole_pods(batches, free, resource), 0)
             there = np.array([usable.sum()]) if level < 0 else tree.sums(level, usable)
             worst = np.maximum(worst, demand - there)
     return worst
@@ -63,11 +63,13 @@ def domain_bounds(batched: BatchedGang, group: SpreadGroup, level: int) -> tuple
     levels = len(tree.levels)
     batches = [batched.batches[batch] for batch in group.batches]
     found = np.flatnonzero(fitting_domains(tree, level, batches, free)) if level >= 0 else np.zeros(1, dtype=np.int64)
-    amounts = [
-        (demand, _tree_sums(tree, np.where(_open_to(batches, resource), np.maximum(free[:, resource], 0), 0)))
-        for resource in range(free.shape[1])
-        if 0 < (demand := sum(int(batch.requests[resource]) * batch.count for batch in batches)) < NEVER
-    ]
+    amounts: list[tuple[int, list[Ints64]]] = []
+    for resource in range(free.shape[1]):
+        demand = sum(int(batch.requests[resource]) * batch.count for batch in batches)
+        if 0 < demand < NEVER:
+            alone = sum(batched.slots[one] * batched.batches[one].requests[resource] for one in group.batches)
+            usable = np.minimum(_in_whole_pods(batches, free, resource), alone)
+            amounts.append((demand, [tree.sums(below, usable) for below in range(levels)]))
     for one in group.batches:
         batch = batched.batches[one]
         amounts.append((batch.count, whole_slots(tree, batched.slots[one], batch.grain, levels - 1)))
@@ -84,9 +86,11 @@ def domain_bounds(batched: BatchedGang, group: SpreadGroup, level: int) -> tuple
     return found[order], bounds[:, order]
 
 
-def _tree_sums(tree: Tree, per_host: Ints64) -> list[Ints64]:
-    """Return the sums of a per-host amount in the domains of every level."""
-    return [tree.sums(level, per_host) for level in range(len(tree.levels))]
+def _in_whole_pods(batches: Iterable[PodBatch], free: Ints64, resource: int) -> Ints64:
+    """Return at least what whole pods can use of a resource on each host: of 7 GPUs 4, if they ask for 4 or 8."""
+    divisor = int(np.gcd.reduce([int(batch.requests[resource]) for batch in batches]))
+    usable: Ints64 = np.maximum(free[:, resource], 0)
+    return usable if divisor <= 1 else usable // divisor * divisor
 
 
 def _open_to(batches: Iterable[PodBatch], resource: int) -> Bools:

@@ -244,6 +244,12 @@ def test_a_small_pod_beside_whole_hosts_needs_no_search() -> None:
     assert answer.proven
 
 
+def test_parts_of_hosts_that_no_pod_can_use_are_no_room() -> None:
+    """Each of the pod sets would fit alone, and the sum is enough, but not in twos: refused without a search."""
+    answer = plan_gang(*room([[[5, 5, 4, 3]]]), GangPlanRequest((pods(3, 4), pods(2, 2)), steps=0))
+    assert isinstance(answer, NoFit)
+
+
 def test_alike_pod_sets_need_no_search() -> None:
     """Pod sets that differ in nothing but their names are planned as one, which takes no steps."""
     answer = planned(room([[[4, 4]]]), pods(4, prefer=RACK, colocate="g"), pods(4, prefer=RACK, colocate="g"), steps=0)
