@@ -21,7 +21,7 @@ from engine.planner.tree import Ints64
 
 _COST_BITS = 62
 _MERGE = 100  # a merge takes some 50 us besides its pairs
-_ROWS = 16  # rows that are compared in the time of a pair
+_ROWS = 64  # rows that are compared in the time of a pair
 _BLOCK = 64  # rows that are compared with all others at once
 
 
