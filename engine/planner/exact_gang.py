@@ -221,16 +221,19 @@ class ExactGangSearch:
 
 
 def _collect(table: _Table, at: int, pods: Ints64) -> None:
-    """Write the pods of an entry into `pods`."""
-    pending = [(table, at)]
+    """Write the pods of an entry into `pods`, without those of batches that it does not count.
+
+    A domain that holds a part of what has to share it counts none of that, whatever its hosts would take.
+    """
+    pending = [(table, at, np.ones(pods.shape[1], dtype=np.bool_))]
     while pending:
-        one, i = pending.pop()
-        row = int(one.rows[i])
+        one, i, counted = pending.pop()
+        row, counted = int(one.rows[i]), counted & (one.counts[i] > 0)
         match one.made:
             case _Host(host, counts):
-                pods[host] += counts[row]
+                pods[host] += np.where(counted, counts[row], 0)
             case _Pairs(left, right, lefts, rights):
-                pending.append((left, int(lefts[row])))
-                pending.append((right, int(rights[row])))
+                pending.append((left, int(lefts[row]), counted))
+                pending.append((right, int(rights[row]), counted))
             case None:
                 pass

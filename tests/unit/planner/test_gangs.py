@@ -104,6 +104,15 @@ def test_no_rack_for_both_colocated_pod_sets() -> None:
     assert (answer.level, answer.fits_level, answer.pod_set) == (1, 0, None)
 
 
+def test_a_domain_too_small_for_what_shares_it_gets_no_part_of_it() -> None:
+    """The worker leaves its block room for one of the two that share a block, and the exact search decides."""
+    place = room([[[6]], [[2, 3]]])
+    together = {"require": 0, "colocate": "g"}
+    answer = planned(place, pods(1, 4), pods(1, 2, **together), pods(1, 1, **together), prefer=RACK)
+    assert [hosts(seats) for seats in answer.pod_sets] == [{0: 1}, {2: 1}, {2: 1}]
+    assert answer.proven
+
+
 def test_one_pod_per_host() -> None:
     """Exclusive pods take as many hosts as there are pods, in one rack."""
     answer = planned(room([[[8, 8], [8, 8, 8]]]), pods(3, require=RACK, per_host=1))
