@@ -17,7 +17,7 @@ from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import fitting_domains
 from engine.planner.gang import HostCapacity
 from engine.planner.slices import shares
-from engine.planner.tree import Ints64
+from engine.planner.tree import Bools, Ints64
 
 _COST_BITS = 62
 _MERGE = 100  # a merge takes some 50 us besides its pairs
@@ -212,12 +212,18 @@ class ExactGangSearch:
             some, rows = rows[:_BLOCK], rows[_BLOCK:]
             self._steps.take(len(some) * (len(some) + len(rows)) // _ROWS)
             # A row is dominated by another one that costs no more, so by one before it.
-            at_least = (counts[some][:, None] >= counts[some]).all(axis=2)
-            some = some[~np.triu(at_least, 1).any(axis=0)]
+            some = some[~np.triu(_at_least(counts[some], counts[some]), 1).any(axis=0)]
             kept.append(some)
-            if len(rows):
-                rows = rows[~(counts[some][:, None] >= counts[rows]).all(axis=2).any(axis=0)]
+            rows = rows[~_at_least(counts[some], counts[rows]).any(axis=0)]
         return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _at_least(counts: Ints64, others: Ints64) -> Bools:
+    """Return [row, other]: whether a row has as many pods of every batch as another one, or more."""
+    found: Bools = np.ones((len(counts), len(others)), dtype=np.bool_)
+    for mine, theirs in zip(counts.T, others.T, strict=True):  # a few long comparisons instead of many short ones
+        found &= mine[:, None] >= theirs
+    return found
 
 
 def _collect(table: _Table, at: int, pods: Ints64) -> None:

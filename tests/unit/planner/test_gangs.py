@@ -253,6 +253,15 @@ def test_a_small_pod_beside_whole_hosts_needs_no_search() -> None:
     assert answer.proven
 
 
+def test_four_shapes_on_few_hosts_are_decided() -> None:
+    """Comparing partial placements costs few of the steps, also where nearly all of them are of no use."""
+    place = room([[2, 0, 1, 1, 0, 1, 1, 3, 0, 0, 1, 0], [1, 1, 0, 2, 2, 2, 3, 3, 0, 2]])
+    sets = pods(6, per_host=1), pods(2, per_host=2), pods(3, per_host=2), pods(8, per_host=1)
+    answer = planned(place, *sets, prefer=0)
+    assert answer.domains_used == (2, 8)
+    assert answer.proven
+
+
 def test_parts_of_hosts_that_no_pod_can_use_are_no_room() -> None:
     """Each of the pod sets would fit alone, and the sum is enough, but not in twos: refused without a search."""
     answer = plan_gang(*room([[[5, 5, 4, 3]]]), GangPlanRequest((pods(3, 4), pods(2, 2)), steps=0))
