@@ -7,6 +7,7 @@ it raises OutOfSteps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,9 +178,7 @@ class ExactGangSearch:
         alike = most.tobytes() + free.tobytes()
         if alike in self._loads_of:
             return self._loads_of[alike]
-        self._steps.take(int(np.prod([float(n + 1) for n in most[:-1]])) + _MERGE)
-        axes = np.meshgrid(*(np.arange(n + 1) for n in most[:-1]), indexing="ij")
-        loads = np.stack([axis.ravel() for axis in axes], axis=1) if axes else np.zeros((1, 0), dtype=np.int64)
+        loads = self._combinations(most[:-1])
         requests = self._requests
         taken = loads @ requests[:-1]
         fits = ((taken <= free) | (taken == 0)).all(axis=1)
@@ -191,6 +190,16 @@ class ExactGangSearch:
         none = np.column_stack((loads, np.zeros_like(last)))
         found = self._loads_of[alike] = np.unique(np.concatenate((full, none)), axis=0)
         return found
+
+    def _combinations(self, most: Ints64) -> Ints64:
+        """Return all vectors of pods per batch up to `most`."""
+        number = math.prod((most + 1).tolist())
+        self._steps.take(number + _MERGE)
+        loads: Ints64 = np.zeros((number, len(most)), dtype=np.int64)
+        some = np.flatnonzero(most)  # numpy has 32 dimensions, a gang may have more batches
+        for batch, axis in zip(some, np.meshgrid(*(np.arange(n + 1) for n in most[some]), indexing="ij"), strict=True):
+            loads[:, batch] = axis.ravel()
+        return loads
 
     def _merge(self, left: _Table, right: _Table, rest: Ints64) -> _Table:
         """Return all pairs that can still be completed with `rest`, the slots of the open domains."""

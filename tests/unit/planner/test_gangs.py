@@ -268,6 +268,14 @@ def test_parts_of_hosts_that_no_pod_can_use_are_no_room() -> None:
     assert isinstance(answer, NoFit)
 
 
+def test_any_number_of_pod_sets_is_decided() -> None:
+    """Three that do not fit into two hosts, and forty each with a host of its own: more than arrays have dimensions."""
+    tree, free = room([[[6] * 42]])
+    own = [pods(1, eligible=np.arange(42) == host) for host in range(2, 42)]
+    apart = [pods(1, size, eligible=np.arange(42) < 2) for size in (3, 4, 5)]
+    assert isinstance(plan_gang(tree, free, GangPlanRequest((*apart, *own))), NoFit)
+
+
 def test_alike_pod_sets_need_no_search() -> None:
     """Pod sets that differ in nothing but their names are planned as one, which takes no steps."""
     answer = planned(room([[[4, 4]]]), pods(4, prefer=RACK, colocate="g"), pods(4, prefer=RACK, colocate="g"), steps=0)
