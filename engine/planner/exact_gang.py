@@ -23,6 +23,7 @@ from engine.planner.tree import Bools, Ints64
 _COST_BITS = 62
 _MERGE = 100  # a merge takes some 50 us besides its pairs
 _ROWS = 64  # rows that are compared in the time of a pair
+LEAST_STEPS = 2 * _MERGE  # the search of a domain takes no fewer
 _BLOCK = 64  # rows that are compared with all others at once
 
 
@@ -89,6 +90,7 @@ class ExactGangSearch:
         self._total = self._slots.sum(axis=0) if level < 0 else self._slots_in(level, domain)
         if (self._total < self._wanted).any():
             return None
+        self._steps.take(LEAST_STEPS)
         table = self._children(-1, 0) if level < 0 else self._domain(level, domain)
         whole = np.flatnonzero((table.counts == self._wanted).all(axis=1))
         if not len(whole):

@@ -17,7 +17,7 @@ from engine.planner.backtrack import BacktrackingSearch, BatchPlacement, Cost, L
 from engine.planner.batches import BatchedGang, PodBatch, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
-from engine.planner.exact_gang import ExactGangSearch
+from engine.planner.exact_gang import LEAST_STEPS, ExactGangSearch
 from engine.planner.feasibility import domain_bounds, fitting_domains, group_bound, most_pods, shortage
 from engine.planner.gang import (
     GangPlan,
@@ -167,7 +167,7 @@ def _search(
     return _assign_ranks(capacity.tree, gang, batched, in_order(capacity, batched, best.pods), proven=proven)
 
 
-# The part of the remaining steps that one of several domains may take.
+# The part of the remaining steps that one of so many domains, or more, may take.
 _SHARE = 4
 
 
@@ -196,12 +196,13 @@ def _in_one_domain(
     if level >= 0:
         found, lowest = domain_bounds(batched, batched.groups[0], level)
         domains, bounds = found.tolist(), [tuple(bound) for bound in lowest.T.tolist()]
+    cheaper = [(domain, bound) for domain, bound in zip(domains, bounds, strict=True) if not best or bound < best.cost]
     undecided: list[Cost] = []
-    for number, (domain, bound) in enumerate(zip(domains, bounds, strict=True), 1):
+    for number, (domain, bound) in enumerate(cheaper):
         below = best.cost if best is not None else None
         if below is not None and bound >= below:
             break
-        share = Steps(steps.left if number == len(domains) else steps.left // _SHARE)
+        share = Steps(steps.left // min(_SHARE, len(cheaper) - number))
         steps.left -= share.left
         try:
             pods = search.run(share, below=below, level=level, domain=domain)
@@ -210,6 +211,8 @@ def _in_one_domain(
         else:
             best = best if pods is None else Layout(pods, cost_of(batched.capacity.tree, batched, pods))
         steps.left += share.left
+        if undecided and steps.left < _SHARE * LEAST_STEPS:
+            break  # too few for another domain, and the later ones have no lower bounds
     return best, all(best is not None and bound >= best.cost for bound in undecided)
 
 

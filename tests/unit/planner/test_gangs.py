@@ -253,6 +253,14 @@ def test_a_small_pod_beside_whole_hosts_needs_no_search() -> None:
     assert answer.proven
 
 
+def test_a_rack_that_is_searched_alone_gets_all_steps() -> None:
+    """Only one of the two racks can be cheaper than the first plan, so the other one is left no part of the steps."""
+    place = room([[1, 4, 3, 4, 3], [2, 4, 0, 1, 1, 2, 5, 3, 2]])
+    answer = planned(place, pods(3, 3), pods(3, 1), require=0, steps=5_000)
+    assert answer.domains_used == (1, 3)
+    assert answer.proven
+
+
 def test_four_shapes_on_few_hosts_are_decided() -> None:
     """Comparing partial placements costs few of the steps, also where nearly all of them are of no use."""
     place = room([[2, 0, 1, 1, 0, 1, 1, 3, 0, 0, 1, 0], [1, 1, 0, 2, 2, 2, 3, 3, 0, 2]])
