@@ -10,24 +10,16 @@ from collections.abc import Callable, Mapping
 from tests.support.cluster_records import REFUSAL
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS
-from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, ready
+from tests.support.lagging_cluster.kinds import Place
+from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, owner_of, ready
 from tests.support.lagging_cluster.workloads import (
-    JOB,
-    TRAINING_JOB,
-    Place,
-    all_completed,
-    completed,
-    counted,
-    counts,
+    at_a_time,
     done,
-    ending,
-    labels_of,
-    owner_of,
+    kind_of,
     path_of,
     place_of,
     places,
     suspended,
-    template_of,
 )
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import ended, gpus, host
@@ -62,11 +54,12 @@ class Controllers:
             if owner_of(pod) and self._keeps(pod, workloads.get(owner_of(pod))):
                 there[owner_of(pod)].add(place_of(pod))
         for uid, workload in workloads.items():
-            ends = completed(workload, self._api.objects(PODS))
-            if workload["kind"] == TRAINING_JOB and not done(workload):
+            kind = kind_of(workload)
+            ends = kind.completed(workload, self._api.objects(PODS))
+            if kind.ends and not kind.counts_at_once and not done(workload):
                 self._count(workload, ends)
-            if all_completed(workload, ends):
-                self._api.put(path_of(workload), status={"conditions": [ending(workload)]})
+            if kind.all_completed(workload, ends):
+                self._api.put(path_of(workload), status={"conditions": [kind.ending()]})
             elif not suspended(workload) and not done(workload):
                 self._fill_up(workload, there[uid], ends, some=some)
 
@@ -74,14 +67,14 @@ class Controllers:
         """True for a pod that counts; others are deleted."""
         path = f"{PODS}/{pod['metadata']['name']}"
         if ended(pod):
-            # Suspended, the controller of PyTorchJobs deletes completed pods, too.
-            forgets = workload is not None and suspended(workload) and not done(workload) and workload["kind"] != JOB
+            cleans = workload is not None and kind_of(workload).cleans
+            forgets = cleans and suspended(workload) and not done(workload)
             if workload is None or forgets or pod["status"]["phase"] == "Failed":
                 self._api.remove(path)
             return False
         if deleting(pod):
-            return workload is not None and workload["kind"] != JOB  # others make the pod again under the same name
-        over = workload is not None and workload["kind"] != JOB and done(workload)  # with cleanPodPolicy Running
+            return workload is not None and kind_of(workload).same_names
+        over = workload is not None and kind_of(workload).cleans and done(workload)
         if workload is None or suspended(workload) or over or place_of(pod) not in places(workload):
             self._world.note("its controller deletes", pod["metadata"]["name"])
             self._api.delete_pod(path)
@@ -92,14 +85,14 @@ class Controllers:
         """Write how many pods have completed, if that is news; while it is suspended this stays as it was."""
         status: Json = {"conditions": [{"type": "Suspended", "status": str(suspended(workload))}]}
         if not suspended(workload):
-            status |= counted(workload, ends)
+            status |= kind_of(workload).counted(workload, ends)
             status["startTime"] = workload["status"].get("startTime", self._world.stamp())
         if workload["status"] != {**workload["status"], **status}:
             self._api.put(path_of(workload), status=status)
 
     def _fill_up(self, workload: Json, there: set[Place], ends: set[Place], *, some: bool) -> None:
         for place in places(workload):
-            if len(there) >= sum(counts(workload).values()):
+            if len(there) >= at_a_time(workload):
                 return
             if place in there or place in ends or (some and self._world.rng.random() < SKIPPED):
                 continue
@@ -107,15 +100,15 @@ class Controllers:
             self._create(self._pod(workload, place))
 
     def _pod(self, workload: Json, place: Place) -> Json:
-        name, template = workload["metadata"]["name"], template_of(workload, place[0])
-        of_job = workload["kind"] == JOB
-        owner = {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": name}
-        labels = {**template["metadata"].get("labels", {}), **labels_of(workload, place)}
+        kind = kind_of(workload)
+        template = kind.template(workload, place[0])
+        owner = {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": workload["metadata"]["name"]}
+        labels = {**template["metadata"].get("labels", {}), **kind.labels(workload, place)}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{name}-{place[1]}-{self._world.number()}" if of_job else f"{name}-{place[0]}-{place[1]}",
+                "name": kind.pod_name(workload, place, self._world.number),
                 "namespace": "default",
                 "labels": labels,
                 "annotations": template["metadata"].get("annotations", {}),

@@ -7,19 +7,8 @@ from typing import Final
 from engine.api import names
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PODS
-from tests.support.lagging_cluster.objects import bound, ready, runs
-from tests.support.lagging_cluster.workloads import (
-    JOB,
-    STATEFUL_SET,
-    TRAINING_JOB,
-    completed,
-    counted,
-    owner_of,
-    path_of,
-    place_of,
-    places,
-    suspended,
-)
+from tests.support.lagging_cluster.objects import bound, owner_of, ready, runs
+from tests.support.lagging_cluster.workloads import kind_of, kind_of_pod, path_of, place_of, places, suspended
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import ended
 
@@ -68,9 +57,7 @@ class Hosts:
 
     def fail_pod(self) -> None:
         """A pod fails; a completed one of a Job may, too, which changes nothing: its index counts as completed."""
-        pods = [
-            one for one in self._world.api.objects(PODS) if bound(one) and not (_of_training_job(one) and ended(one))
-        ]
+        pods = [one for one in self._world.api.objects(PODS) if bound(one) and not (ended(one) and _is_read(one))]
         if pods:
             self._end(self._world.rng.choice(pods), "Failed")
 
@@ -82,12 +69,13 @@ class Hosts:
             return
         pod = self._world.rng.choice(pods)
         workload = workloads[owner_of(pod)]
-        if suspended(workload) or workload["kind"] == STATEFUL_SET:
+        kind = kind_of(workload)
+        if suspended(workload) or not kind.ends:
             return
         self._end(pod, "Succeeded")
-        if workload["kind"] == JOB:
-            ends = (completed(workload, ()) | {place_of(pod)}) & set(places(workload))
-            self._world.api.put(path_of(workload), status=counted(workload, ends))
+        if kind.counts_at_once:
+            ends = (kind.completed(workload, ()) | {place_of(pod)}) & set(places(workload))
+            self._world.api.put(path_of(workload), status=kind.counted(workload, ends))
 
     def _end(self, pod: Json, phase: str) -> None:
         self._world.note(phase, pod["metadata"]["name"])
@@ -110,5 +98,7 @@ class Hosts:
         return self._world.rng.choice(self._world.api.objects(NODES))
 
 
-def _of_training_job(pod: Json) -> bool:
-    return any(one["kind"] == TRAINING_JOB for one in pod["metadata"]["ownerReferences"])
+def _is_read(pod: Json) -> bool:
+    """True for a pod by which its controller tells later whether it has completed."""
+    kind = kind_of_pod(pod)
+    return kind.ends and not kind.counts_at_once

@@ -28,3 +28,14 @@ def ready(node: Json) -> bool:
 
 def rack_of(host: str) -> str:
     return host.partition("-")[0]
+
+
+def controller_of(obj: Json) -> Json:
+    """The reference to the controller of an object; empty without one."""
+    owners: list[Json] = obj["metadata"].get("ownerReferences") or [{}]
+    return owners[0]
+
+
+def owner_of(pod: Json) -> str:
+    """The uid of a pod's workload."""
+    return str(controller_of(pod).get("uid", ""))

@@ -88,7 +88,7 @@ class Replica:
 
     def record(self, regarding: Regarding, *, reason: str, **_: Any) -> None:
         """Take an Event, as `Recorder` does."""
-        if regarding.kind in KINDS:
+        if any(regarding.kind == one.kind for one in KINDS.values()):
             self._world.note(self.name, "event", regarding.name, reason)
 
     def list_all(self) -> None:
@@ -158,7 +158,7 @@ class Replica:
 
 
 def _group_and_kind(collection: str) -> tuple[str, str]:
-    return collection.split("/")[2], next(kind for kind, one in KINDS.items() if one == collection)
+    return collection.split("/")[2], next(one.kind for one in KINDS.values() if one.collection == collection)
 
 
 def _watched(body: Json) -> bool:

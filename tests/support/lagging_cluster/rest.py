@@ -12,17 +12,9 @@ from engine.scheduler.schedule import schedule_gang
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import PLACEMENTS, PODS
 from tests.support.lagging_cluster.controllers import Controllers
-from tests.support.lagging_cluster.objects import runs
+from tests.support.lagging_cluster.objects import owner_of, runs
 from tests.support.lagging_cluster.replica import Replica
-from tests.support.lagging_cluster.workloads import (
-    completed,
-    counts,
-    done,
-    owner_of,
-    places,
-    suspended,
-    suspended_by_user,
-)
+from tests.support.lagging_cluster.workloads import at_a_time, done, kind_of, places, suspended, suspended_by_user
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import held
 
@@ -91,7 +83,8 @@ class Rest:
         running = sum(owner_of(one) == uid and runs(one) for one in pods)
         if (mine := [one for one in pods if owner_of(one) == uid]) and all(map(held, mine)):
             return self._wrongly_waits(workload, leader, phase, reason)
-        needed = min(sum(counts(workload).values()), len(places(workload)) - len(completed(workload, pods)))
+        left = len(places(workload)) - len(kind_of(workload).completed(workload, pods))
+        needed = min(at_a_time(workload), left)
         told = f"{running} of {needed} pods run, its status says {phase} {reason}: {status.get('message')}"
         if running == needed:
             return "" if phase in ("Running", "Starting") or reason == "NodeLost" else told

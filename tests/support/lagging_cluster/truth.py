@@ -9,16 +9,14 @@ from typing import Any
 from engine.api import names
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
-from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, rack_of
+from tests.support.lagging_cluster.kinds import Place
+from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, owner_of, rack_of
 from tests.support.lagging_cluster.workloads import (
-    JOB,
     KINDS,
-    Place,
-    completed,
-    counts,
+    at_a_time,
     done,
     elastic,
-    owner_of,
+    kind_of,
     places,
     size_of,
     suspended,
@@ -44,7 +42,9 @@ class Truth:
         self._started.add(workload["metadata"]["uid"])
 
     def violations(self) -> Iterator[str]:
-        workloads = {one["metadata"]["uid"]: one for path in KINDS.values() for one in self._api.objects(path)}
+        workloads = {
+            one["metadata"]["uid"]: one for kind in KINDS.values() for one in self._api.objects(kind.collection)
+        }
         all_pods = self._api.objects(PODS)
         pods = [one for one in all_pods if not ended(one)]
         placed = {
@@ -65,8 +65,9 @@ class Truth:
                 yield f"{_name(workloads[uid])} is scattered: {one}"
 
     def _completed(self, workload: Json, pods: list[Json]) -> set[Place]:
-        before = set[Place]() if workload["kind"] == JOB else self._ends.get(workload["metadata"]["uid"], set())
-        return before | completed(workload, pods)
+        kind = kind_of(workload)
+        before = set[Place]() if kind.counts_at_once else self._ends.get(workload["metadata"]["uid"], set())
+        return before | kind.completed(workload, pods)
 
     def _promised(self, workloads: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots]) -> Iterator[str]:
         """No host has more slots and pods than it has GPUs: a pod on a slot counts once.
@@ -122,8 +123,9 @@ def _needed(workload: Json, slots: dict[Place, str], ends: Collection[Place]) ->
         return {}
     every = places(workload)
     if elastic(workload):
-        left, at_a_time = len(every) - len(ends), sum(counts(workload).values())
-        return {} if left < at_a_time else slots  # which ones are free by now only its pods tell
+        return (
+            {} if len(every) - len(ends) < at_a_time(workload) else slots
+        )  # which ones are free by now only its pods tell
     return {place: host for place, host in slots.items() if place in every and place not in ends}
 
 
@@ -134,7 +136,7 @@ def _least(workload: Json, placement: Json | None, ends: Collection[Place]) -> i
     spec = (placement or {}).get("spec") or {}
     planned: int = (spec.get("gang") or {}).get("minAvailable", 0)
     planned = planned or sum(one["minAvailable"] for one in spec.get("podSets", []))
-    count = sum(counts(workload).values())
+    count = at_a_time(workload)
     asked = int(workload["metadata"]["annotations"].get(names.MIN_AVAILABLE, count))
     return min(count, asked, planned if placement is not None else count) - len(ends)
 

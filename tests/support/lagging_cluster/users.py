@@ -11,19 +11,14 @@ from tests.support.fake_api import Json
 from tests.support.lagging_cluster import webhook
 from tests.support.lagging_cluster.replica import Replica
 from tests.support.lagging_cluster.workloads import (
-    JOB,
-    STATEFUL_SET,
-    completed,
-    counted,
+    KINDS,
     done,
     elastic,
-    new_workload,
+    kind_of,
     path_of,
     places,
-    sized,
     suspended,
     suspended_by_user,
-    suspending,
 )
 from tests.support.lagging_cluster.world import World
 
@@ -50,11 +45,11 @@ class Users:
             return
         kind = rng.choice(self._world.kinds) if len(self._world.kinds) > 1 else self._world.kinds[0]
         name, count = f"j{self._world.number()}", rng.choice((1, 2, 2, 3, 4, 5))
-        request, more = self._request(count, sliced=kind == JOB), rng.choice((0, 0, 0, 0, 0, 0, 0, 2))
+        request, more = self._request(count, sliced=KINDS[kind].sliced), rng.choice((0, 0, 0, 0, 0, 0, 0, 2))
         pods: Json = {"restartPolicy": "Never", "containers": [gpu_container(rng.choice((2, 4, 4, 8)))]}
         if (priority := rng.choice((None, 0, 5))) is not None:
             pods["priority"] = priority
-        workload = new_workload(kind, name, request, pods, count=count, more=more)
+        workload = KINDS[kind].new(name, request, pods, count=count, more=more)
         workload["metadata"]["creationTimestamp"] = self._world.stamp()
         self._world.note("submit", kind, name, count, more, pods, request)
         webhook.create(self._world, self._replica(), workload)
@@ -82,21 +77,22 @@ class Users:
         workload, count = self._some(), self._world.rng.randint(1, 5)
         if workload is None or done(workload) or elastic(workload):
             return
-        scaled = self._change(workload, f"scale to {count}", sized(workload, count))
-        if workload["kind"] == JOB:
-            ends = completed(workload, ()) & set(places(scaled))
-            self._world.api.put(path_of(workload), status=counted(scaled, ends))
+        kind = kind_of(workload)
+        scaled = self._change(workload, f"scale to {count}", kind.sized(workload, count))
+        if kind.counts_at_once:
+            ends = kind.completed(workload, ()) & set(places(scaled))
+            self._world.api.put(path_of(workload), status=kind.counted(scaled, ends))
 
     def suspend(self) -> None:
         workload = self._some()
-        if workload is not None and not suspended(workload) and workload["kind"] != STATEFUL_SET:
-            self._change(workload, "suspend", suspending(workload, True))
+        if workload is not None and not suspended(workload) and kind_of(workload).can_suspend:
+            self._change(workload, "suspend", kind_of(workload).suspending(True))
 
     def resume(self) -> None:
         workload = self._some()
         if workload is None or not suspended_by_user(workload):
             return
-        stored = self._change(workload, "resume", suspending(workload, False))
+        stored = self._change(workload, "resume", kind_of(workload).suspending(False))
         if not suspended(stored):
             self._world.truth.excuse(stored)
 

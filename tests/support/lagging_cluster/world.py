@@ -25,7 +25,7 @@ class World:
         self.policy = POLICY + policy
         self.faulty = faulty  # the part of requests that meets a fault
         self.kinds = kinds  # of its workloads
-        self.collections = (NODES, PODS, *(KINDS[kind] for kind in kinds), PLACEMENTS)
+        self.collections = (NODES, PODS, *(KINDS[kind].collection for kind in kinds), PLACEMENTS)
         self.api = ClusterApi()
         self.now = 1000.0
         self.skew = 0.0  # of the wall clock
@@ -43,7 +43,7 @@ class World:
 
     def workloads(self) -> list[Json]:
         """All workloads by kind and name; not to be changed."""
-        return [one for kind in self.kinds for one in self.api.objects(KINDS[kind])]
+        return [one for kind in self.kinds for one in self.api.objects(KINDS[kind].collection)]
 
     def stamp(self) -> str:
         """The wall clock as Kubernetes writes it."""
