@@ -10,19 +10,26 @@ from hypothesis import strategies as st
 
 from engine.controller import writer
 from tests.support.lagging_cluster.life import Life
-from tests.support.lagging_cluster.workloads import JOB, STATEFUL_SET, TRAINING_JOB
+from tests.support.lagging_cluster.workloads import JOB, JOB_SET, NON_INDEXED_JOB, STATEFUL_SET, TRAINING_JOB
 from tests.support.lives import lives
 
 JOBS: Final = (JOB,)
 TRAINING_JOBS: Final = (TRAINING_JOB,)
 STATEFUL_SETS: Final = (STATEFUL_SET,)
+NON_INDEXED_JOBS: Final = (NON_INDEXED_JOB,)
+JOB_SETS: Final = (JOB_SET,)
 ALL: Final = (JOB, TRAINING_JOB, STATEFUL_SET)
+ALL_OF_JOBS: Final = (JOB, NON_INDEXED_JOB, JOB_SET)
+KINDS: Final = (JOBS, TRAINING_JOBS, STATEFUL_SETS, ALL, NON_INDEXED_JOBS, JOB_SETS, ALL_OF_JOBS)
 # 11 and 76 of Jobs and 1135 of StatefulSets find defects again when their mends are taken out.
 LIVES: Final = (
     *((JOBS, seed) for seed in (*range(1, 25), 76)),
     *((TRAINING_JOBS, seed) for seed in range(1, 11)),
     *((STATEFUL_SETS, seed) for seed in (*range(1, 7), 1135)),
     *((ALL, seed) for seed in range(1, 7)),
+    *((NON_INDEXED_JOBS, seed) for seed in (3, 4, 8)),
+    *((JOB_SETS, seed) for seed in range(2, 6)),
+    *((ALL_OF_JOBS, seed) for seed in (2, 4, 6)),
 )
 STEPS: Final = 250
 
@@ -48,7 +55,7 @@ def test_gangs_live_under_lagging_watches(kinds: tuple[str, ...], seed: int) -> 
 
 # Another seed is another life: nothing is learnt from smaller ones.
 @settings(lives(5, steps=1), phases=(Phase.explicit, Phase.generate))
-@given(kinds=st.sampled_from([JOBS, TRAINING_JOBS, STATEFUL_SETS, ALL]), seed=st.integers(1_000, 2**31))
+@given(kinds=st.sampled_from(KINDS), seed=st.integers(1_000, 2**31))
 def test_gangs_live_under_lagging_watches_that_nobody_has_tried(kinds: tuple[str, ...], seed: int) -> None:
     """The same with seeds that `make test-random` and `make test-nightly` draw anew; those that failed are examples."""
     check(kinds, seed)

@@ -6,6 +6,6 @@ times twice. Writes fail, conflict, or happen without an answer. Kubernetes (`co
 the truth, through the real webhook (`webhook`) of some replica. `truth` says what holds after every write, `rest` what
 holds when nothing happens any more, and `life` draws a life from a seed.
 
-What belongs here is only what those lives need: one namespace, Jobs, PyTorchJobs and StatefulSets, nodes with GPUs. No
-sockets, no threads, no sleep.
+What belongs here is only what those lives need: one namespace, nodes with GPUs, and a few kinds of workloads, each with
+a class (`kinds`) that says what its objects mean and what its controller does. No sockets, no threads, no sleep.
 """

@@ -15,6 +15,7 @@ NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/namespaces/default/pods"
 JOBS: Final = "/apis/batch/v1/namespaces/default/jobs"
 TRAINING_JOBS: Final = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+JOB_SETS: Final = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 STATEFUL_SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
 PLACEMENTS: Final = "/apis/topogate.dev/v1alpha1/namespaces/default/placements"
 # Lost answers are the worst: the write has happened, and nobody knows.

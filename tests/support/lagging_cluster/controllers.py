@@ -5,22 +5,15 @@ Each sees the truth; that they are late shows in how seldom a life lets them act
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tests.support.cluster_records import REFUSAL
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS
+from tests.support.lagging_cluster.job_set_controller import JobSetController
 from tests.support.lagging_cluster.kinds import Place
-from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, owner_of, ready
-from tests.support.lagging_cluster.workloads import (
-    at_a_time,
-    done,
-    kind_of,
-    path_of,
-    place_of,
-    places,
-    suspended,
-)
+from tests.support.lagging_cluster.objects import bound, capacity_of, controller_of, deleting, maker_of, ready
+from tests.support.lagging_cluster.workloads import at_a_time, done, failed, kind_of, path_of, place_of, suspended
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import ended, gpus, host
 
@@ -36,6 +29,8 @@ class Controllers:
         self._world = world
         self._api = world.api
         self._create = create
+        self._job_sets = JobSetController(world)
+        self._removed: set[str] = set()  # uids of pods that the controllers of their workloads have deleted
 
     def all(self) -> None:
         """Each does everything that it can."""
@@ -48,22 +43,65 @@ class Controllers:
 
     def run_workloads(self, *, some: bool = False) -> None:
         """Delete pods that no workload should have, create those that one lacks, all or `some`, end what is done."""
-        workloads = {one["metadata"]["uid"]: one for one in self._world.workloads()}
+        self._run_job_sets(some=some)
+        workloads = {one["metadata"]["uid"]: one for one in self._world.makers() if not deleting(one)}
+        workloads = {uid: self._failed(one) for uid, one in workloads.items()}
         there: dict[str, set[Place]] = {uid: set() for uid in workloads}
+        unwanted = self._unwanted(workloads)
         for pod in self._api.objects(PODS):
-            if owner_of(pod) and self._keeps(pod, workloads.get(owner_of(pod))):
-                there[owner_of(pod)].add(place_of(pod))
+            if maker_of(pod) and self._keeps(pod, workloads.get(maker_of(pod)), unwanted):
+                there[maker_of(pod)].add(place_of(pod))
         for uid, workload in workloads.items():
             kind = kind_of(workload)
             ends = kind.completed(workload, self._api.objects(PODS))
             if kind.ends and not kind.counts_at_once and not done(workload):
                 self._count(workload, ends)
-            if kind.all_completed(workload, ends):
+            if kind.all_completed(workload, ends, there[uid]):
                 self._api.put(path_of(workload), status={"conditions": [kind.ending()]})
             elif not suspended(workload) and not done(workload):
                 self._fill_up(workload, there[uid], ends, some=some)
+            if status := kind.with_active(workload, len(there[uid])):
+                self._api.put(path_of(workload), status=status)
 
-    def _keeps(self, pod: Json, workload: Json | None) -> bool:
+    def _run_job_sets(self, *, some: bool) -> None:
+        """Reconcile every JobSet, or `some`, and let the Jobs go that are deleted, after their pods."""
+        for one in self._world.workloads():
+            if not kind_of(one).makes_pods and not (some and self._world.rng.random() < SKIPPED):
+                self._job_sets.run(one)
+        in_use = {maker_of(pod) for pod in self._api.objects(PODS)}
+        for one in self._world.makers():
+            if deleting(one) and one["metadata"]["uid"] not in in_use:
+                self._world.note("gone", one["metadata"]["name"])
+                self._api.remove(path_of(one))
+
+    def _failed(self, workload: Json) -> Json:
+        """The workload; a Job that retries nothing fails with a pod that fails or is deleted by somebody else."""
+        if workload["spec"].get("backoffLimit") != 0 or suspended(workload) or done(workload):
+            return workload
+        uid, ends = workload["metadata"]["uid"], kind_of(workload).completed(workload, ())
+        lost = (
+            pod["status"]["phase"] == "Failed" or (deleting(pod) and pod["metadata"]["uid"] not in self._removed)
+            for pod in self._api.objects(PODS)
+            if maker_of(pod) == uid and pod["status"]["phase"] != "Succeeded" and place_of(pod) not in ends
+        )
+        if not any(lost):
+            return workload
+        self._world.note("has failed", workload["metadata"]["name"])
+        return self._api.put(path_of(workload), status={"conditions": [{"type": "Failed", "status": "True"}]})
+
+    def _unwanted(self, workloads: Mapping[str, Json]) -> set[str]:
+        """The uids of active pods that are too many for their workloads."""
+        active: dict[str, list[Json]] = {uid: [] for uid in workloads}
+        for pod in self._api.objects(PODS):
+            if maker_of(pod) in active and not ended(pod) and not deleting(pod):
+                active[maker_of(pod)].append(pod)
+        return {
+            pod["metadata"]["uid"]
+            for uid, pods in active.items()
+            for pod in kind_of(workloads[uid]).unwanted(workloads[uid], pods)
+        }
+
+    def _keeps(self, pod: Json, workload: Json | None, unwanted: Collection[str]) -> bool:
         """True for a pod that counts; others are deleted."""
         path = f"{PODS}/{pod['metadata']['name']}"
         if ended(pod):
@@ -74,8 +112,9 @@ class Controllers:
             return False
         if deleting(pod):
             return workload is not None and kind_of(workload).same_names
-        over = workload is not None and kind_of(workload).cleans and done(workload)
-        if workload is None or suspended(workload) or over or place_of(pod) not in places(workload):
+        over = workload is not None and done(workload) and (kind_of(workload).cleans or failed(workload))
+        if workload is None or suspended(workload) or over or pod["metadata"]["uid"] in unwanted:
+            self._removed.add(pod["metadata"]["uid"])
             self._world.note("its controller deletes", pod["metadata"]["name"])
             self._api.delete_pod(path)
             return False
@@ -91,10 +130,10 @@ class Controllers:
             self._api.put(path_of(workload), status=status)
 
     def _fill_up(self, workload: Json, there: set[Place], ends: set[Place], *, some: bool) -> None:
-        for place in places(workload):
+        for place in kind_of(workload).lacking(workload, there, ends):
             if len(there) >= at_a_time(workload):
                 return
-            if place in there or place in ends or (some and self._world.rng.random() < SKIPPED):
+            if some and self._world.rng.random() < SKIPPED:
                 continue
             there.add(place)
             self._create(self._pod(workload, place))
@@ -170,6 +209,10 @@ class Controllers:
             if owners and not owners & uids:
                 self._world.note("collected", placement["metadata"]["name"])
                 self._api.remove(f"{PLACEMENTS}/{placement['metadata']['name']}")
+        for one in self._world.makers():
+            if controller_of(one) and controller_of(one)["uid"] not in uids:
+                self._world.note("collected", one["metadata"]["name"])
+                self._api.remove(path_of(one))
         nodes = self._nodes()
         for pod in self._api.objects(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in nodes:

@@ -7,8 +7,8 @@ from typing import Final
 from engine.api import names
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PODS
-from tests.support.lagging_cluster.objects import bound, owner_of, ready, runs
-from tests.support.lagging_cluster.workloads import kind_of, kind_of_pod, path_of, place_of, places, suspended
+from tests.support.lagging_cluster.objects import bound, maker_of, ready, runs
+from tests.support.lagging_cluster.workloads import kind_of, kind_of_pod, path_of, place_of, suspended
 from tests.support.lagging_cluster.world import World
 from tests.support.raw_pods import ended
 
@@ -63,19 +63,18 @@ class Hosts:
 
     def complete_pod(self) -> None:
         """A pod ends well, and the status of its Job counts it; that of a PyTorchJob does so later."""
-        workloads = {one["metadata"]["uid"]: one for one in self._world.workloads()}
-        pods = [one for one in self._world.api.objects(PODS) if runs(one) and owner_of(one) in workloads]
+        workloads = {one["metadata"]["uid"]: one for one in self._world.makers()}
+        pods = [one for one in self._world.api.objects(PODS) if runs(one) and maker_of(one) in workloads]
         if not pods:
             return
         pod = self._world.rng.choice(pods)
-        workload = workloads[owner_of(pod)]
+        workload = workloads[maker_of(pod)]
         kind = kind_of(workload)
         if suspended(workload) or not kind.ends:
             return
         self._end(pod, "Succeeded")
         if kind.counts_at_once:
-            ends = (kind.completed(workload, ()) | {place_of(pod)}) & set(places(workload))
-            self._world.api.put(path_of(workload), status=kind.counted(workload, ends))
+            self._world.api.put(path_of(workload), status=kind.with_completed(workload, place_of(pod)))
 
     def _end(self, pod: Json, phase: str) -> None:
         self._world.note(phase, pod["metadata"]["name"])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.support.fake_api import Json
+
+UID_OF_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-uid"
 
 
 def deleting(obj: Json) -> bool:
@@ -38,4 +42,10 @@ def controller_of(obj: Json) -> Json:
 
 def owner_of(pod: Json) -> str:
     """The uid of a pod's workload."""
+    of_job_set = pod["metadata"].get("labels", {}).get(UID_OF_JOB_SET)
+    return str(of_job_set or maker_of(pod))
+
+
+def maker_of(pod: Json) -> str:
+    """The uid of what has made a pod: its workload, or a Job of that."""
     return str(controller_of(pod).get("uid", ""))

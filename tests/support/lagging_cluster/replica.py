@@ -152,7 +152,7 @@ class Replica:
         if collection == PLACEMENTS:
             return placements.placement(raw)
         registry = self.view.registry
-        entry = registry.find(*_group_and_kind(collection), "v1")
+        entry = registry.find(*_group_and_kind(collection), collection.split("/")[3])
         assert entry is not None
         return workloads.workload(raw, entry=entry, registry=registry)
 

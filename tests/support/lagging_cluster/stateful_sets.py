@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from tests.support.fake_api import Json
@@ -20,7 +21,7 @@ class StatefulSets(Kind):
     can_suspend = False
     ends = False
 
-    def _spec(self, name: str, template: Json, *, count: int, more: int) -> Json:
+    def _spec(self, name: str, template: Json, rng: random.Random, *, count: int, more: int) -> Json:
         template["metadata"] = {"labels": {"app": name}}
         template["spec"]["restartPolicy"] = "Always"
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -23,7 +24,7 @@ class TrainingJobs(Kind):
     collection = TRAINING_JOBS
     cleans = True
 
-    def _spec(self, name: str, template: Json, *, count: int, more: int) -> Json:
+    def _spec(self, name: str, template: Json, rng: random.Random, *, count: int, more: int) -> Json:
         types: Json = {"Master": {"replicas": 1, "template": template}}
         if count > 1:
             types["Worker"] = {"replicas": count - 1, "template": copy.deepcopy(template)}
@@ -54,16 +55,16 @@ class TrainingJobs(Kind):
     def suspending(self, suspend: bool) -> Json:
         return {"runPolicy": {"suspend": suspend}}
 
-    def completed(self, workload: Json, pods: Iterable[Json]) -> set[Place]:
+    def completed(self, workload: Json, made: Iterable[Json]) -> set[Place]:
         uid = workload["metadata"]["uid"]
-        ends = [pod for pod in pods if owner_of(pod) == uid and pod["status"].get("phase") == "Succeeded"]
+        ends = [pod for pod in made if owner_of(pod) == uid and pod["status"].get("phase") == "Succeeded"]
         return {self.place(pod) for pod in ends} & set(self.places(workload))
 
     def counted(self, workload: Json, ends: Collection[Place]) -> Json:
         by_type = {name: sum(pod_set == name for pod_set, _ in ends) for name in self.counts(workload)}
         return {"replicaStatuses": {name.title(): {"succeeded": number} for name, number in by_type.items()}}
 
-    def all_completed(self, workload: Json, ends: Collection[Place]) -> bool:
+    def all_completed(self, workload: Json, ends: Collection[Place], there: Collection[Place]) -> bool:
         return ("master", 0) in ends
 
     def ending(self) -> Json:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from itertools import count, islice
 from typing import Any
 
 from engine.api import names
 from tests.support.fake_api import Json
 from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
 from tests.support.lagging_cluster.kinds import Place
-from tests.support.lagging_cluster.objects import bound, capacity_of, deleting, owner_of, rack_of
+from tests.support.lagging_cluster.objects import bound, capacity_of, controller_of, deleting, owner_of, rack_of
 from tests.support.lagging_cluster.workloads import (
     KINDS,
     at_a_time,
@@ -33,8 +34,9 @@ class Truth:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._started: set[str] = set()  # uids of workloads that have had a released pod
-        # Places of completed pods by uid, of workloads with slots. The slot of such a pod is free for others, even if a
-        # PyTorchJob makes the pod again because the completed one was deleted.
+        # Places of completed pods by uid, of workloads with slots. The slot of such a pod is free for others, even if
+        # the pod is made again: a PyTorchJob does that when it is deleted, a Job when it is scaled down and up again,
+        # and a JobSet when it restarts.
         self._ends: dict[str, set[Place]] = {}
 
     def excuse(self, workload: Json) -> None:
@@ -42,9 +44,8 @@ class Truth:
         self._started.add(workload["metadata"]["uid"])
 
     def violations(self) -> Iterator[str]:
-        workloads = {
-            one["metadata"]["uid"]: one for kind in KINDS.values() for one in self._api.objects(kind.collection)
-        }
+        every = [one for kind in KINDS.values() for one in self._api.objects(kind.collection)]
+        workloads = {one["metadata"]["uid"]: one for one in every if not controller_of(one)}
         all_pods = self._api.objects(PODS)
         pods = [one for one in all_pods if not ended(one)]
         placed = {
@@ -52,22 +53,22 @@ class Truth:
             for one in self._api.objects(PLACEMENTS)
             if one["spec"].get("assignment") and one["spec"]["workload"]["uid"] in workloads
         }
-        self._ends = {uid: self._completed(workloads[uid], all_pods) for uid in placed}
+        self._ends = {uid: self._freed(workloads[uid], [*all_pods, *every]) for uid in placed}
         given = {uid: [*_slots(one)] for uid, one in placed.items()}
         for uid, written in given.items():
             if len(dict(written)) < len(written):
                 yield f"{_name(workloads[uid])} has a rank twice: {written}"
         slots = {uid: _needed(workloads[uid], dict(written), self._ends[uid]) for uid, written in given.items()}
         yield from self._promised(workloads, pods, slots)
-        yield from self._started_in_part(workloads, pods, slots, placed)
+        ranked = {uid: slots[uid] if kind_of(workloads[uid]).ranked else dict(given[uid]) for uid in slots}
+        yield from self._started_in_part(workloads, pods, ranked, placed)
         for uid, one in slots.items():
             if _needs_one_rack(workloads[uid]) and len({rack_of(host) for host in one.values()}) > 1:
                 yield f"{_name(workloads[uid])} is scattered: {one}"
 
-    def _completed(self, workload: Json, pods: list[Json]) -> set[Place]:
-        kind = kind_of(workload)
-        before = set[Place]() if kind.counts_at_once else self._ends.get(workload["metadata"]["uid"], set())
-        return before | kind.completed(workload, pods)
+    def _freed(self, workload: Json, made: list[Json]) -> set[Place]:
+        kind, before = kind_of(workload), self._ends.get(workload["metadata"]["uid"], set())
+        return before | kind.freed(workload, kind.completed(workload, made))
 
     def _promised(self, workloads: Mapping[str, Json], pods: list[Json], slots: Mapping[str, Slots]) -> Iterator[str]:
         """No host has more slots and pods than it has GPUs: a pod on a slot counts once.
@@ -109,8 +110,9 @@ class Truth:
 
 def _slots(placement: Json) -> Iterator[tuple[Place, str]]:
     for pod_set in placement["spec"]["assignment"].get("podSets") or ():
+        unranked = count()
         for slot in pod_set.get("slots") or ():
-            for rank in ranks(slot.get("ranks")):
+            for rank in ranks(slot.get("ranks")) or islice(unranked, slot["count"]):
                 yield (pod_set["name"], rank), slot["domain"][-1]
 
 
@@ -122,6 +124,9 @@ def _needed(workload: Json, slots: dict[Place, str], ends: Collection[Place]) ->
     if done(workload):
         return {}
     every = places(workload)
+    if not kind_of(workload).ranked:
+        # Which of them are free after pods have completed, or it was scaled down, only its pods tell.
+        return slots if len(slots) <= min(at_a_time(workload), kind_of(workload).left(workload, ends)) else {}
     if elastic(workload):
         return (
             {} if len(every) - len(ends) < at_a_time(workload) else slots
@@ -136,9 +141,9 @@ def _least(workload: Json, placement: Json | None, ends: Collection[Place]) -> i
     spec = (placement or {}).get("spec") or {}
     planned: int = (spec.get("gang") or {}).get("minAvailable", 0)
     planned = planned or sum(one["minAvailable"] for one in spec.get("podSets", []))
-    count = at_a_time(workload)
-    asked = int(workload["metadata"]["annotations"].get(names.MIN_AVAILABLE, count))
-    return min(count, asked, planned if placement is not None else count) - len(ends)
+    size = at_a_time(workload)
+    asked = int(workload["metadata"]["annotations"].get(names.MIN_AVAILABLE, size))
+    return min(size, asked, planned if placement is not None else size) - len(ends)
 
 
 def _needs_one_rack(workload: Json) -> bool:

@@ -49,7 +49,7 @@ class Users:
         pods: Json = {"restartPolicy": "Never", "containers": [gpu_container(rng.choice((2, 4, 4, 8)))]}
         if (priority := rng.choice((None, 0, 5))) is not None:
             pods["priority"] = priority
-        workload = KINDS[kind].new(name, request, pods, count=count, more=more)
+        workload = KINDS[kind].new(name, request, pods, rng, count=count, more=more)
         workload["metadata"]["creationTimestamp"] = self._world.stamp()
         self._world.note("submit", kind, name, count, more, pods, request)
         webhook.create(self._world, self._replica(), workload)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from engine.api import names
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.jobs import Jobs
+from tests.support.lagging_cluster.job_sets import JobSets
+from tests.support.lagging_cluster.jobs import Jobs, NonIndexedJobs
 from tests.support.lagging_cluster.kinds import Kind, Place
 from tests.support.lagging_cluster.objects import controller_of
 from tests.support.lagging_cluster.stateful_sets import StatefulSets
@@ -15,14 +16,24 @@ from tests.support.lagging_cluster.training_jobs import TrainingJobs
 from tests.support.raw_pods import gpus
 
 JOB: Final = "Job"
+NON_INDEXED_JOB: Final = "NonIndexedJob"
+JOB_SET: Final = "JobSet"
 TRAINING_JOB: Final = "PyTorchJob"
 STATEFUL_SET: Final = "StatefulSet"
-KINDS: Final[Mapping[str, Kind]] = {JOB: Jobs(), TRAINING_JOB: TrainingJobs(), STATEFUL_SET: StatefulSets()}
+KINDS: Final[Mapping[str, Kind]] = {
+    JOB: Jobs(),
+    NON_INDEXED_JOB: NonIndexedJobs(),
+    JOB_SET: JobSets(),
+    TRAINING_JOB: TrainingJobs(),
+    STATEFUL_SET: StatefulSets(),
+}
 
-_ENDS: Final = ("Complete", "Succeeded", "Failed")
+_ENDS: Final = ("Complete", "Completed", "Succeeded", "Failed")
 
 
 def kind_of(workload: Json) -> Kind:
+    if workload["spec"].get("completionMode") == "NonIndexed":
+        return KINDS[NON_INDEXED_JOB]
     return KINDS[workload["kind"]]
 
 
@@ -48,7 +59,8 @@ def size_of(workload: Json) -> int:
 
 def kind_of_pod(pod: Json) -> Kind:
     """The kind whose controller has made a pod."""
-    return KINDS[controller_of(pod)["kind"]]
+    kind = controller_of(pod)["kind"]
+    return KINDS[NON_INDEXED_JOB if kind == JOB and names.COMPLETION_INDEX not in pod["metadata"]["labels"] else kind]
 
 
 def place_of(pod: Json) -> Place:
@@ -66,6 +78,11 @@ def suspended_by_user(workload: Json) -> bool:
 def done(workload: Json) -> bool:
     conditions: list[dict[str, Any]] = workload["status"].get("conditions", [])
     return any(one["type"] in _ENDS and one["status"] == "True" for one in conditions)
+
+
+def failed(workload: Json) -> bool:
+    conditions: list[dict[str, Any]] = workload["status"].get("conditions", [])
+    return any(one["type"] == "Failed" and one["status"] == "True" for one in conditions)
 
 
 def elastic(workload: Json) -> bool:

@@ -7,9 +7,10 @@ import time
 from typing import Any, Final
 
 from tests.support.fake_api import Json
-from tests.support.lagging_cluster.api import NODES, PLACEMENTS, PODS, ClusterApi
+from tests.support.lagging_cluster.api import JOBS, NODES, PLACEMENTS, PODS, ClusterApi
+from tests.support.lagging_cluster.objects import controller_of
 from tests.support.lagging_cluster.truth import Truth
-from tests.support.lagging_cluster.workloads import JOB, KINDS
+from tests.support.lagging_cluster.workloads import JOB, KINDS, kind_of
 
 EPOCH: Final = 1_800_000_000.0
 POLICY: Final = "apiVersion: topogate.dev/v1alpha1\nkind: Policy\nnodes: {settle: 0s}\n"
@@ -25,7 +26,7 @@ class World:
         self.policy = POLICY + policy
         self.faulty = faulty  # the part of requests that meets a fault
         self.kinds = kinds  # of its workloads
-        self.collections = (NODES, PODS, *(KINDS[kind].collection for kind in kinds), PLACEMENTS)
+        self.collections = tuple(dict.fromkeys((NODES, PODS, *_collections(kinds), PLACEMENTS)))
         self.api = ClusterApi()
         self.now = 1000.0
         self.skew = 0.0  # of the wall clock
@@ -43,7 +44,13 @@ class World:
 
     def workloads(self) -> list[Json]:
         """All workloads by kind and name; not to be changed."""
-        return [one for kind in self.kinds for one in self.api.objects(KINDS[kind].collection)]
+        every = [one for path in _collections(self.kinds) for one in self.api.objects(path)]
+        return [one for one in every if not controller_of(one)]
+
+    def makers(self) -> list[Json]:
+        """All workloads that make pods, those that others have made too."""
+        every = [one for path in _collections(self.kinds) for one in self.api.objects(path)]
+        return [one for one in every if kind_of(one).makes_pods]
 
     def stamp(self) -> str:
         """The wall clock as Kubernetes writes it."""
@@ -82,3 +89,11 @@ class World:
         """What a failed test shows."""
         trace = "\n".join(self._trace[-_LINES:])
         return f"seed {self.seed}: {self.violated[0]}\n{self.policy}faulty: {self.faulty}\n{trace}"
+
+
+def _collections(kinds: tuple[str, ...]) -> list[str]:
+    """Those of workloads of these kinds, and of what they make."""
+    found = dict.fromkeys(KINDS[kind].collection for kind in kinds)
+    if any(not KINDS[kind].makes_pods for kind in kinds):
+        found[JOBS] = None
+    return list(found)
