@@ -161,10 +161,16 @@ class Controllers:
     # -- the scheduler and the kubelets ------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Bind the pods that nothing holds to the hosts that they are pinned to, or refuse them."""
+        """Bind the pods that nothing holds to the hosts that they are pinned to, or refuse them.
+
+        A refused pod whose workload is suspended is deleted before the scheduler tries it again.
+        """
+        leaving = {one["metadata"]["uid"] for one in self._world.makers() if suspended(one)}
         for pod in self._api.objects(PODS):
             target = host(pod)
             if target is None or bound(pod) or deleting(pod) or pod["status"]["phase"] != "Pending":
+                continue
+            if pod["status"].get("conditions") and maker_of(pod) in leaving:
                 continue
             if self._fits(pod, target):
                 self._world.note("bound", pod["metadata"]["name"], target)
