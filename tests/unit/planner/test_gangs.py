@@ -247,9 +247,9 @@ def test_few_pods_of_two_shapes_are_decided_in_a_large_fragmented_cluster() -> N
 
 
 def test_a_small_pod_beside_whole_hosts_needs_no_search() -> None:
-    """The bounds of single levels prove it: the sum of all pods is more than eight hosts, and they need two racks."""
-    answer = planned(fragmented(640), pods(1, 1), pods(8, 8), prefer=RACK, steps=20_000)
-    assert answer.domains_used == (1, 2, 9)
+    """Two bounds prove it together: whole hosts alone need eleven racks, and the sum of all pods 41 hosts."""
+    answer = planned(fragmented(640), pods(1, 1), pods(40, 8), prefer=RACK, steps=6_400)
+    assert answer.domains_used == (2, 11, 41)
     assert answer.proven
 
 
