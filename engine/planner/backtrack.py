@@ -18,7 +18,6 @@ from engine.planner.cover import fewest
 from engine.planner.descent import Choice, choice
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import fitting_domains
-from engine.planner.gang import HostCapacity
 from engine.planner.plan import even_plan, fewest_hosts, fill, one_host
 from engine.planner.search import fewest_domains
 from engine.planner.slices import whole_slots
@@ -156,7 +155,8 @@ def cost_of(tree: Tree, batched: BatchedGang, pods: tuple[Ints64, ...]) -> Cost:
 class BacktrackingSearch:
     """The backtracking search for one gang; `profile` as for `PlanRequest`."""
 
-    def __init__(self, capacity: HostCapacity, batched: BatchedGang, *, profile: str, steps: Steps) -> None:
+    def __init__(self, batched: BatchedGang, *, profile: str, steps: Steps) -> None:
+        capacity = batched.capacity
         self._tree = capacity.tree
         self._batched = batched
         self._free = capacity.free
@@ -219,8 +219,8 @@ class BacktrackingSearch:
                 host = int(np.flatnonzero(taken[placed[0]])[0])
                 mask &= tree.domains[shared.level] == tree.domains[shared.level][host]
             else:
-                rest = [batches[one] for one in shared.batches if one not in taken]
-                here = fitting_domains(tree, shared.level, rest, free)
+                rest = [one for one in shared.batches if one not in taken]
+                here = fitting_domains(self._batched, shared.level, rest, free)
                 if fits is not None:
                     here &= fits[tree.ancestors(shared.level, level)]
                 fits, level = here, shared.level
@@ -228,7 +228,7 @@ class BacktrackingSearch:
             yield mask
             return
         batch = batches[index]
-        state = self._sums(batch, np.where(mask, self._slots(index, free), 0), taken)
+        state = self._sums(batch, np.where(mask, self._batched.slots_on(index, free), 0), taken)
         fitting = np.flatnonzero(fits & (state.slots[level] >= batch.count))
         for domain in self._by_bound(state, level, fitting, batch.count)[:_TRIES]:
             yield mask & (tree.domains[level] == domain)
@@ -251,7 +251,7 @@ class BacktrackingSearch:
     ) -> Iterator[BatchPlacement]:
         batch = self._batched.batches[index]
         group = self._batched.groups[batch.group]
-        slots = np.where(inside, self._slots(index, free), 0)
+        slots = np.where(inside, self._batched.slots_on(index, free), 0)
         for contended in (True, False) if later else (True,):
             option = slots if contended else self._least_contended(batch, slots, later, free)
             self._steps.take(max(_LEAST_STEPS, len(slots) // _HOSTS_PER_STEP))
@@ -262,15 +262,11 @@ class BacktrackingSearch:
             if found is not None:
                 yield found
 
-    def _slots(self, index: int, free: Ints64) -> Ints64:
-        """Return the slots of a batch on every host; before the first one is placed they are known."""
-        return self._batched.slots[index] if free is self._free else self._batched.batches[index].slots(free)
-
     def _least_contended(self, batch: PodBatch, slots: Ints64, later: tuple[int, ...], free: Ints64) -> Ints64:
         """Return slots on just enough hosts for the batch, starting with those that later batches need least."""
         loss = np.zeros(len(slots), dtype=np.float64)
         for other in later:
-            theirs = self._slots(other, free)
+            theirs = self._batched.slots_on(other, free)
             loss += theirs / max(int(theirs.sum()), 1)
         order = np.lexsort((np.arange(len(slots)), -slots, loss / np.maximum(slots, 1)))
         low, high = 1, len(slots)

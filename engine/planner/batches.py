@@ -111,6 +111,10 @@ class BatchedGang:
     shared_domains: tuple[SharedDomain, ...]
     groups: tuple[SpreadGroup, ...]
 
+    def slots_on(self, batch: int, free: Ints64) -> Ints64:
+        """Return the slots of a batch on every host; they are known while `free` is all capacity."""
+        return self.slots[batch] if free is self.capacity.free else self.batches[batch].slots(free)
+
     def shared_domains_of(self, batch: int) -> list[SharedDomain]:
         """Return the shared domains of a batch, the coarsest first."""
         return sorted(

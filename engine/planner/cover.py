@@ -26,6 +26,8 @@ def fewest(values: Ints64, starts: Ints, count: int) -> Ints64:
     Largest first is optimal on one level (exchange argument). `values` are free slots >= 0, `starts` the first index
     of each (non-empty) segment, `count` below 2**31.
     """
+    if len(starts) == 1:
+        return np.array([fewest_of(values, count)], dtype=np.int64)
     lengths = np.concatenate((starts[1:], [len(values)])) - starts
     # One sort for all segments: the segment in the high bits, the value (descending) in the low ones. Values beyond
     # count cover it alone, so cutting them there changes no answer, and the keys nearly always fit into 32 bits.

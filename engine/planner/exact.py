@@ -9,6 +9,8 @@ that the gang uses already cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +43,16 @@ class Steps:
         if pairs > self.left:
             raise OutOfSteps
         self.left -= pairs
+
+    @contextmanager
+    def part(self, most: int) -> Iterator[Steps]:
+        """Set aside `most` of the steps for one search; those that it leaves come back."""
+        lent = Steps(most)
+        self.left -= most
+        try:
+            yield lent
+        finally:
+            self.left += lent.left
 
 
 @dataclass(frozen=True, slots=True, eq=False)

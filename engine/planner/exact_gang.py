@@ -16,7 +16,6 @@ from engine.planner.backtrack import Cost
 from engine.planner.batches import BatchedGang
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.feasibility import fitting_domains
-from engine.planner.gang import HostCapacity
 from engine.planner.slices import shares
 from engine.planner.tree import Bools, Ints64
 
@@ -58,10 +57,10 @@ class _Table:
 class ExactGangSearch:
     """The exact search for the cheapest layout of a gang, in one domain after the other or in the whole topology."""
 
-    def __init__(self, capacity: HostCapacity, batched: BatchedGang) -> None:
-        self._tree = capacity.tree
+    def __init__(self, batched: BatchedGang) -> None:
+        self._tree = batched.capacity.tree
         self._batched = batched
-        self._free = capacity.free
+        self._free = batched.capacity.free
         self._wanted = np.array([batch.count for batch in batched.batches], dtype=np.int64)
         self._requests = np.stack([batch.requests for batch in batched.batches])
         self._slots = self._reachable()
@@ -107,10 +106,9 @@ class ExactGangSearch:
         """Return the slots per host and batch, without those in domains too small for batches that share one."""
         slots = np.stack(self._batched.slots, axis=1)
         for shared in self._batched.shared_domains:
-            members = sorted(shared.batches)
-            fits = fitting_domains(self._tree, shared.level, [self._batched.batches[i] for i in members], self._free)
+            fits = fitting_domains(self._batched, shared.level, shared.batches, self._free)
             outside = ~fits[self._tree.domains[shared.level]]
-            for batch in members:
+            for batch in shared.batches:
                 slots[outside, batch] = 0
         return slots
 

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.planner.batches import BatchedGang, PodBatch, SpreadGroup, eligible_hosts, slots_on_hosts, with_limits
-from engine.planner.cover import NEVER, fewest, fewest_of
+from engine.planner.cover import NEVER, fewest
 from engine.planner.gang import GangPlanRequest, HostCapacity, PodSetPlanRequest
 from engine.planner.slices import grains, whole_slots
 from engine.planner.tree import Bools, Ints64, Tree
 
 
-def fitting_domains(tree: Tree, level: int, batches: Iterable[PodBatch], free: Ints64) -> Bools:
-    """Return the domains of `level` that hold each batch alone, and all of them by the sum of every resource."""
-    batches = list(batches)
+def fitting_domains(batched: BatchedGang, level: int, members: Iterable[int], free: Ints64) -> Bools:
+    """Return the domains of `level` that hold each of these batches alone, and all by the sum of every resource."""
+    tree, members = batched.capacity.tree, list(members)
     fits: Bools = np.ones(tree.size(level), dtype=np.bool_)
-    for batch in batches:
-        fits &= whole_slots(tree, batch.slots(free), batch.grain, len(tree.levels) - 1)[level] >= batch.count
-    return fits & (shortage(tree, level, batches, free) <= 0)
+    for member in members:
+        batch, slots = batched.batches[member], batched.slots_on(member, free)
+        fits &= whole_slots(tree, slots, batch.grain, len(tree.levels) - 1)[level] >= batch.count
+    return fits & (shortage(tree, level, [batched.batches[member] for member in members], free) <= 0)
 
 
 def shortage(tree: Tree, level: int, batches: Iterable[PodBatch], free: Ints64) -> Ints64:
@@ -62,7 +63,9 @@ def domain_bounds(batched: BatchedGang, group: SpreadGroup, level: int) -> tuple
     tree, free = batched.capacity.tree, batched.capacity.free
     levels = len(tree.levels)
     batches = [batched.batches[batch] for batch in group.batches]
-    found = np.flatnonzero(fitting_domains(tree, level, batches, free)) if level >= 0 else np.zeros(1, dtype=np.int64)
+    found = np.zeros(1, dtype=np.int64)
+    if level >= 0:
+        found = np.flatnonzero(fitting_domains(batched, level, group.batches, free))
     amounts: list[tuple[int, list[Ints64]]] = []
     for resource in range(free.shape[1]):
         demand = sum(int(batch.requests[resource]) * batch.count for batch in batches)
@@ -77,10 +80,7 @@ def domain_bounds(batched: BatchedGang, group: SpreadGroup, level: int) -> tuple
     for below in range(level + 1, levels):
         pool, starts = tree.descendants(level, found, below)
         for demand, sums in amounts:
-            if len(found) == 1:
-                bounds[below] = np.maximum(bounds[below], fewest_of(sums[below][pool], demand))
-            elif len(found):
-                bounds[below] = np.maximum(bounds[below], fewest(sums[below][pool], starts, demand))
+            bounds[below] = np.maximum(bounds[below], fewest(sums[below][pool], starts, demand))
     bounds[[not counts for counts in group.counted]] = 0
     order = np.lexsort((found, *bounds[::-1]))
     return found[order], bounds[:, order]

@@ -150,14 +150,14 @@ def _search(
     capacity: HostCapacity, gang: GangPlanRequest, batched: BatchedGang, alone: list[BatchPlacement]
 ) -> GangPlan | NoFit | Undecided:
     goal = _lower_bound(batched, alone)
-    quick = Steps(gang.steps // 2)
-    best = BacktrackingSearch(capacity, batched, profile=gang.profile, steps=quick).run(goal)
+    steps = Steps(gang.steps)
+    with steps.part(gang.steps // 2) as quick:
+        best = BacktrackingSearch(batched, profile=gang.profile, steps=quick).run(goal)
     if best is not None and gang.profile == "balanced":
         # Each pod set is divided evenly where the others leave it the room; that is not the best of all divisions.
         return _assign_ranks(capacity.tree, gang, batched, best.pods, proven=False)
     proven = best is not None and best.cost <= goal
     if not proven:
-        steps = Steps(gang.steps - gang.steps // 2 + quick.left)
         best, certain = _exact(batched, best, goal, steps)
         if best is None and not certain:
             return Undecided(gang.steps)
@@ -176,14 +176,13 @@ def _exact(batched: BatchedGang, best: Layout | None, goal: Cost, steps: Steps) 
 
     First those in one domain of the finest level for which `goal`, a lower bound, allows it: there are few hosts in it.
     """
-    search, known = ExactGangSearch(batched.capacity, batched), _single(batched, best)
+    search = ExactGangSearch(batched)
+    known = _single(batched, best.cost if best is not None else None)
     certain = False
-    for level in range(max(known, _single(batched, None, goal)), known - 1, -1):
-        most = Steps(steps.left // (2 if level > known else 1))
-        steps.left -= most.left
-        best, certain = _in_one_domain(search, batched, best, level=level, goal=goal, steps=most)
-        steps.left += most.left
-        if best is not None and _single(batched, best) >= level:
+    for level in range(max(known, _single(batched, goal)), known - 1, -1):
+        with steps.part(steps.left // 2 if level > known else steps.left) as some:
+            best, certain = _in_one_domain(search, batched, best, level=level, goal=goal, steps=some)
+        if best is not None and _single(batched, best.cost) >= level:
             break
     return best, certain
 
@@ -196,39 +195,37 @@ def _in_one_domain(
     if level >= 0:
         found, lowest = domain_bounds(batched, batched.groups[0], level)
         domains, bounds = found.tolist(), [tuple(bound) for bound in lowest.T.tolist()]
-    cheaper = [(domain, bound) for domain, bound in zip(domains, bounds, strict=True) if not best or bound < best.cost]
+    below = best.cost if best is not None else None
+    cheaper = [(domain, bound) for domain, bound in zip(domains, bounds, strict=True) if below is None or bound < below]
     undecided: list[Cost] = []
     for number, (domain, bound) in enumerate(cheaper):
         below = best.cost if best is not None else None
         if below is not None and bound >= below:
             break
-        share = Steps(steps.left // min(_SHARE, len(cheaper) - number))
-        steps.left -= share.left
         try:
-            pods = search.run(share, below=below, level=level, domain=domain)
+            with steps.part(steps.left // min(_SHARE, len(cheaper) - number)) as share:
+                pods = search.run(share, below=below, level=level, domain=domain)
         except OutOfSteps:
             undecided.append(bound)
         else:
             best = best if pods is None else Layout(pods, cost_of(batched.capacity.tree, batched, pods))
-        steps.left += share.left
         if undecided and steps.left < _SHARE * LEAST_STEPS:
             break  # too few for another domain, and the later ones have no lower bounds
     return best, all(best is not None and bound >= best.cost for bound in undecided)
 
 
-def _single(batched: BatchedGang, best: Layout | None, goal: Cost | None = None) -> int:
-    """Return the finest level at which every layout better than `best` is in one domain, -1 if there is none.
+def _single(batched: BatchedGang, cost: Cost | None) -> int:
+    """Return the finest level at which every layout of at most `cost` (None: any layout) is in one domain.
 
-    With `goal`: the finest level at which a layout may be in one domain, by this lower bound.
+    -1 if there is none. Where `cost` is a lower bound: the finest level at which a layout may be in one domain.
     """
     if len(batched.groups) != 1 or batched.groups[0].used is not None:
         return -1
     of_all = (one.level for one in batched.shared_domains if len(one.batches) == len(batched.batches))
     required = max(of_all, default=-1)
-    opened = goal if best is None else best.cost
-    if opened is None or not all(batched.groups[0].counted):
+    if cost is None or not all(batched.groups[0].counted):
         return required
-    return max(required, next((level for level, number in enumerate(opened) if number > 1), len(opened)) - 1)
+    return max(required, next((level for level, number in enumerate(cost) if number > 1), len(cost)) - 1)
 
 
 def _lower_bound(batched: BatchedGang, alone: list[BatchPlacement]) -> Cost:
@@ -274,7 +271,7 @@ def _no_joint_fit(capacity: HostCapacity, batched: BatchedGang) -> NoFit | None:
         return NoFit(-1, 1, -1, 0, 0, None, None)
     for shared in batched.shared_domains:
         members = [batched.batches[batch] for batch in sorted(shared.batches)]
-        if len(members) > 1 and not fitting_domains(tree, shared.level, members, free).any():
+        if len(members) > 1 and not fitting_domains(batched, shared.level, shared.batches, free).any():
             coarser = (up for up in range(shared.level - 1, -1, -1) if (shortage(tree, up, members, free) <= 0).any())
             best = int(shortage(tree, shared.level, members, free).argmin())
             return NoFit(shared.level, tree.size(shared.level), best, 0, 0, next(coarser, -1), None)
