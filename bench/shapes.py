@@ -1,6 +1,6 @@
 """What a plan for pods of two or three shapes costs, beside a plan for as many equal pods in the same run.
 
-Clusters of 10 racks a zone and 16 hosts a rack (8 GPUs each): free, busy in whole racks with some fragments between
+Clusters of 8 racks a block and 16 hosts a rack (8 GPUs each): free, busy in whole racks with some fragments between
 them, busy with no order, and with 0 to 8 free GPUs on each host. A leader with a GPU or without one, parts of hosts,
 and whole hosts, in gangs of different sizes, each once with each level.
 """
@@ -19,14 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import results
+from bench.planner import BLOCK, GPUS, HOSTS_IN_RACK, RACK, tree_of
 from engine.planner.gang import GangPlan, GangPlanRequest, PodSetPlanRequest
 from engine.planner.plan_gang import plan_gang
-from engine.planner.tree import Tree, build_tree
 
 Ints = npt.NDArray[np.int64]
-HOSTS_IN_RACK, RACKS_IN_ZONE, GPUS = 16, 10, 8
-LEVELS = ("zone", "rack", "host")
-ZONE, RACK = 0, 1
 # Per GPU of a host: cores (thousandths) and MiB; pods leave some of both.
 CPU, MEMORY = 6_000, 56_000
 SPARE = (16_000, 64_000)
@@ -46,7 +43,7 @@ GANGS: Mapping[str, tuple[tuple[str, int | None], ...]] = {
     "three shapes": (("cpu", 1), ("2 GPUs", 4), ("8 GPUs", None)),
 }
 SIZES = (2, 8, 16, 64)
-ASKED = ((None, RACK), (ZONE, RACK), (RACK, None))  # require, prefer
+ASKED = ((None, RACK), (BLOCK, RACK), (RACK, None))  # require, prefer
 CLUSTERS = ("free", "whole racks", "no order", "fragments")
 
 
@@ -62,12 +59,6 @@ class Row:
     ratio: float
     found: int
     proven: int
-
-
-def tree_of(hosts: int) -> Tree:
-    """A regular tree of so many hosts."""
-    racks = (host // HOSTS_IN_RACK for host in range(hosts))
-    return build_tree(LEVELS, [(f"z{rack // RACKS_IN_ZONE}", f"r{rack}", f"h{n}") for n, rack in enumerate(racks)])
 
 
 def free_on(cluster: str, hosts: int, draw: np.random.Generator) -> Ints:
@@ -111,7 +102,7 @@ def measure(hosts: int) -> list[Row]:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default=10_240, show_default=True, type=click.IntRange(160), help="Hosts of each cluster.")
+@click.option("--hosts", default=10_240, show_default=True, type=click.IntRange(128), help="Hosts of each cluster.")
 def main(hosts: int) -> None:
     """Measure plans for pods of several shapes in free and fragmented clusters."""
     table = Table(box=None, pad_edge=False)

@@ -7,21 +7,18 @@ certificate, and the API server presents one.
 
 from __future__ import annotations
 
-import base64
 import re
 import socket
 import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from engine.api import names
 from local import webhook_client
-from local.client import Client
 from local.controlplane import ControlPlane
 from local.service import NAMESPACE, Replica, Service
 from tests.cluster.conftest import ENVIRONMENT
@@ -30,10 +27,9 @@ from tests.support.certificates import DAY, TestAuthority, mount
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.gangs import job_body, require
-from tests.support.imitations.cert_manager import HOOKS, NAMES, CertManager, apply_component
+from tests.support.imitations.cert_manager import NAMES, CertManager, apply_component, bundles
 from tests.support.replica import request_bytes, review_body
 from webhook.service.ca_rotation import mark
-from webhook.service.own_objects import CONFIGURATIONS
 
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -117,14 +113,6 @@ def metric(service: Service, name: str) -> set[float]:
 def serves(service: Service, end: float) -> bool:
     """True when every replica serves the certificate that ends then."""
     return metric(service, 'topogate_certificate_end_timestamp_seconds{certificate="leaf"}') == {end}
-
-
-def bundles(client: Client, name: str) -> set[bytes]:
-    """What the entries of one pair of configurations trust."""
-    found: list[dict[str, Any]] = []
-    for resource, of in CONFIGURATIONS:
-        found += (client.get(f"{HOOKS}/{resource}/{of}").get("webhooks") or []) if of == name else []
-    return {base64.b64decode(one["clientConfig"].get("caBundle") or "") for one in found}
 
 
 def test_the_service_serves_and_has_no_ca_of_its_own(service: Service, issuer: CertManager, calls: Calls) -> None:

@@ -17,11 +17,10 @@ from local.service import CONFIGURATIONS, NAMESPACE, Replica, Service
 from tests.support.eventually import eventually
 from tests.support.faulty_api import FaultyApi
 from tests.support.gangs import Namespace
-from tests.support.imitations.cert_manager import HOOKS, CertManager, apply_component
+from tests.support.imitations.cert_manager import CertManager, apply_component, bundles
 from tests.support.lease import LEASE, holder
 from tests.support.standing_gangs import SETTLED
 from tests.support.steady_load import Call, SteadyLoad
-from webhook.service.own_objects import CONFIGURATIONS as OWN_CONFIGURATIONS
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/topogate-ca"
 POLICY = f"/api/v1/namespaces/{NAMESPACE}/configmaps/topogate-policy"
@@ -150,13 +149,13 @@ def switched_to_cert_manager(stage: Stage) -> None:
     try:
         both = base64.b64decode(client.get(SECRET)["data"]["ca.crt"]) + theirs.authority.pem
         client.patch(SECRET, {"data": {"ca.crt": base64.b64encode(both).decode()}})
-        eventually(lambda: _bundles(stage) == {both}, SETTLED, "both CAs are trusted")
+        eventually(lambda: bundles(client) == {both}, SETTLED, "both CAs are trusted")
         stage.load.goes_on()
         service.options = ("--certificates-from", str(theirs.directory))
         stage.replaced()
         apply_component(service)
         theirs.inject(theirs.authority)
-        eventually(lambda: _bundles(stage) == {theirs.authority.pem}, SETTLED, "only cert-manager's CA is trusted")
+        eventually(lambda: bundles(client) == {theirs.authority.pem}, SETTLED, "only cert-manager's CA is trusted")
         stage.load.goes_on()
         client.delete(SECRET)
         stage.load.goes_on()
@@ -169,7 +168,7 @@ def switched_to_cert_manager(stage: Stage) -> None:
         stage.replaced()
     ca_rotated(stage)
     eventually(lambda: client.get(SECRET)["data"]["ca.key"] != data["ca.key"], SETTLED, "a CA of our own signs")
-    eventually(lambda: all(theirs.authority.pem not in one for one in _bundles(stage)), SETTLED, "theirs has gone")
+    eventually(lambda: all(theirs.authority.pem not in one for one in bundles(client)), SETTLED, "theirs has gone")
 
 
 def leaf_rotated(stage: Stage) -> None:
@@ -329,15 +328,6 @@ def set_clock(service: Service, offset: int) -> None:
 
 def _bundle(stage: Stage) -> str:
     return str(stage.plane.client.get(CONFIGURATIONS[0])["webhooks"][0]["clientConfig"]["caBundle"])
-
-
-def _bundles(stage: Stage) -> set[bytes]:
-    """What the webhooks of the four configurations trust."""
-    found = set()
-    for resource, name in OWN_CONFIGURATIONS:
-        webhooks = stage.plane.client.get(f"{HOOKS}/{resource}/{name}").get("webhooks") or []
-        found |= {base64.b64decode(one["clientConfig"].get("caBundle", "")) for one in webhooks}
-    return found
 
 
 def _ends(stage: Stage) -> dict[int, float]:

@@ -32,6 +32,16 @@ def apply_component(service: Service) -> None:
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=yaml.safe_dump_all(wanted.values()))
 
 
+def bundles(client: Client, *names: str) -> set[bytes]:
+    """What the webhooks of the four configurations trust, or of those with these names."""
+    found = set()
+    for resource, name in CONFIGURATIONS:
+        if name in (names or (name,)):
+            webhooks = client.get(f"{HOOKS}/{resource}/{name}").get("webhooks") or []
+            found |= {base64.b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks}
+    return found
+
+
 class CertManager:
     """A CA of its own; the certificates that it makes for the service go into `directory`."""
 
