@@ -153,7 +153,8 @@ def growth_request(
     """Return a request for more slots, with all existing ones kept; None when the workload needs no more.
 
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
-    `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod.
+    `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod. Where all pods
+    of a pod set that had slots have completed, the next ones need not join them.
     """
     parts = _placed(workload, placement, pods)
     if not any(lacking_slots(workload, plan, pod_set, members) for pod_set, plan, members in parts):
@@ -166,9 +167,11 @@ def growth_request(
         holders = _holders(pod_set, plan, members)
         taken = _taken(plan, holders)
         stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone, taken=taken)[0]
+        done = done_ranks(pod_set, ()) if rank_is_slot(pod_set) else set()
+        if not holders and done.issuperset(stays):
+            stays = {}
         kept[pod_set.name] = stays
-        done = done_ranks(pod_set, ()).difference(stays) if rank_is_slot(pod_set) else ()
-        more += max(0, counts[pod_set.name] - len(stays) - len(done))
+        more += max(0, counts[pod_set.name] - len(stays) - len(done.difference(stays)))
     if not more:
         return None
     wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)

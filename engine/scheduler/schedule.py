@@ -213,7 +213,7 @@ def _slots_now(view: ClusterState, assignment: Assignment, extension: ExtensionR
     """
     if not extension.more:
         return 0
-    slots = (slot for plan in assignment.pod_sets for slot in plan.slots)
+    slots = (slot for plan in assignment.pod_sets if extension.kept.get(plan.name) for slot in plan.slots)
     return sum(slot.count for slot in slots if view.capacity.node(slot.host) is not None)
 
 

@@ -16,6 +16,7 @@ from tests.support.kinds import workload_of
 from tests.support.leader import POLICY, Leader
 from tests.unit.controller import test_pod_group_gangs as groups
 from tests.unit.flows.test_life_growth import run, scaled
+from tests.unit.flows.test_life_minimums import busy
 from tests.unit.flows.test_life_replans import answer, ask, bind, ends, message, preferring, racks, start
 
 ODD = ((0, 0), (2, 2), (4, 4), (6, 6))  # of eight ranks
@@ -201,6 +202,29 @@ def test_it_grows_by_the_new_ranks_alone() -> None:
     assert {rank: after[rank] for rank in before} == before
     leader.later(60)
     assert leader.hands.of("grow") == ["train"]
+
+
+@pytest.mark.parametrize("completed", [2, 3])
+def test_pods_beyond_the_minimum_need_not_join_those_that_have_completed(completed: int) -> None:
+    """Three of six ran in one rack, which others use since; the other rack has room. While one runs, the rest stays."""
+    first, second = [f"b0-r0-h{number}" for number in range(3)], [f"b0-r1-h{number}" for number in range(3)]
+    leader = Leader(nodes=gpu_nodes(1, 2, 3))
+    gang = job(count=6, held=True)
+    others = busy(second)
+    leader.has(*others, replace(gang, annotations={**gang.annotations, names.MIN_AVAILABLE: "3"}))
+    leader.settle()
+    assert ranks_of(leader.placed()) == dict(enumerate(first))
+    pods = run(leader)
+    leader.has(*(pod(leader.workload(), rank, gated=True) for rank in (3, 4, 5)))
+    leader.settle()
+    for one in others:
+        leader.stores.pods.apply("DELETED", one)
+    leader.has(*busy(first[:completed]))
+    completes(leader, pods, (0, completed - 1))
+    leader.later(60)
+    assert leader.hands.of("release") == ([] if completed == 2 else ["train-3", "train-4", "train-5"])
+    if completed == 3:
+        assert ranks_of(leader.placed()) == dict(enumerate(second, start=3))
 
 
 @pytest.mark.parametrize("hosts", [5, 6])
