@@ -19,6 +19,7 @@ from typing import Any, Final
 from engine import metrics
 from engine.api.field import json_pointer, path_of
 from engine.api.names import (
+    ALIASES,
     API_VERSION,
     FIELD_MANAGER,
     GATE,
@@ -28,6 +29,7 @@ from engine.api.names import (
     PLACEMENT,
     PLACEMENTS,
     POLICY_KEY,
+    REQUEST_KEYS,
     REVISION,
 )
 from engine.api.objects import PROVISIONING_PLURAL, ProvisioningRequest
@@ -64,6 +66,9 @@ _REFUSALS: Final = (
 )
 # Only the server's text distinguishes a failed JSON Patch from a webhook that denies without naming a field.
 _PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
+# Annotations that are a request, under our keys and those of others.
+_ASKING: Final = REQUEST_KEYS.union(*ALIASES.values())
+_MOST_TESTED: Final = 1024  # characters of an annotation: of a value that is too long to be valid, a record has a part
 _OPTIONAL_SPEC: Final[Mapping[str, None]] = dict.fromkeys(("assignment", "gang", "group", "profile", "separation"))
 
 
@@ -295,9 +300,9 @@ def resume_patch(workload: Workload) -> Body:
 def annotate_patch(workload: Workload, annotations: Mapping[str, str]) -> Operations:
     """Return the JSON Patch that resumes a workload and annotates all its templates.
 
-    Binds to the generation, not to the version: the workload's controller may note the suspension in the status at that
-    very moment, which changes nothing that was decided on. To the version where no generations are counted. A test that
-    fails is answered as invalid (422), in words.
+    Binds to the generation and the annotations of the request, not to the version: the workload's controller may note
+    the suspension in the status at that very moment, which changes nothing that was decided on. To the version where no
+    generations are counted. A test that fails is answered as invalid (422), in words.
     """
     operations = [*_tests(workload), *_resuming(workload)]
     for one in own_templates(workload):
@@ -329,10 +334,17 @@ def let_go_patch(workload: Workload, *, resume: bool) -> Operations:
 
 
 def _tests(workload: Workload) -> Operations:
-    known = {"generation": workload.generation} if workload.generation else _version_known(workload)
+    counted = {"generation": workload.generation} if workload.generation else _version_known(workload)
+    known = {"uid": workload.uid} | counted
+    # A change of annotations is no new generation.
+    asked = {key: workload.annotations[key] for key in sorted(_ASKING.intersection(workload.annotations))}
     return [
-        {"op": "test", "path": json_pointer(("metadata", field)), "value": value}
-        for field, value in ({"uid": workload.uid} | known).items()
+        *({"op": "test", "path": json_pointer(("metadata", field)), "value": known[field]} for field in known),
+        *(
+            {"op": "test", "path": json_pointer(("metadata", "annotations", key)), "value": text}
+            for key, text in asked.items()
+            if len(text) <= _MOST_TESTED
+        ),
     ]
 
 

@@ -422,6 +422,26 @@ def test_a_resume_binds_to_what_was_decided_on(fake: FakeApi, api: KubeClient) -
     assert fake.get(JOBSET) == before
 
 
+@pytest.mark.parametrize("key", [names.REQUIRE, "kai.scheduler/topology-required-placement"])
+@pytest.mark.parametrize("level", ["block", None])
+def test_a_resume_binds_to_the_request(fake: FakeApi, api: KubeClient, key: str, level: str | None) -> None:
+    """The level is changed, or removed, before the watch has shown it: annotations are no new generation."""
+    held = job(fake, metadata={"annotations": {names.HELD_BY: "suspend", key: "rack"}})
+    fake.put(JOB, metadata={"annotations": {key: level}})
+    before = fake.get(JOB)
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Conflict)
+    assert fake.get(JOB) == before
+    fake.put(JOB, metadata={"annotations": dict(held.annotations)})
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+
+
+def test_a_resume_does_not_bind_to_what_is_too_long(fake: FakeApi, api: KubeClient) -> None:
+    """A record has only a part of such a value, which is no valid one."""
+    stored = job(fake, metadata={"annotations": {names.REQUIRE: "r" * 20_000}})
+    held = replace(stored, annotations={names.REQUIRE: "r" * 16_385})
+    assert isinstance(writes.resume_workload(api, held, placement="p", revision=7, fence=ok), Done)
+
+
 def test_a_resume_of_what_is_not_counted_binds_to_its_version(fake: FakeApi, api: KubeClient) -> None:
     """A server of one's own need not keep generations."""
     known = a_jobset(fake)
