@@ -391,7 +391,9 @@ def rewritten(gang: Gang, assignment: Assignment) -> Placement:
     """Return the Placement to write with another assignment of the same gang, with fewer pods if it was scaled down."""
     placement = gang.placement
     assert placement is not None
-    counts = {ask.name: ask.count for ask in gang.request.pod_sets}
+    # An invalid request has no numbers: `kubectl scale` may go below the minimum.
+    counts = {one.name: one.slots for one in gang.workload.pod_sets}
+    counts |= {ask.name: ask.count for ask in gang.request.pod_sets}
     pod_sets = []
     for known in placement.pod_sets:
         count = min(known.count, counts.get(known.name, known.count))

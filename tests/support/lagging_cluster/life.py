@@ -58,15 +58,17 @@ STEPS: Final[Mapping[str, float]] = {
     "crash": 1,
     "set clock": 0.3,
 }
+EDITS: Final[Mapping[str, float]] = {"edit": 6}  # in some lives only: the others stay what they were
 
 
 class Life:
     """One life of a cluster with workloads of these kinds; the same seed draws the same one."""
 
-    def __init__(self, seed: int, *, kinds: tuple[str, ...] = (JOB,)) -> None:
+    def __init__(self, seed: int, *, kinds: tuple[str, ...] = (JOB,), edits: bool = False) -> None:
         chance = random.Random(f"policy of {seed}")
         self.world = World(seed, policy=chance.choice(POLICIES), faulty=chance.choice(FAULTY), kinds=kinds)
         self._rng = self.world.rng
+        self._edits = edits
         hosts = Hosts(self.world)
         self._replicas = [Replica(self.world, "A"), Replica(self.world, "B")]
         self.world.elect("A")
@@ -87,6 +89,7 @@ class Life:
             "scale": users.scale,
             "suspend": users.suspend,
             "resume": users.resume,
+            "edit": users.edit,
             "complete": hosts.complete_pod,
             "fail": hosts.fail_pod,
             "cordon": hosts.cordon,
@@ -102,7 +105,8 @@ class Life:
 
     def live(self, steps: int) -> None:
         """Go through so many steps, then come to rest; ends at the first violation."""
-        names, weights = list(STEPS), list(STEPS.values())
+        drawn = STEPS | EDITS if self._edits else STEPS
+        names, weights = list(drawn), list(drawn.values())
         for name in self._rng.choices(names, weights, k=steps):
             self._steps[name]()
             if self.world.violated:

@@ -63,7 +63,7 @@ class Truth:
         ranked = {uid: slots[uid] if kind_of(workloads[uid]).ranked else dict(given[uid]) for uid in slots}
         yield from self._started_in_part(workloads, pods, ranked, placed)
         for uid, one in slots.items():
-            if _needs_one_rack(workloads[uid]) and len({rack_of(host) for host in one.values()}) > 1:
+            if _needs_one_rack(workloads[uid], placed[uid]) and len({rack_of(host) for host in one.values()}) > 1:
                 yield f"{_name(workloads[uid])} is scattered: {one}"
 
     def _freed(self, workload: Json, made: list[Json]) -> set[Place]:
@@ -146,9 +146,13 @@ def _least(workload: Json, placement: Json | None, ends: Collection[Place]) -> i
     return min(size, asked, planned if placement is not None else size) - len(ends)
 
 
-def _needs_one_rack(workload: Json) -> bool:
+def _needs_one_rack(workload: Json, placement: Json) -> bool:
+    """Return whether its slots have to share a rack; a waiting one may have been edited after they were planned."""
     asked: dict[str, Any] = workload["metadata"]["annotations"]
-    return asked.get(names.REQUIRE) == "rack" and names.RELAX_AFTER not in asked
+    spec = placement["spec"]
+    planned = {one.get("require") for one in (spec.get("gang") or {}, *spec.get("podSets", []))}
+    edited = suspended(workload) and "rack" not in planned
+    return asked.get(names.REQUIRE) == "rack" and names.RELAX_AFTER not in asked and not edited
 
 
 def _name(workload: Json) -> str:

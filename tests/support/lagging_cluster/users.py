@@ -29,6 +29,8 @@ _REQUESTS: Final = (
     {names.UNCONSTRAINED: "true"},
     {names.PREFER: "rack"},
 )
+# What is asked beside a level, and is no request without one.
+_OF_A_LEVEL: Final = (names.RELAX_AFTER, names.SLICE_TOPOLOGY, names.SLICE_SIZE)
 
 
 class Users:
@@ -95,6 +97,20 @@ class Users:
         stored = self._change(workload, "resume", kind_of(workload).suspending(False))
         if not suspended(stored):
             self._world.truth.excuse(stored)
+
+    def edit(self) -> None:
+        """Ask for another level for a workload that waits."""
+        waiting = [one for one in self._world.workloads() if suspended(one) and not suspended_by_user(one)]
+        if not waiting:
+            return
+        workload = self._world.rng.choice(waiting)
+        asked = workload["metadata"]["annotations"]
+        levels = ({names.REQUIRE: "rack"}, {names.PREFER: "rack"}, {names.UNCONSTRAINED: "true"})
+        other = self._world.rng.choice([one for one in levels if not one.items() <= asked.items()])
+        self._world.note("user: edit", workload["metadata"]["name"], other)
+        annotations = dict.fromkeys((names.REQUIRE, names.PREFER, names.UNCONSTRAINED, *_OF_A_LEVEL)) | other
+        webhook.change(self._world, self._replica(), path_of(workload), metadata={"annotations": annotations})
+        self._world.check(f"edit of {workload['metadata']['name']}")
 
     def _change(self, workload: Json, what: str, spec: Json) -> Json:
         name, replica = workload["metadata"]["name"], self._replica()

@@ -15,7 +15,7 @@ from tests.support.gang_oracles import ranks_of
 from tests.support.kinds import workload_of
 from tests.support.leader import POLICY, Leader
 from tests.unit.controller import test_pod_group_gangs as groups
-from tests.unit.flows.test_life_growth import run, scaled
+from tests.unit.flows.test_life_growth import at_least, run, scaled
 from tests.unit.flows.test_life_minimums import busy
 from tests.unit.flows.test_life_replans import answer, ask, bind, ends, message, preferring, racks, start
 
@@ -209,9 +209,8 @@ def test_pods_beyond_the_minimum_need_not_join_those_that_have_completed(complet
     """Three of six ran in one rack, which others use since; the other rack has room. While one runs, the rest stays."""
     first, second = [f"b0-r0-h{number}" for number in range(3)], [f"b0-r1-h{number}" for number in range(3)]
     leader = Leader(nodes=gpu_nodes(1, 2, 3))
-    gang = job(count=6, held=True)
     others = busy(second)
-    leader.has(*others, replace(gang, annotations={**gang.annotations, names.MIN_AVAILABLE: "3"}))
+    leader.has(*others, at_least(job(count=6, held=True), 3))
     leader.settle()
     assert ranks_of(leader.placed()) == dict(enumerate(first))
     pods = run(leader)

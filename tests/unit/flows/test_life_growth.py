@@ -582,3 +582,17 @@ def test_a_refused_pod_that_is_pinned_to_the_host_of_another_gang_gets_no_slot_t
         leader.later(60.0)
     assert ranks(leader)[1] == there[1]
     assert taken not in slots(leader)
+
+
+def test_a_gang_that_is_scaled_below_its_minimum_needs_no_more_pods_than_it_has() -> None:
+    """`kubectl scale` does not pass admission: the request is invalid, and the Placement has numbers of its own."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(at_least(job(count=4, held=True), 3))
+    leader.settle()
+    run(leader)
+    leader.has(scaled(leader, 2))
+    leader.settle()
+    placed = leader.placed()
+    assert placed is not None
+    assert set(ranks(leader)) == {0, 1}
+    assert [(one.count, one.min_available) for one in placed.pod_sets] == [(2, 2)]
