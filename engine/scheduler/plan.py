@@ -174,7 +174,7 @@ def _plan_shapes(
     """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
     nothing.
     """
-    asks = tuple(ask for ask in request.pod_sets if ask.count)
+    asks = tuple(ask for ask in _with_shared_levels(request.pod_sets) if ask.count)
     if not asks:
         return _with_every_pod_set(_placed_without_pods(request.pod_sets[0]), request)
     others = {
@@ -210,6 +210,18 @@ def _plan_shapes(
             explain=explain,
         )
     return _with_every_pod_set(found, request)
+
+
+def _with_shared_levels(asks: tuple[PodSetRequest, ...]) -> tuple[PodSetRequest, ...]:
+    """Return the requests with the required level copied to all that share its domain.
+
+    The one that names it may have no pods to place: the others share a domain nevertheless.
+    """
+    named = {one.colocate: one.require for one in asks if one.colocate is not None and one.require is not None}
+    return tuple(
+        replace(one, require=named[one.colocate]) if one.require is None and one.colocate in named else one
+        for one in asks
+    )
 
 
 def _of_equal_pods(inputs: PlanInput) -> bool:

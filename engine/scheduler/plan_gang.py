@@ -349,7 +349,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
     )
     empty: _FreeResources | None = None
     for number, ask in enumerate(inputs.asks):
-        if ask.require == AUTO:
+        if ask.require == AUTO and pod_sets[number].require is None:
             members_of_level = [
                 other
                 for other, one in enumerate(inputs.asks)
@@ -365,7 +365,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
             )
-    gang = replace(gang, pod_sets=tuple(map(_without_idle_prefer, _shared_levels(pod_sets))))
+    gang = replace(gang, pod_sets=tuple(map(_without_idle_prefer, pod_sets)))
     if whole is not None and whole.require == AUTO:
         empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
@@ -396,15 +396,6 @@ def _gang_minimum(inputs: PlanInput) -> int | None:
     """Return the minimum of the whole gang, if it is less than all of its pods."""
     least = inputs.gang.min_available if inputs.gang is not None else None
     return least if least is not None and 1 <= least < _count(inputs) else None
-
-
-def _shared_levels(pod_sets: tuple[PodSetPlanRequest, ...]) -> tuple[PodSetPlanRequest, ...]:
-    """Return the pod sets with the required level copied to all that share its domain."""
-    named = {one.colocate: one.require for one in pod_sets if one.colocate is not None and one.require is not None}
-    return tuple(
-        replace(one, require=named[one.colocate]) if one.require is None and one.colocate in named else one
-        for one in pod_sets
-    )
 
 
 def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:

@@ -139,6 +139,22 @@ def test_pod_sets_that_share_a_domain_go_to_one_with_room_for_both() -> None:
     assert racks(planned(nodes, gang)) == {"b0-r1"}
 
 
+@pytest.mark.parametrize("level", ["rack", "auto"])
+@pytest.mark.parametrize("more", [(), (pods_of("tail", 1, shape=BIG, says={names.COLOCATE: "c"}),)])
+def test_pod_sets_share_a_domain_also_where_the_one_that_names_it_has_no_pods(
+    level: str, more: tuple[PodSet, ...]
+) -> None:
+    """Each rack has one free host: the pods wait, though the two hosts of different racks would be enough."""
+    head = pods_of("head", 0, shape=BIG, says={names.COLOCATE: "c", names.REQUIRE: level})
+    gang = several(head, workers(2 - len(more), says={names.COLOCATE: "c"}), *more)
+    full = job("other", count=2, require=None)
+    taken = [pod_of(full, rank, host=f"b0-r{rank}-h0") for rank in range(2)]
+    outcome = planned(gpu_nodes(1, 2, 2), gang, *taken)
+    assert isinstance(outcome, Waits), outcome
+    assert "in one rack" in outcome.message
+    assert len(racks(planned(gpu_nodes(1, 2, 2), gang))) == 1
+
+
 def test_without_sharing_the_same_pod_sets_may_part() -> None:
     """Three hosts a rack: four whole-host pods need two racks."""
     gang = several(
