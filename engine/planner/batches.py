@@ -234,7 +234,10 @@ def _slice_domains(tree: Tree, slices: Slices, kept: Mapping[int, int]) -> dict[
 
 
 def _wanted(pods: PodSetPlanRequest, count: int) -> list[int]:
-    """Return the ranks of `count` pods: kept ones and their slices first, then from rank 0 up, by whole slices."""
+    """Return the ranks of `count` pods: kept ones and their slices first, then from rank 0 up, by whole slices.
+
+    Those that wait are not among them.
+    """
     size = pods.slices[0].size if pods.slices else 1
     groups = [range(first, min(first + size, pods.count)) for first in range(0, pods.count, size)]
     begun = {rank // size for rank in pods.kept}
@@ -243,8 +246,21 @@ def _wanted(pods: PodSetPlanRequest, count: int) -> list[int]:
     for group in groups:
         if len(ranks) >= count and group.start // size not in begun:
             break
-        ranks += group
+        ranks += [rank for rank in group if rank not in pods.waiting]
     return sorted(ranks)
+
+
+def lacking_parts(pods: PodSetPlanRequest) -> list[list[tuple[int, ...]]]:
+    """Return what each slice with kept pods lacks: single ranks, and smaller slices of which no pod is kept."""
+    begun = [{rank // one.size for rank in pods.kept} for one in pods.slices]
+    found: dict[int, dict[tuple[int, int], list[int]]] = {}
+    for rank in range(pods.count) if begun and pods.kept else ():
+        first = rank // pods.slices[0].size
+        if rank not in pods.kept and first in begun[0]:
+            layers = ((one.size, rank // one.size, there) for one, there in zip(pods.slices, begun, strict=True))
+            part = next(((size, number) for size, number, there in layers if number not in there), (1, rank))
+            found.setdefault(first, {}).setdefault(part, []).append(rank)
+    return [[tuple(ranks) for ranks in parts.values()] for parts in found.values()]
 
 
 def with_limits(capacity: HostCapacity, gang: GangPlanRequest) -> tuple[Ints64, list[Ints64]]:

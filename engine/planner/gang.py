@@ -42,6 +42,8 @@ class PodSetPlanRequest:
     per_host   maximum number of pods on one host (1: exclusive)
     remnant    the sizes of slices need not divide the count: the last slices are smaller
     kept       rank -> host of the pods that stay where they are; `free` does not include them
+    ranked     whether pods have ranks; if not, all slices with kept pods are completed, or nothing is placed
+    waiting    ranks of slices with kept pods that get no host this time
     """
 
     count: int
@@ -55,6 +57,13 @@ class PodSetPlanRequest:
     per_host: int | None = None
     remnant: bool = False
     kept: Mapping[int, int] = field(default_factory=dict)
+    ranked: bool = True
+    waiting: frozenset[int] = frozenset()
+
+    @property
+    def most(self) -> int:
+        """The number of pods that may have a host."""
+        return self.count - len(self.waiting)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

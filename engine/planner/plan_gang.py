@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.planner.backtrack import BacktrackingSearch, BatchPlacement, Cost, Layout, cost_of, place
-from engine.planner.batches import BatchedGang, PodBatch, split_gang
+from engine.planner.batches import BatchedGang, PodBatch, lacking_parts, split_gang
 from engine.planner.bounds import lowest_fit
 from engine.planner.exact import OutOfSteps, Steps
 from engine.planner.exact_gang import LEAST_STEPS, ExactGangSearch
@@ -304,6 +304,8 @@ def _assign_ranks(
 
 # Number of divisions of a gang's minimum among its pod sets that are tried; with more of them, a no is not certain.
 _MINIMUMS = 64
+# Number of plans that are tried for pods that join slices of which some pods are kept.
+_JOINS = 64
 
 
 def plan_gang(
@@ -341,8 +343,23 @@ def _plan_gang(capacity: HostCapacity, gang: GangPlanRequest) -> GangPlan | NoFi
     if not tree.hosts:
         return NoFit(-1, 0, -1, 0, 0, None, 0 if len(wanted) == 1 else None)
     whole = assemble(capacity, gang, wanted)
+    if isinstance(whole, GangPlan):
+        return whole
+    waiting = _without_lacking_parts(gang)
+    if waiting is not gang:
+        found = _plan_minimum(capacity, waiting, whole)
+        if isinstance(found, GangPlan) and _is_enough(gang, found):
+            return found
+    return _plan_minimum(capacity, gang, whole)
+
+
+def _plan_minimum(
+    capacity: HostCapacity, gang: GangPlanRequest, whole: NoFit | Undecided
+) -> GangPlan | NoFit | Undecided:
+    """Return a plan of as many pods as fit, at least the minimum; `whole` is the answer for all of them."""
+    wanted = tuple(pods.most for pods in gang.pod_sets)
     minimums = _min_counts(gang)
-    if isinstance(whole, GangPlan) or all(low == count for low, count in zip(minimums, wanted, strict=True)):
+    if not _may_wait(gang) and all(low == count for low, count in zip(minimums, wanted, strict=True)):
         return whole
     needed, most = gang.min_count or 0, wanted
     if sum(minimums) < needed:
@@ -383,19 +400,58 @@ def _grown_to_minimum(capacity: HostCapacity, gang: GangPlanRequest, even: tuple
 
 def _min_counts(gang: GangPlanRequest) -> list[int]:
     """Return the minimum number of pods of every set, in whole slices; at least the kept ones."""
-    default = 0 if gang.min_count is not None else None
     return [
-        max(_whole(pods, pods.min_count if pods.min_count is not None else default), len(pods.kept))
-        for pods in gang.pod_sets
+        len(pods.kept)
+        if low <= len(pods.kept) and not _lacking(pods) - pods.waiting
+        else max(_whole(pods, low), len(pods.kept))
+        for pods, low in zip(gang.pod_sets, _least(gang), strict=True)
     ]
+
+
+def _lacking(pods: PodSetPlanRequest) -> frozenset[int]:
+    """Return the ranks that slices with kept pods lack."""
+    return frozenset(rank for parts in lacking_parts(pods) for part in parts for rank in part)
+
+
+def _least(gang: GangPlanRequest) -> list[int]:
+    """Return how many pods of every set must start together."""
+    default = 0 if gang.min_count is not None else None
+    lows = (pods.min_count if pods.min_count is not None else default for pods in gang.pod_sets)
+    return [pods.most if low is None else min(low, pods.most) for low, pods in zip(lows, gang.pod_sets, strict=True)]
+
+
+def _may_wait(gang: GangPlanRequest) -> bool:
+    return any(pods.waiting for pods in gang.pod_sets)
+
+
+def _without_lacking_parts(gang: GangPlanRequest) -> GangPlanRequest:
+    """Return the gang in which all wait that slices with kept pods lack, where not all pods must start together.
+
+    They join afterwards, part by part: that one slice cannot be completed keeps no pod from another one.
+    """
+    pod_sets = []
+    for pods, low in zip(gang.pod_sets, _least(gang), strict=True):
+        pod_sets.append(replace(pods, waiting=_lacking(pods)) if pods.ranked and low < pods.count else pods)
+    waiting = replace(gang, pod_sets=tuple(pod_sets))
+    if not _may_wait(waiting):
+        return gang
+    least = gang.min_count
+    return replace(waiting, min_count=None if least is None else min(least, sum(pods.most for pods in pod_sets)))
+
+
+def _is_enough(gang: GangPlanRequest, found: GangPlan) -> bool:
+    """Return whether a plan has the minimum of every pod set and of the gang."""
+    placed = [sum(pods for _, pods in one.hosts) for one in found.pod_sets]
+    enough = all(number >= low for number, low in zip(placed, _least(gang), strict=True))
+    return enough and sum(placed) >= (gang.min_count or 0)
 
 
 def _size(pods: PodSetPlanRequest) -> int:
     return pods.slices[0].size if pods.slices else 1
 
 
-def _whole(pods: PodSetPlanRequest, number: int | None) -> int:
-    return pods.count if number is None else min(pods.count, -(-number // _size(pods)) * _size(pods))
+def _whole(pods: PodSetPlanRequest, number: int) -> int:
+    return min(pods.most, -(-number // _size(pods)) * _size(pods))
 
 
 def _minimums(gang: GangPlanRequest, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -408,15 +464,15 @@ def _minimums(gang: GangPlanRequest, most: Sequence[int]) -> Iterator[tuple[int,
     if sum(minimums) >= needed:
         yield tuple(minimums)
         return
-    counts = [pods.count for pods in gang.pod_sets]
+    counts = [pods.most for pods in gang.pod_sets]
     share = (needed - sum(minimums)) / (sum(counts) - sum(minimums))
     even = [
-        _whole(pods, math.floor(n + share * (pods.count - n))) for n, pods in zip(minimums, gang.pod_sets, strict=True)
+        _whole(pods, math.floor(n + share * (pods.most - n))) for n, pods in zip(minimums, gang.pod_sets, strict=True)
     ]
     even = [max(n, m) for n, m in zip(even, minimums, strict=True)]
     for i, pods in enumerate(gang.pod_sets):
         missing = max(needed - sum(even), 0)
-        even[i] = min(pods.count, _whole(pods, even[i] + missing))
+        even[i] = _whole(pods, even[i] + missing)
     first = tuple(even)
     yield first
     ranges = [range(n, limit + 1, _size(pods)) for n, limit, pods in zip(minimums, most, gang.pod_sets, strict=True)]
@@ -427,9 +483,12 @@ def _grown(capacity: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...
     """Return the plan with as many more pods as fit, one pod set after the other."""
     best = core
     alone = len(gang.pod_sets) == 1
+    if _may_wait(gang):
+        gang, capacity, best = _joined(capacity, gang, core)
+        counts = tuple(max(count, len(pods.kept)) for count, pods in zip(counts, gang.pod_sets, strict=True))
     for i, pods in enumerate(gang.pod_sets):
         base, left = (gang, capacity) if alone else _keep_placed(capacity, gang, best)
-        low, high = counts[i], pods.count
+        low, high = counts[i], pods.most
         while low < high:
             middle = min(high, low + _whole(pods, (high - low + 1) // 2))
             answer = assemble(left, base, (*counts[:i], middle, *counts[i + 1 :]))
@@ -441,6 +500,33 @@ def _grown(capacity: HostCapacity, gang: GangPlanRequest, counts: tuple[int, ...
                 high = (middle - 1) // _size(pods) * _size(pods)
         counts = (*counts[:i], low, *counts[i + 1 :])
     return best
+
+
+def _joined(
+    capacity: HostCapacity, gang: GangPlanRequest, core: GangPlan
+) -> tuple[GangPlanRequest, HostCapacity, GangPlan]:
+    """Return the plan with those that wait and fit, the gang in which all these are kept, and the remaining capacity.
+
+    Of each slice all that it lacks at once, or else one part after the other.
+    """
+    best, tries = core, _JOINS
+    gang, capacity = _keep_placed(capacity, gang, core)
+    for i in range(len(gang.pod_sets)):
+        for parts in lacking_parts(gang.pod_sets[i]) if gang.pod_sets[i].waiting else ():
+            every = tuple(rank for part in parts for rank in part)
+            for ranks in (every, *parts) if len(parts) > 1 else (every,):
+                if not tries:
+                    return gang, capacity, best
+                tries -= 1
+                pods = replace(gang.pod_sets[i], waiting=gang.pod_sets[i].waiting.difference(ranks))
+                trial = replace(gang, pod_sets=(*gang.pod_sets[:i], pods, *gang.pod_sets[i + 1 :]))
+                answer = assemble(capacity, trial, [len(one.kept) for one in trial.pod_sets])
+                if isinstance(answer, GangPlan):
+                    best = replace(answer, proven=False)
+                    gang, capacity = _keep_placed(capacity, trial, answer)
+                    if ranks is every:
+                        break
+    return gang, capacity, best
 
 
 def _keep_placed(capacity: HostCapacity, gang: GangPlanRequest, plan: GangPlan) -> tuple[GangPlanRequest, HostCapacity]:

@@ -382,6 +382,7 @@ def _pod_set(inputs: PlanInput, ask: PodSetRequest, require: int | None) -> PodS
     return PodSetPlanRequest(
         count=ask.count,
         remnant=ask.has_remnant,
+        ranked=ask.ranked,
         requests=(),
         require=require,
         prefer=topology.level_of(ask.prefer),

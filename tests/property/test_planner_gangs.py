@@ -15,7 +15,7 @@ from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
 from engine.planner.slices import Slices
 from engine.planner.tree import Tree, build_tree
-from tests.support.gang_oracles import brute_force_gang, opened, valid
+from tests.support.gang_oracles import brute_force_gang, one_more, opened, valid
 
 Free = list[list[int]]
 LEVELS = ("block", "rack", "host")
@@ -158,6 +158,30 @@ def test_a_minimum_is_met_where_a_division_fits(case: tuple[Tree, Free, GangPlan
     else:
         assert isinstance(answer, NoFit)
         assert all(brute_force_gang(tree, free, _of(gang, counts)) is None for counts in enough)
+
+
+@given(gangs(hosts=5, sets=2, most=4, slices=True, kept=True))
+@settings(max_examples=250, deadline=None)
+def test_no_pod_that_fits_waits_for_others_of_a_gang_with_its_minimum(
+    case: tuple[Tree, Free, GangPlanRequest],
+) -> None:
+    """Lost pods of a slice join those that stay, whether there is room for those of another slice or pod set or not."""
+    tree, free, gang = case
+    pod_sets = tuple(replace(pods, min_count=len(pods.kept)) for pods in gang.pod_sets)
+    gang = replace(gang, pod_sets=pod_sets, min_count=max(1, sum(len(pods.kept) for pods in pod_sets)))
+    assume(any(pods.kept for pods in pod_sets))
+    try:
+        answer = plan_gang(tree, np.array(free, dtype=np.int64), gang)
+    except ValueError as error:
+        assume(not str(error).startswith("kept:"))
+        raise
+    assert isinstance(answer, GangPlan)
+    placed = [seats.ranks for seats in answer.pod_sets]
+    assert all(
+        hosts[rank] == host for one, hosts in zip(pod_sets, placed, strict=True) for rank, host in one.kept.items()
+    )
+    assert one_more(tree, free, gang, placed) is None
+    event(f"waiting {sum(hosts.count(-1) for hosts in placed)}")
 
 
 @given(gangs(hosts=5, sets=3, most=2, slices=True, kept=True), st.data())

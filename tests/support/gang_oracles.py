@@ -78,6 +78,43 @@ def together(tree: Tree, gang: GangPlanRequest, placed: Sequence[Hosts]) -> bool
     )
 
 
+def one_more(
+    tree: Tree, free: Sequence[Sequence[int]], gang: GangPlanRequest, placed: Sequence[Hosts]
+) -> tuple[int, int, int] | None:
+    """A pod without a host (-1 in `placed`), and one that takes it: pod set, rank, host; None when no pod fits.
+
+    Only pods beside those of their slice count: a new slice needs room for all of it.
+    """
+    left = np.array(free)
+    for pods, hosts in zip(gang.pod_sets, placed, strict=True):
+        for host in (host for rank, host in enumerate(hosts) if host >= 0 and rank not in pods.kept):
+            left[host] -= np.array(pods.requests)
+    for i, pods in enumerate(gang.pod_sets):
+        for rank in (rank for rank, host in enumerate(placed[i]) if host < 0):
+            for host in range(len(tree.hosts)):
+                hosts = (*placed[i][:rank], host, *placed[i][rank + 1 :])
+                more = [
+                    tuple(h for h in (*placed[:i], hosts, *placed[i + 1 :])[j] if h >= 0) for j in range(len(placed))
+                ]
+                if (
+                    (pods.eligible is None or pods.eligible[host])
+                    and all(need <= left[host][r] for r, need in enumerate(pods.requests) if need)
+                    and (pods.per_host is None or hosts.count(host) <= pods.per_host)
+                    and all(len(mates) == 1 for mates in _slices_of(tree, pods, hosts, rank, host))
+                    and together(tree, gang, more)
+                ):
+                    return i, rank, host
+    return None
+
+
+def _slices_of(tree: Tree, pods: PodSetPlanRequest, hosts: Hosts, rank: int, host: int) -> Iterator[set[int]]:
+    """The domains that each slice of a rank has beside it; no domain where no other pod of it has a host."""
+    for one in pods.slices:
+        first = rank // one.size * one.size
+        mates = [h for n, h in enumerate(hosts[first : first + one.size], first) if n != rank and h >= 0]
+        yield {tree.domain_of(one.level, h) for h in (*mates, host)} if mates else set()
+
+
 def _families(gang: GangPlanRequest) -> list[list[int]]:
     everyone = list(range(len(gang.pod_sets)))
     if gang.require is not None or gang.prefer is not None:

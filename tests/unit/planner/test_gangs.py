@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,21 @@ def test_lost_pods_of_a_slice_return_to_its_domain() -> None:
     """Rank 1 belongs to the slice in rack 0, ranks 2 and 3 are a slice that may go anywhere in the block."""
     answer = planned(room([[[1, 0], [2]]]), pods(4, require=0, slices=(Slices(RACK, 2),), kept={0: 1}))
     assert answer.pod_sets[0].ranks == (1, 0, 2, 2)
+
+
+def test_a_slice_that_cannot_be_completed_keeps_no_pod_from_another_one() -> None:
+    """Of two slices that lost a pod each, one has room in its rack; the two that stay are enough for the gang."""
+    lost = pods(4, slices=(Slices(RACK, 2),), kept={0: 0, 2: 1}, min_count=2)
+    assert planned(room([[[0], [1]]]), lost).pod_sets[0].ranks == (0, -1, 1, 1)
+    assert isinstance(plan_gang(*room([[[0], [1]]]), GangPlanRequest((replace(lost, ranked=False),))), NoFit)
+    assert planned(room([[[0], [1]], [[1]]]), pods(1, min_count=0), lost, min_count=2).pod_sets[0].ranks == (2,)
+
+
+def test_of_slices_in_slices_those_without_pods_join_whole() -> None:
+    """Four in a block, two in a rack: the half of which no pod stays needs a rack for both."""
+    layers = (Slices(0, 4), Slices(RACK, 2))
+    lost = pods(8, slices=layers, kept={0: 0, 1: 0, 4: 2, 5: 2, 6: 2}, min_count=5)
+    assert planned(room([[[0], [1]], [[1], [2]]]), lost).pod_sets[0].ranks == (0, 0, -1, -1, 2, 2, 2, 2)
 
 
 def test_a_gang_grows_next_to_its_pods() -> None:
