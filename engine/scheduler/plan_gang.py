@@ -505,7 +505,8 @@ def _not_placed(
         where = f"the {level} of the running pods" if level else "the topology"
         room = _room_beside(inputs, capacity, answer.level)
         has = f", which has room for {room:,}" if room is not None and room < missing else ""
-        return Waits("Fragmented", f"needs room for {plural(missing, 'more pod')} in {where}{has}")
+        needs = f"needs room for {plural(missing, 'more pod')} in {where}{has}"
+        return Waits("Fragmented", "; ".join([needs, *_slices_in_words(inputs)]))
     of_one: Outcome | None = None
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
@@ -537,6 +538,12 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return _for_hosts(Waits(reason, f"{asked}; {alone} together now"), inputs, gang, repaired, capacity)
+
+
+def _slices_in_words(inputs: PlanInput) -> list[str]:
+    """Return what keeps new pods from room elsewhere: the slices of a gang with one pod set."""
+    layers = inputs.asks[0].slices if len(inputs.asks) == 1 else ()
+    return [f"each slice of {size:,} pods shares one {sanitize(level)}" for level, size in layers]
 
 
 def _for_hosts(

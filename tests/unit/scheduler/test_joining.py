@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.api import names
 from engine.api.objects import Node
 from engine.api.pod import Pod
 from engine.api.workload import Workload
@@ -67,6 +68,15 @@ def test_what_a_growth_needs_and_has_is_told_in_numbers() -> None:
     answer = planned(gpu_nodes(1, 2, 4), gang, running, pod(other, 0, host="b0-r0-h2"))
     assert isinstance(answer, Waits)
     assert answer.message == "needs room for 2 more pods in the rack of the running pods, which has room for 1"
+
+
+def test_what_room_elsewhere_is_of_no_use_to_a_slice_is_told() -> None:
+    """The topology has room for one more pod, the rack of its slice has none."""
+    says = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
+    gang, other = job(count=2, require=None, annotations=says), job("other", count=1, require=None)
+    answer = planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 0, host="b0-r0-h0")], pod(other, 0, host="b0-r0-h1"))
+    assert isinstance(answer, Waits)
+    assert answer.message == "needs room for 1 more pod in the topology; each slice of 2 pods shares one rack"
 
 
 def test_a_pod_that_is_pinned_and_not_bound_stays_where_it_will_be() -> None:
