@@ -206,10 +206,11 @@ class _Reader:
         selector = self._selector(raw.label_selector)
         if selector is not None:
             selector += self._own_values(raw.match_label_keys, "In", SPREAD)
+        # An empty selector counts no pods here (`countPodsMatchSelector`); for terms of affinity it means every pod.
         return SpreadConstraint(
             topology_key=intern(raw.topology_key),
             max_skew=raw.max_skew,
-            selector=selector,
+            selector=selector or None,
             min_domains=fewest,
             honor_affinity=raw.node_affinity_policy != "Ignore",
             honor_taints=raw.node_taints_policy == "Honor",

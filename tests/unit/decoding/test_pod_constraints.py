@@ -96,9 +96,18 @@ def test_a_spread_constraint_is_read_with_its_policies() -> None:
     )
     (one,) = decoded(full).constraints.spread
     assert one == SpreadConstraint(RACK, 1, (IS_WEB, IS_WEB), 3, honor_affinity=False, honor_taints=True)
-    (plain,) = decoded(spread(labelSelector={})).constraints.spread
-    assert plain == SpreadConstraint(RACK, 1, ())
+    (plain,) = decoded(spread(labelSelector={"matchLabels": {"app": "web"}})).constraints.spread
+    assert plain == SpreadConstraint(RACK, 1, (IS_WEB,))
     assert decoded(spread(whenUnsatisfiable="ScheduleAnyway")).constraints is None
+
+
+@pytest.mark.parametrize(
+    ("more", "selector"), [({}, None), ({"matchLabelKeys": ["app"]}, (IS_WEB,)), ({"matchLabelKeys": ["hash"]}, None)]
+)
+def test_an_empty_selector_of_a_spread_constraint_counts_no_pods(more: Json, selector: Any) -> None:
+    """The scheduler counts none for it, unless `matchLabelKeys` makes it one that is not empty."""
+    (one,) = decoded(spread(labelSelector={}, **more)).constraints.spread
+    assert one == SpreadConstraint(RACK, 1, selector)
 
 
 @pytest.mark.parametrize(
