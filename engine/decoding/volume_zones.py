@@ -34,6 +34,7 @@ def zone_terms(
 
     A node without any zone label reaches every volume.
     """
+    affinity = _of_labels(affinity)
     wanted = [_alternatives(key, zones) for key in _LABELS if (zones := _zones(labels.get(key)))]
     if not wanted:
         return affinity
@@ -41,10 +42,18 @@ def zone_terms(
     if affinity is None:
         return tuple(SelectorTerm(expressions=one, fields=()) for one in zoned)
     # An empty term matches no node, and has to stay empty for that.
-    terms = [term for term in affinity if term.expressions or term.fields]
-    return tuple(
-        SelectorTerm(expressions=(*term.expressions, *one), fields=term.fields) for term in terms for one in zoned
-    )
+    terms = [term.expressions for term in affinity if term.expressions]
+    return tuple(SelectorTerm(expressions=(*term, *one), fields=()) for term in terms for one in zoned)
+
+
+def _of_labels(affinity: tuple[SelectorTerm, ...] | None) -> tuple[SelectorTerm, ...] | None:
+    """Return the terms of a volume without their fields. None: any node.
+
+    The scheduler compares them with labels alone (`CheckNodeAffinity`), so that a term of fields only always matches.
+    """
+    if affinity is None or any(term.fields and not term.expressions for term in affinity):
+        return None
+    return tuple(SelectorTerm(expressions=term.expressions, fields=()) for term in affinity)
 
 
 def _alternatives(key: str, zones: tuple[str, ...]) -> list[_Requirements]:

@@ -68,12 +68,17 @@ def test_a_node_must_match_the_affinity_as_well(labels: Json, of_node: dict[str,
     assert reaches(labels, of_node, *terms) == wanted
 
 
-def test_a_term_keeps_its_fields() -> None:
-    only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["h"]}]}
+def test_fields_of_a_volume_are_not_compared() -> None:
+    """The scheduler shows the volume's terms a node without a name: those of fields match it, an empty one does not."""
     other = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}
-    assert reaches({ZONE: "a"}, {ZONE: "a"}, only)
-    assert not reaches({ZONE: "a"}, {ZONE: "b"}, only)
-    assert not reaches({ZONE: "a"}, {ZONE: "a"}, other)
+    in_rack = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["a"]}]}
+    assert reaches({}, {}, other)
+    assert reaches({}, {}, in_rack, other)
+    assert reaches({ZONE: "a"}, {ZONE: "a"}, other)
+    assert not reaches({ZONE: "a"}, {ZONE: "b"}, other)
+    assert reaches({}, {"rack": "a"}, {**in_rack, **other})
+    assert not reaches({}, {"rack": "b"}, {**in_rack, **other})
+    assert not reaches({}, {"rack": "a"}, {})
 
 
 @pytest.mark.parametrize("labels", [{}, {"rack": "a"}, {ZONE: ""}, {ZONE: None}, None])
