@@ -78,6 +78,7 @@ CASES = {
     "spread over hosts": Case(8, spread("kubernetes.io/hostname"), gpus=1, most={"kubernetes.io/hostname": 1}),
     "spread over at least two blocks": Case(4, spread(BLOCK, minDomains=2), gpus=1, most={BLOCK: 2}),
     "spread over more blocks than there are": Case(4, spread(BLOCK, minDomains=3), gpus=1, fits=False),
+    "spread that counts no pods": Case(12, spread("kubernetes.io/hostname", labelSelector={}, minDomains=9)),
     "spread that counts all nodes": Case(4, spread(RACK, nodeAffinityPolicy="Ignore"), gpus=1, most={RACK: 1}),
 }
 
