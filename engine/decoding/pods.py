@@ -161,7 +161,7 @@ def pod_spec(
         runtime_class=intern(spec.runtime_class_name or ""),
         has_scheduling_group=spec.scheduling_group is not None or spec.workload_ref is not None,
         deadline=spec.active_deadline_seconds is not None,
-        unmodelled=(*left_out, "resource claims") if spec.resource_claims else left_out,
+        unmodelled=(*left_out, *_unread(spec)),
         containers=len(spec.containers or ()) + len(spec.init_containers or ()),
         preferences=(*_beyond(spec.affinity), *uncounted),
         volume_claims=_volume_claims(spec.volumes),
@@ -172,6 +172,16 @@ def pod_spec(
         has_overhead=bool(spec.overhead),
         cross_namespace=crosses_namespaces(spec),
     )
+
+
+def _unread(spec: wire.PodSpec) -> Iterator[str]:
+    """Yield what else the scheduler compares with a node, by name."""
+    if spec.resource_claims:
+        yield "resource claims"
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    # Since 1.36 only nodes that declare the feature take such a pod (NodeDeclaredFeatures): those with a kubelet of it.
+    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):
+        yield "the action RestartAllContainers"
 
 
 def controller_of(references: Iterable[wire.OwnerReference] | None) -> OwnerRef | None:

@@ -154,11 +154,18 @@ class Port(Struct):
     protocol: str | None = None
 
 
+class RestartRule(Struct):
+    """spec.containers[*].restartPolicyRules[*]."""
+
+    action: str | None = None
+
+
 class Container(Struct):
     """A container or init container."""
 
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
     ports: list[Port] | None = None
 
 

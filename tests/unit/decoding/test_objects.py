@@ -330,6 +330,15 @@ def test_pods_keep_only_labels_and_annotations_that_concern_us() -> None:
         ),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
         ({"resourceClaims": [{"name": "gpu"}]}, ("resource claims",)),
+        ({"containers": [{"restartPolicyRules": [{"action": "Restart"}]}]}, ()),
+        (
+            {"containers": [{}, {"restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}]},
+            ("the action RestartAllContainers",),
+        ),
+        (
+            {"initContainers": [{"restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            ("the action RestartAllContainers",),
+        ),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, ()),
     ],
 )
