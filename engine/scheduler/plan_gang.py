@@ -8,7 +8,7 @@ they take of the same GPUs, by whatever name they request them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -20,7 +20,7 @@ from engine.api.placement import GangRequest, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.api.rank import join_ranks
 from engine.api.reasons import Code
-from engine.api.text import join_and, plural, sanitize
+from engine.api.text import join_and, plural, plural_noun, sanitize
 from engine.capacity.capacity import Capacity
 from engine.capacity.domain_caps import capped_most, clip, limit_of
 from engine.capacity.pod_rules import PodRules
@@ -500,13 +500,7 @@ def _not_placed(
 ) -> Outcome:
     topology = inputs.topology
     if any(inputs.kept.values()):
-        missing = max(1, _wanted(inputs) - sum(map(len, inputs.kept.values())))
-        level = _alias(topology, answer.level if answer.level >= 0 else None)
-        where = f"the {level} of the running pods" if level else "the topology"
-        room = _room_beside(inputs, capacity, answer.level)
-        has = f", which has room for {room:,}" if room is not None and room < missing else ""
-        needs = f"needs room for {plural(missing, 'more pod')} in {where}{has}"
-        return Waits("Fragmented", "; ".join([needs, *_slices_in_words(inputs)]))
+        return _not_joined(inputs, answer, capacity)
     of_one: Outcome | None = None
     if answer.pod_set is not None:
         ask = inputs.asks[answer.pod_set]
@@ -538,6 +532,31 @@ def _not_placed(
         reason = "InsufficientFreeGPUs" if gpus else "InsufficientFreeHosts"
     alone = "so many do not fit" if of_all else "each pod set fits alone, but not all of them"
     return _for_hosts(Waits(reason, f"{asked}; {alone} together now"), inputs, gang, repaired, capacity)
+
+
+def _not_joined(inputs: PlanInput, answer: NoFit, capacity: Capacity) -> Outcome:
+    """Return the outcome of pods that find no room beside the running ones of their gang, or of their pod set."""
+    one = inputs.asks[answer.pod_set] if answer.pod_set is not None and _gang_minimum(inputs) is None else None
+    wanted = _wanted(inputs) if one is None else min(one.count, one.min_available)
+    running = inputs.kept.values() if one is None else [inputs.kept.get(one.name, {})]
+    missing = max(1, wanted - sum(map(len, running)))
+    room = _room_beside(inputs, capacity, answer.level)
+    has = f", which has room for {room:,}" if room is not None and room < missing else ""
+    where = _beside(inputs.topology, answer.level, {host for ranks in running for host in ranks.values()})
+    needs = f"needs room for {plural(missing, 'more pod')} in {where}{has}"
+    waits = Waits("Fragmented", "; ".join([needs, *_slices_in_words(inputs)]))
+    return waits if one is None or len(inputs.asks) == 1 else _of_pod_set(one.name, waits)
+
+
+def _beside(topology: Topology, level: int, hosts: Collection[str]) -> str:
+    """Return in words where pods of a required level join those on `hosts`."""
+    if level < 0:
+        return "the topology"
+    tree, name = topology.tree, topology.levels[level].name
+    domains = {tree.paths[tree.index[host]][: level + 1] for host in hosts}
+    if not domains:
+        return f"one {name}"
+    return f"the {name if len(domains) == 1 else plural_noun(name)} of the running pods"
 
 
 def _slices_in_words(inputs: PlanInput) -> list[str]:

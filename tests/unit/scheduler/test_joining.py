@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.api import names
 from engine.api.objects import Node
 from engine.api.pod import Pod
@@ -10,7 +12,8 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
-from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod
+from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod, shape
+from tests.support.pod_sets import member, pods_of, several
 
 
 def planned(nodes: list[Node], workload: Workload, pods: list[Pod], *others: Pod) -> Outcome:
@@ -77,6 +80,27 @@ def test_what_room_elsewhere_is_of_no_use_to_a_slice_is_told() -> None:
     answer = planned(gpu_nodes(1, 2, 2), gang, [pod(gang, 0, host="b0-r0-h0")], pod(other, 0, host="b0-r0-h1"))
     assert isinstance(answer, Waits)
     assert answer.message == "needs room for 1 more pod in the topology; each slice of 2 pods shares one rack"
+
+
+@pytest.mark.parametrize(
+    ("running", "least", "says"),
+    [
+        ({"lead": 0}, None, "pod set worker: needs room for 4 more pods in one host"),
+        ({"lead": 0, "worker": 1}, None, "pod set worker: needs room for 3 more pods in the host of the running pods"),
+        ({"lead": 0, "worker": 1}, "4", "needs room for 2 more pods in the hosts of the running pods"),
+    ],
+)
+def test_the_pod_set_without_room_is_told(running: dict[str, int], least: str | None, says: str) -> None:
+    """Four workers have to share a host; both hosts are full."""
+    quarter = shape(gpu=2)
+    workers = pods_of("worker", 4, shape=quarter, says={names.REQUIRE: "host"})
+    minimum = {} if least is None else {names.MIN_AVAILABLE: least}
+    gang = several(pods_of("lead", 1, shape=quarter), workers, says=minimum)
+    pods = [member(gang, name, 0, host=f"b0-r0-h{host}") for name, host in running.items()]
+    full = job("other", count=2, require=None)
+    answer = planned(gpu_nodes(1, 1, 2), gang, pods, *(pod(full, rank, host=f"b0-r0-h{rank}") for rank in range(2)))
+    assert isinstance(answer, Waits)
+    assert answer.message == says
 
 
 def test_a_pod_that_is_pinned_and_not_bound_stays_where_it_will_be() -> None:
