@@ -152,6 +152,8 @@ ALIASES: Final[dict[str, dict[str, str]]] = {
         "kai.scheduler/segment-topology-required-placement": SLICE_TOPOLOGY,
     },
 }
+# All annotations that request something, whatever dialects the policy reads.
+ASKING_KEYS: Final = REQUEST_KEYS.union(*ALIASES.values())
 # Keys that request nothing where they are "false", and take back what pod-group labels beside them request.
 FLAGS: Final = (
     UNCONSTRAINED,

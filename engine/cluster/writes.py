@@ -19,8 +19,8 @@ from typing import Any, Final
 from engine import metrics
 from engine.api.field import json_pointer, path_of
 from engine.api.names import (
-    ALIASES,
     API_VERSION,
+    ASKING_KEYS,
     FIELD_MANAGER,
     GATE,
     HELD_BY,
@@ -29,7 +29,6 @@ from engine.api.names import (
     PLACEMENT,
     PLACEMENTS,
     POLICY_KEY,
-    REQUEST_KEYS,
     REVISION,
 )
 from engine.api.objects import PROVISIONING_PLURAL, ProvisioningRequest
@@ -66,8 +65,6 @@ _REFUSALS: Final = (
 )
 # Only the server's text distinguishes a failed JSON Patch from a webhook that denies without naming a field.
 _PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
-# Annotations that are a request, under our keys and those of others.
-_ASKING: Final = REQUEST_KEYS.union(*ALIASES.values())
 _MOST_TESTED: Final = 1024  # characters of an annotation: of a value that is too long to be valid, a record has a part
 _OPTIONAL_SPEC: Final[Mapping[str, None]] = dict.fromkeys(("assignment", "gang", "group", "profile", "separation"))
 
@@ -336,16 +333,11 @@ def let_go_patch(workload: Workload, *, resume: bool) -> Operations:
 def _tests(workload: Workload) -> Operations:
     counted = {"generation": workload.generation} if workload.generation else _version_known(workload)
     known = {"uid": workload.uid} | counted
+    tested: list[tuple[tuple[str, ...], object]] = [(("metadata", field), value) for field, value in known.items()]
     # A change of annotations is no new generation.
-    asked = {key: workload.annotations[key] for key in sorted(_ASKING.intersection(workload.annotations))}
-    return [
-        *({"op": "test", "path": json_pointer(("metadata", field)), "value": known[field]} for field in known),
-        *(
-            {"op": "test", "path": json_pointer(("metadata", "annotations", key)), "value": text}
-            for key, text in asked.items()
-            if len(text) <= _MOST_TESTED
-        ),
-    ]
+    asked = {key: workload.annotations[key] for key in sorted(ASKING_KEYS.intersection(workload.annotations))}
+    tested += [(("metadata", "annotations", key), text) for key, text in asked.items() if len(text) <= _MOST_TESTED]
+    return [{"op": "test", "path": json_pointer(path), "value": value} for path, value in tested]
 
 
 def _resuming(workload: Workload) -> Operations:

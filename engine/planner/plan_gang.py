@@ -511,21 +511,21 @@ def _joined(
     """
     best, tries = core, _JOINS
     gang, capacity = _keep_placed(capacity, gang, core)
-    for i in range(len(gang.pod_sets)):
-        for parts in lacking_parts(gang.pod_sets[i]) if gang.pod_sets[i].waiting else ():
-            every = tuple(rank for part in parts for rank in part)
-            for ranks in (every, *parts) if len(parts) > 1 else (every,):
-                if not tries:
-                    return gang, capacity, best
-                tries -= 1
-                pods = replace(gang.pod_sets[i], waiting=gang.pod_sets[i].waiting.difference(ranks))
-                trial = replace(gang, pod_sets=(*gang.pod_sets[:i], pods, *gang.pod_sets[i + 1 :]))
-                answer = assemble(capacity, trial, [len(one.kept) for one in trial.pod_sets])
-                if isinstance(answer, GangPlan):
-                    best = replace(answer, proven=False)
-                    gang, capacity = _keep_placed(capacity, trial, answer)
-                    if ranks is every:
-                        break
+    lacking = [(i, parts) for i, pods in enumerate(gang.pod_sets) if pods.waiting for parts in lacking_parts(pods)]
+    for i, parts in lacking:
+        every = tuple(rank for part in parts for rank in part)
+        for ranks in (every, *parts) if len(parts) > 1 else (every,):
+            if not tries:
+                return gang, capacity, best
+            tries -= 1
+            pods = replace(gang.pod_sets[i], waiting=gang.pod_sets[i].waiting.difference(ranks))
+            trial = replace(gang, pod_sets=(*gang.pod_sets[:i], pods, *gang.pod_sets[i + 1 :]))
+            answer = assemble(capacity, trial, [len(one.kept) for one in trial.pod_sets])
+            if isinstance(answer, GangPlan):
+                best = replace(answer, proven=False)
+                gang, capacity = _keep_placed(capacity, trial, answer)
+                if ranks is every:
+                    break
     return gang, capacity, best
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from engine.api import names
-from engine.api.names import ALIASES, OWNED_ANNOTATIONS, OWNED_LABELS, REQUEST_KEYS
+from engine.api.names import ASKING_KEYS, OWNED_ANNOTATIONS, OWNED_LABELS
 
 Json = dict[str, Any]
 Shape = Mapping[str, Any]
@@ -85,7 +85,7 @@ DEPLOYMENT: Final[Shape] = {
     },
     "status": None,
 }
-_KEYS: Final = frozenset({*REQUEST_KEYS, *OWNED_ANNOTATIONS, *(key for keys in ALIASES.values() for key in keys)})
+_KEYS: Final = ASKING_KEYS | OWNED_ANNOTATIONS
 # Labels of a pod that say which one of its workload it is.
 _PLACES: Final = (names.COMPLETION_INDEX, "batch.kubernetes.io/job-name", "apps.kubernetes.io/pod-index")
 
