@@ -92,7 +92,7 @@ class _Before:
 
 
 def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
-    """Answer a CREATE or UPDATE of a workload; an invalid request stays unchanged (`/validate` refuses it)."""
+    """Answer a CREATE or UPDATE of a workload; an invalid request stays unchanged (`/validate` refuses a new one)."""
     workload, document = workload_of(review, review.object, view)
     if workload.deleting or workload.handling == "hint":
         return allowed()
@@ -120,7 +120,10 @@ def mutate_workload(review: Review, view: Reader, policy: Policy) -> Response:
     # With resources as translated: of a file that is applied again the same as before.
     fixed = fixed_fields(before.document, edits.document, workload, resources=view.resources_fixed)
     _hand_over_suspension(edits, before.workload, workload)
-    warnings = () if asked.wrong else _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
+    if asked.wrong:
+        warnings = _kept_as_before(edits, before, workload)
+    else:
+        warnings = _update(edits, before, workload, asked, view, policy=policy, budget=review.budget)
     _show_request(edits, asked)
     return patched(edits.operations, (*fixed, *warnings), document=edits.document)
 
@@ -235,6 +238,24 @@ def _update(
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
         return (HELD_AGAIN,)
     return ()
+
+
+def _kept_as_before(edits: Edits, before: _Before, new: Workload) -> tuple[str, ...]:
+    """Restore the gated templates of a workload with an invalid request; return warnings.
+
+    `/validate` lets an UPDATE pass if the old object has the same errors, as under a later policy: a file that is
+    applied or replaced again must not take the gate from pods that wait, or start a rollout.
+    """
+    old = before.workload
+    for root, pod_set in templates(new).items():
+        was = before.pod_set(pod_set.name)
+        if was is not None and names.GATE in was.template.gates:
+            restore(edits, root, Edits(before.document).get(*was.path))
+    if not held_by_us(old):
+        return ()
+    if suspended_by_user(new):
+        return (TAKEN_OVER,)
+    return () if new.suspended else (LET_GO,)
 
 
 def _let_go(edits: Edits, workload: Workload) -> tuple[str, ...]:

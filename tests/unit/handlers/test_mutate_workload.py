@@ -421,3 +421,15 @@ def test_the_leaders_resume_is_left_alone() -> None:
 def test_a_pod_update_is_nothing_to_change() -> None:
     pod = raw_pod()
     assert mutate(review(pod, old=pod), FakeView(), 0.0).patch == ()
+
+
+def test_a_request_that_a_later_policy_made_invalid_keeps_its_gate() -> None:
+    """`kubectl replace` of the file: `/validate` lets the known error pass, so the marks must come back."""
+    sent = raw_job({names.REQUIRE: "gone"}, suspend=None)
+    stored = live(apply(rack_job(), mutate(review(rack_job()), FakeView(), 0.0)))
+    stored["metadata"]["annotations"][names.REQUIRE] = "gone"
+    asked = review(sent, old=stored)
+    response = mutate(asked, FakeView(), 0.0)
+    again = apply(sent, response)
+    assert again["spec"]["template"] == stored["spec"]["template"]
+    assert validate(review(again, old=stored), FakeView(), 0.0).allowed
