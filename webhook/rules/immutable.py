@@ -182,23 +182,39 @@ def _changed(
 ) -> Iterator[str]:
     """Yield the path of each part of the request that has changed."""
     if before.topology != after.topology:
-        yield request_path(new, names.TOPOLOGY, policy=policy)
+        yield _path(old, new, names.TOPOLOGY, policy)
     if before.profile != after.profile:
-        yield request_path(new, names.PROFILE, policy=policy)
+        yield _path(old, new, names.PROFILE, policy)
     for key in _separation_changed(before.separation or Separation(None), after.separation or Separation(None)):
-        yield request_path(new, key, policy=policy)
+        yield _path(old, new, key, policy)
     if before.gang is not None or after.gang is not None:
         gang = [(one.require, one.prefer) if one is not None else (None, None) for one in (before.gang, after.gang)]
         for key, was, now in zip((names.REQUIRE, names.PREFER), *gang, strict=True):
             if was != now:
-                yield f"metadata.annotations[{key}]"
+                yield _own_path(old, new, key, policy)
     asked = {ask.name: ask for ask in before.pod_sets}
     written = (*request_annotations(old, policy=policy), *request_annotations(new, policy=policy))
     layered = any(one.about == names.SLICES for one in written)
     for pod_set, ask in zip(new.pod_sets, after.pod_sets, strict=True):
         earlier = asked.get(ask.name)
         for key in _differing(earlier, ask, layered=layered) if earlier is not None else ():
-            yield request_path(new, key, policy=policy, pod_set=pod_set)
+            yield _path(old, new, key, policy, pod_set)
+
+
+def _path(old: Workload, new: Workload, key: str, policy: Policy, pod_set: PodSet | None = None) -> str:
+    """Return the path of a key in the new object, or, if it was removed, in the old one: it may be an alias."""
+    path = request_path(new, key, policy=policy, pod_set=pod_set)
+    earlier = next((one for one in old.pod_sets if pod_set is not None and one.name == pod_set.name), None)
+    before = request_path(old, key, policy=policy, pod_set=earlier)
+    there, stood = ({one.field for one in request_annotations(workload, policy=policy)} for workload in (new, old))
+    return before if path not in there and before in stood else path
+
+
+def _own_path(old: Workload, new: Workload, key: str, policy: Policy) -> str:
+    """Return the path of a key of the whole gang, as its user wrote it on the new object or on the old one."""
+    written = (*request_annotations(new, policy=policy), *request_annotations(old, policy=policy))
+    said = (one.field for one in written if one.about == key and one.field.startswith("metadata."))
+    return next(said, f"metadata.annotations[{key}]")
 
 
 def _separation_changed(was: Separation, now: Separation) -> Iterator[str]:

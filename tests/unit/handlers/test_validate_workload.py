@@ -570,6 +570,19 @@ def test_a_request_that_vanishes_from_a_running_gang_is_refused_like_a_change() 
     assert GONE not in answer.warnings  # nothing of that happens
 
 
+def test_a_changed_request_of_a_running_gang_is_refused_at_the_key_that_its_user_wrote() -> None:
+    """In the new object, or, if it was removed, in the old one: an alias is not called by our name."""
+    alias = "kueue.x-k8s.io/podset-required-topology"
+    old = running(raw_job({alias: "cloud.provider.com/topology-rack"}))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][alias] = "cloud.provider.com/topology-block"
+    assert reasons(admitted(old, new, gang_view(old, HOSTS))) == [f"metadata.annotations[{alias}]"]
+    del new["metadata"]["annotations"][alias]
+    new["metadata"]["annotations"][names.PREFER] = "rack"
+    answer = admitted(old, new, gang_view(old, HOSTS))
+    assert set(reasons(answer)) == {f"metadata.annotations[{key}]" for key in (alias, names.PREFER)}
+
+
 @pytest.mark.parametrize(("value", "code"), [("20m", 200), ("none", 200), (None, 200), ("soon", 422)])
 def test_the_time_outs_of_a_running_gang_may_be_changed(value: str | None, code: int) -> None:
     """They decide nothing about where it is; a wrong value is refused here too."""
