@@ -361,7 +361,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
             else:
                 empty = empty or _free_resources(inputs, capacity, empty=True)
                 level = _finest_level(inputs, gang, empty, members_of_level)
-            level = topology.allowed_level(min(level, _shared_level(inputs, members_of_level)), inputs.levels)
+            level = _auto_level(inputs, level, members_of_level)
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
             )
@@ -369,8 +369,8 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
     if whole is not None and whole.require == AUTO:
         empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
-        level = min(_finest_level(inputs, gang, empty, every), _shared_level(inputs, every))
-        gang = replace(gang, require=topology.allowed_level(level, inputs.levels))
+        level = _auto_level(inputs, _finest_level(inputs, gang, empty, every), every)
+        gang = replace(gang, require=level)
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
     return gang
@@ -403,6 +403,16 @@ def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
     """Return the pod set without a preferred level that the required one already implies, as `auto` may be finer."""
     idle = pods.require is not None and pods.prefer is not None and pods.prefer <= pods.require
     return replace(pods, prefer=None) if idle else pods
+
+
+def _auto_level(inputs: PlanInput, lowest: int, members_of_level: list[int]) -> int:
+    """Return the level that `auto` means where `lowest` holds these pod sets, beside the pods of them that stay.
+
+    A rule that came later keeps a running gang from no level that its pods need: what it has lost is replaced.
+    """
+    level = min(lowest, _shared_level(inputs, members_of_level))
+    allowed = inputs.topology.allowed_level(level, inputs.levels)
+    return min(level, allowed) if any(inputs.kept.get(inputs.asks[i].name) for i in members_of_level) else allowed
 
 
 def _shared_level(inputs: PlanInput, members_of_level: list[int]) -> int:

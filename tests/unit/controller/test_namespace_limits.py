@@ -10,6 +10,7 @@ from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
+from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
 
@@ -428,3 +429,30 @@ def test_growth_waits_for_the_limit_and_lost_slots_do_not() -> None:
     leader.settle()
     leader.later(30)
     assert "train" in leader.hands.of("repair")
+
+
+# -- levels ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_that_came_later_does_not_keep_a_running_gang_from_the_level_that_it_needs() -> None:
+    """`auto` meant the block when it was placed: its lost pod gets a slot there, though the rule allows no block."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    leader.has(job("train", count=5, require="auto", held=True))
+    leader.settle()
+    train, hosts = leader.workload(), ranks_of(leader.placed())
+    pods = {rank: pod(train, rank, host=host) for rank, host in hosts.items()}
+    leader.has(*pods.values())
+    leader.settle()
+    leader.view.set_policy(parse_policy(limited("levels: [rack, host]").replace("[a*]", "['*']")))
+    leader.settle()
+    lost = next(one for one in leader.stores.nodes.values() if one.name == hosts[4])
+    leader.stores.nodes.apply("DELETED", lost)
+    leader.stores.pods.apply("DELETED", pods[4])
+    leader.has(pod(train, 4, gated=True, name="train-4b"))
+    for _ in range(3):
+        leader.later(10)
+    repaired = leader.placed()
+    assert repaired is not None
+    assert repaired.assignment is not None
+    assert sum(slot.count for slot in repaired.assignment.pod_sets[0].slots) == 5
+    assert lost.name not in repaired.assignment.hosts
