@@ -438,12 +438,11 @@ def _topology(
     named = [one.value for one in said if one.about == names.TOPOLOGY]
     if named:
         return next((name for name in named if name in topologies), None)
-    asking = (
+    asking = [
         one for one in workload.pod_sets if read_annotations((_source(one),), dialects=policy.annotations.dialects)
-    )
-    pod_set = next(asking, workload.pod_sets[0] if workload.pod_sets else None)
-    selector = pod_set.template.shape.node_selector if pod_set is not None else ()
-    return choose_topology(policy.topologies, topologies, selector)
+    ]
+    selectors = [one.template.shape.node_selector for one in asking or workload.pod_sets]
+    return choose_topology(policy.topologies, topologies, selectors)
 
 
 def _fold(

@@ -102,11 +102,22 @@ def level_names(specs: Sequence[TopologySpec], topologies: Mapping[str, Topology
 
 
 def choose_topology(
-    specs: Iterable[TopologySpec], topologies: Mapping[str, Topology], node_selector: Iterable[tuple[str, str]]
+    specs: Sequence[TopologySpec],
+    topologies: Mapping[str, Topology],
+    node_selectors: Sequence[Iterable[tuple[str, str]]],
 ) -> str | None:
-    """Return the topology of a workload that names none: the first with a nodeSelector that fits its own."""
-    asked = dict(node_selector)
-    for spec in specs:
-        if spec.name in topologies and all(asked.get(key, value) == value for key, value in spec.node_selector.items()):
-            return spec.name
+    """Return the topology of a workload that names none: the first with a nodeSelector that fits those of its pod sets.
+
+    If none fits all of them, the first that fits the first of them.
+    """
+    asked = [dict(one) for one in node_selectors]
+    for selectors in (asked, asked[:1]):
+        for spec in specs:
+            if spec.name in topologies and all(_fits(spec, selector) for selector in selectors):
+                return spec.name
     return next(iter(topologies), None)
+
+
+def _fits(spec: TopologySpec, node_selector: Mapping[str, str]) -> bool:
+    """Return True if pods with this nodeSelector may run on nodes of the topology."""
+    return all(node_selector.get(key, value) == value for key, value in spec.node_selector.items())

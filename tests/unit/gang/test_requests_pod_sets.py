@@ -14,9 +14,13 @@ from engine.gang.request import PlacementRequest, parse_request
 from engine.policy.model import default_policy, parse_policy
 from engine.topology.topology import topologies_of
 from tests.support.admission import NODES
+from tests.support.cluster_records import shape
 from tests.support.families import leader_worker_set
 from tests.support.pod_sets import pods_of, several
 
+TWO_POOLS = "topologies:" + "".join(
+    f"\n- {{name: {pool}, preset: demo, nodeSelector: {{pool: {pool}}}}}" for pool in ("a", "b")
+)
 FIRST, SECOND = (f"spec.replicatedJobs[{n}].template.spec.template.metadata.annotations" for n in (0, 1))
 
 
@@ -53,6 +57,21 @@ def test_a_template_alone_asks_for_the_whole_workload() -> None:
     """One gang: the pod set that says nothing starts with the others, wherever there is room."""
     found = read(two(second={names.REQUIRE: "rack"}))
     assert (found.gang, [one.unconstrained for one in found.pod_sets]) == (None, [True, False])
+
+
+@pytest.mark.parametrize("first", ["driver", "workers"])
+def test_the_node_selectors_of_all_templates_choose_the_topology(first: str) -> None:
+    """One without a nodeSelector fits each topology: it must not send the others to one without their nodes."""
+    workers = replace(shape(gpu=8), node_selector=(("pool", "b"),))
+    pod_sets = [pods_of("driver", 1), pods_of("workers", 4, shape=workers)]
+    asked = several(*sorted(pod_sets, key=lambda one: one.name != first), says={names.REQUIRE: "rack"})
+    assert read(asked, policy=TWO_POOLS).topology == "b"
+
+
+def test_of_templates_that_no_topology_fits_together_the_first_chooses() -> None:
+    shapes = [replace(shape(gpu=8), node_selector=(("pool", pool),)) for pool in ("b", "a")]
+    asked = several(*(pods_of(f"set{n}", 1, shape=one) for n, one in enumerate(shapes)), says={names.REQUIRE: "rack"})
+    assert read(asked, policy=TWO_POOLS).topology == "b"
 
 
 def test_with_one_pod_set_everything_is_folded_into_it() -> None:
