@@ -12,7 +12,7 @@ from typing import Final
 
 from engine import metrics
 from engine.api.duration import format_duration
-from engine.api.placement import requeues, waiting_since
+from engine.api.placement import kept_hosts, requeues, waiting_since
 from engine.api.reasons import REASONS, Code, Why, reason_of
 from engine.api.text import plural
 from engine.api.workload import GangKey
@@ -98,31 +98,31 @@ class GangScheduler:
         relaxes = relaxes_at(gang.request, gang.placement, policy)
         if key in self._term.preempting:
             relaxes = None  # hosts are kept and others end for what it asks now; it is reconciled when that is over
-        if relaxes is not None and relaxes + clock <= now:
-            self._term.queue.drop(key)
-            self._term.send(key, lambda: self._executor.relax(gang))
-            return
+        due = relaxes is not None and relaxes + clock <= now
         since = waiting_since({"waitingSince": gang_state.waiting_since})  # also if the Placement was deleted by hand
+        new_here = gang_state.wait is None
         if gang_state.wait is None:
             topology = self._view.topologies.get(gang.request.topology or "")
             levels = [level.name for level in topology.levels] if topology is not None else ()
             began = min(now, since + clock) if since is not None else now
             gang_state.wait = QueuedWait.of(gang.request, levels, began)
         patient_until = since + policy.queue.patience + clock if since is not None else inf
-        gang_state.wake_at(relaxes + clock if relaxes is not None else None)
+        gang_state.wake_at(relaxes + clock if relaxes is not None and not due else None)
         gang_state.wake_at(ends + clock if ends is not None else None)
         gang_state.wake_at(patient_until if now < patient_until < inf else None)
-        self._term.queue.add(
-            key,
-            QueueEntry(
-                priority=self._view.pod_shapes.priority_of(workload),
-                created=queued_at(workload, gang.placement),
-                name=f"{workload.namespace}/{workload.name}",
-                not_before=not_before or 0.0,
-                patient_until=patient_until,
-                topology=gang.request.topology or "",
-            ),
+        entry = QueueEntry(
+            priority=self._view.pod_shapes.priority_of(workload),
+            created=queued_at(workload, gang.placement),
+            name=f"{workload.namespace}/{workload.name}",
+            not_before=not_before or 0.0,
+            patient_until=patient_until,
+            topology=gang.request.topology or "",
         )
+        self._term.queue.add(key, entry)
+        if new_here and (hosts := frozenset(kept_hosts(before))):
+            self._term.nominator.restore(Nomination(key, entry.name, entry.priority, entry.topology, hosts, where=""))
+        if due:  # it keeps its place and its hosts meanwhile: the relaxed request is planned before any behind it
+            self._term.send(key, lambda: self._executor.relax(gang))
 
     def _time_out(self, key: GangKey, gang: Gang, now: float) -> None:
         """Requeue a gang that has waited for its schedule-timeout, or give it up, as the policy says."""
@@ -233,6 +233,8 @@ class GangScheduler:
                 log.info("keeping %s for %s", nomination.where, nomination.name)
             if kept.get(nomination.key) != nomination:
                 self._term.queue.requeue(nomination.key)  # so that its status shows the nomination
+        for key in kept.keys() - {nomination.key for nomination in self._term.nominator.kept()}:
+            self._term.queue.requeue(key)  # so that its status shows none any more, also if only other hosts help it
         metrics.nominations.set(len(self._term.nominator))
 
     def _find_nomination(
@@ -249,8 +251,8 @@ class GangScheduler:
                 alone = replace(gang, request=for_minimum(gang.request, group))
             excluded, kept_slots = self._term.of(waiting.key).timers.hosts_out(now), kept_assignment(gang)
             settled_before = view.settled_before(self._wall())
-            kept_hosts = (*self._term.preempting.values(), *self._term.moving.values())
-            taken = taken.union(*(one.hosts for one in kept_hosts))
+            promised = (*self._term.preempting.values(), *self._term.moving.values())
+            taken = taken.union(*(one.hosts for one in promised))
 
             def plan(emptied: frozenset[str], out: frozenset[str]) -> Outcome:
                 if joint is not None:
@@ -542,7 +544,8 @@ class GangScheduler:
         if group is not None and not group.placed:
             count = max(1, group.missing)
         pods = f"{plural(count, 'pod')} {'fits' if count == 1 else 'fit'}"
-        message = f"has waited for {waited}: {nomination.where} kept free until {pods}"
+        where = nomination.where or plural(len(nomination.hosts), "host")
+        message = f"has waited for {waited}: {where} kept free until {pods}"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)
 
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def nominate_hosts(
             and not _overfilled(stays, shapes, capacity, topology, pods)
             and _missing_slots(stays, shapes, capacity, topology) <= _missing_slots(found, shapes, capacity, topology)
         ):
-            return kept
+            return kept if kept.where else replace(kept, where=where_text(stays, topology))
     hosts = found.hosts
     hosts = exclusive_hosts(hosts, request.separation, topology)
     return Nomination(waiting.key, name, waiting.priority, waiting.topology, hosts, where_text(found, topology))
@@ -91,12 +92,14 @@ def _plan_on_emptied_hosts(
 
 def _missing_slots(found: Placed, shapes: Mapping[str, Shape], capacity: Capacity, topology: Topology) -> int:
     """Return how many pods of a plan have no free slot yet on their hosts."""
-    missing = 0
+    wanted: dict[Shape, Counter[str]] = {}  # pod sets of one shape share the slots of a host
     for pods in found.pod_sets:
-        free = capacity.count(shapes[pods.name], topology).free if pods.slots else None
         for slot in pods.slots:
-            assert free is not None
-            missing += max(0, slot.count - int(free[topology.tree.index[slot.host]]))
+            wanted.setdefault(shapes[pods.name], Counter())[slot.host] += slot.count
+    missing = 0
+    for shape, by_host in wanted.items():
+        free = capacity.count(shape, topology).free
+        missing += sum(max(0, count - int(free[topology.tree.index[host]])) for host, count in by_host.items())
     return missing
 
 
@@ -144,10 +147,14 @@ def _candidate_hosts(
     lack = np.zeros(tree.size(level) if level >= 0 else 1, dtype=np.int64)
     busy = np.zeros(len(tree.hosts), dtype=np.float64)
     useful = np.zeros(len(tree.hosts), dtype=np.bool_)
+    wanted = Counter[tuple[Shape, tuple[tuple[str, int], ...]]]()  # pod sets of one shape share the slots of a domain
     for ask in asks:
-        counted, slices = counts[ask.name], topology.slices(ask.slices)
-        wanted = first[ask.name]
-        lack += np.maximum(0, wanted - domain_slots(tree, counted.free, level, slices))
+        wanted[shapes[ask.name], ask.slices] += first[ask.name]
+    for (shape, slices), pods in wanted.items():
+        free = capacity.count(shape, topology).free
+        lack += np.maximum(0, pods - domain_slots(tree, free, level, topology.slices(slices)))
+    for ask in asks:
+        counted = counts[ask.name]
         busy += (counted.empty - counted.free) / np.maximum(counted.empty, 1)
         useful |= counted.empty > 0
     if exclusive is not None:

@@ -1,8 +1,8 @@
 """Nominates hosts for gangs that have waited longer than the policy's patience. Pure.
 
 At most one gang of a topology has nominated hosts, no more than it will use, and only gangs of the same or a lower
-priority are planned around them; so the cost of a large gang for the others is bounded by its own size. Lost with the
-term: the next leader chooses again, and what has become free since is chosen first.
+priority are planned around them; so the cost of a large gang for the others is bounded by its own size. They are in the
+Placement of the gang, from which the next leader restores them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StarvingGang:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """The hosts that are nominated for one gang; `where` describes them in words."""
+    """The hosts that are nominated for one gang; `where` describes them in words ("": not known yet)."""
 
     key: GangKey
     name: str  # namespace/name of its workload
@@ -65,6 +65,10 @@ class Nominator:
     def of(self, key: GangKey) -> Nomination | None:
         """Return the nomination of a gang."""
         return next((nomination for nomination in self._nominations.values() if nomination.key == key), None)
+
+    def restore(self, nomination: Nomination) -> None:
+        """Take over the nomination of an earlier leader, unless its topology has one; the next renewal checks it."""
+        self._nominations.setdefault(nomination.topology, nomination)
 
     def before(self, key: GangKey, priority: int) -> list[Nomination]:
         """Return the nominations that a gang must respect: those of others with no lower priority."""

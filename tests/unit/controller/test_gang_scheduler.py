@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from unittest.mock import patch
 
+import pytest
+
 from engine.api import names
 from engine.api.objects import Quota
+from engine.api.placement import kept_hosts
 from engine.api.pod import Pod
 from engine.controller import executor
 from engine.scheduler import schedule
-from tests.support.cluster_records import gpu_nodes, job, pod
+from engine.scheduler.starvation import RENEW_EVERY
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
+from tests.support.pod_sets import pods_of, several
 
 STRICT = POLICY + "queue: {order: strict}\n"
 
@@ -100,6 +105,83 @@ def test_in_strict_order_nobody_overtakes_a_gang_whose_write_is_under_way() -> N
     leader.settle()
     assert leader.hands.of("place") == []
     assert leader.status("second") == ("Waiting", "QueuedBehind")
+
+
+# -- kept hosts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["best-effort", "strict"])
+def test_a_gang_keeps_its_turn_and_its_hosts_while_its_level_is_relaxed(order: str) -> None:
+    """The relaxed request is planned before the gangs behind it: they would take the hosts kept for it."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + f"queue: {{patience: 10s, order: {order}}}\n")
+    in_rack = (("cloud.provider.com/topology-rack", "b0-r0"),)
+    leader.has(*on("b0-r0-h3", "b0-r1-h0", "b0-r1-h1", "b0-r1-h2"))
+    large = job("large", count=4, held=True, created=1.0)
+    leader.has(changed(large, annotations={**large.annotations, names.RELAX_AFTER: "20s"}))
+    leader.settle()
+    leader.later(12)
+    small = replace(job().template, shape=replace(shape(gpu=8), node_selector=in_rack))
+    leader.has(changed(job("second", count=1, held=True, created=2.0), template=small))
+    leader.settle()
+    assert leader.hands.of("place") == []
+    leader.has(changed(job("third", count=1, held=True, created=3.0), template=small))
+    leader.later(8)
+    assert leader.hands.of("relax") == ["large"]
+    leader.settle()
+    assert leader.hands.of("place") == ["large"]
+
+
+def test_a_gang_whose_kept_hosts_are_let_go_says_so_at_once() -> None:
+    """Also if only other hosts can help it, and no plan is due."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(*on("b0-r0-h0"), job("patient", count=2, held=True, created=1.0))
+    leader.settle()
+    leader.later(61)
+    assert leader.status("patient") == ("Waiting", "RoomKept")
+    lost = next(one for one in leader.stores.nodes.values() if one.name == "b0-r0-h1")
+    cordoned = replace(lost, unschedulable=True, resource_version=leader.hands.version())
+    leader.stores.nodes.apply("MODIFIED", cordoned)
+    leader.settle()
+    leader.later(RENEW_EVERY)
+    assert leader.status("patient")[1] != "RoomKept"
+    found = leader.placed("patient")
+    assert found is not None
+    assert kept_hosts(found.status) == ()
+
+
+def test_hosts_are_kept_where_the_templates_of_a_gang_together_lack_fewest() -> None:
+    """One whole rack lacks one of four pods, the first lacks two, though each template by itself would fit there."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(*on("b0-r0-h0", "b0-r0-h1", "b0-r1-h0"))
+    pod_sets = [pods_of("driver", 2, shape=shape(gpu=8)), pods_of("workers", 2, shape=shape(gpu=8))]
+    leader.has(several(*pod_sets, says={names.REQUIRE: "rack"}, held=True))
+    leader.settle()
+    leader.later(61)
+    (kept,) = leader.controller._term.nominator.kept()
+    assert kept.where == "b0-r1 (4 hosts)"
+
+
+def test_a_new_leader_keeps_the_hosts_for_the_gang_that_had_them() -> None:
+    """Also if an older gang could have them by now: it reads them from the Placement."""
+    hosts = gpu_nodes(1, 1, 3)
+    cordoned = replace(hosts[2], unschedulable=True)
+    leader = Leader(nodes=[*hosts[:2], cordoned], policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(*on("b0-r0-h0", "b0-r0-h2"))
+    leader.has(job("older", count=3, held=True, created=1.0), job("second", count=2, held=True, created=2.0))
+    leader.settle()
+    leader.later(61)
+    assert leader.status("second") == ("Waiting", "RoomKept")
+    leader.has(replace(cordoned, unschedulable=False, resource_version=leader.hands.version()))
+    leader.later(RENEW_EVERY)
+    message = str(leader.controller._term.nominator.kept()[0].where)
+    for leading in (False, True):
+        leader.leading = leading
+        leader.settle()
+    leader.later(1)
+    (kept,) = leader.controller._term.nominator.kept()
+    assert (kept.name, kept.hosts, kept.where) == ("default/second", {"b0-r0-h0", "b0-r0-h1"}, message)
+    assert leader.status("second") == ("Waiting", "RoomKept")
+    assert leader.status("older") != ("Waiting", "RoomKept")
 
 
 # -- gangs that join pods which stay ---------------------------------------------------------------------------------
