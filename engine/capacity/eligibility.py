@@ -235,19 +235,19 @@ class NodeColumns:
         self._catch_up()
         state = self._current(self._state)
         reasons = ["absent", *(_closed(shape.tolerations, *one) for one in islice(state.values, 1, None))]  # type: ignore[misc]
-        open_ = np.array([not reason for reason in reasons], dtype=np.bool_)[state.codes]
-        found = state.codes.copy()
+        healthy = np.array([not reason for reason in reasons], dtype=np.bool_)[state.codes]
+        found, left = state.codes.copy(), state.codes != 0
         if shape.node_selector:
-            open_ = self._narrow(open_, self._selected(shape), found, len(reasons))
+            left = self._narrow(left, self._selected(shape), found, len(reasons))
             reasons.append(NODE_SELECTOR)
         if shape.affinity is not None:
-            open_ = self._narrow(open_, self._affine(shape.affinity), found, len(reasons))
+            left = self._narrow(left, self._affine(shape.affinity), found, len(reasons))
             reasons.append(NODE_AFFINITY)
         for terms in shape.volumes:
-            open_ = self._narrow(open_, self._affine(terms), found, len(reasons))
+            left = self._narrow(left, self._affine(terms), found, len(reasons))
             reasons.append(VOLUMES)
         named: list[str] = np.array(reasons, dtype=np.object_)[found].tolist()
-        return named, open_
+        return named, left & healthy
 
     def matching(self, term: SelectorTerm) -> Bools:
         """Return the mask of rows whose node matches a term; rows without a node never match."""
@@ -275,9 +275,9 @@ class NodeColumns:
         return mask
 
     @staticmethod
-    def _narrow(open_: Bools, holds: Bools, found: Rows, reason: int) -> Bools:
-        found[open_ & ~holds] = reason
-        return open_ & holds
+    def _narrow(left: Bools, holds: Bools, found: Rows, reason: int) -> Bools:
+        found[left & ~holds] = reason
+        return left & holds
 
     def _selected(self, shape: Shape) -> Bools:
         mask = np.ones(len(self._nodes), dtype=np.bool_)

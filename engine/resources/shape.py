@@ -48,10 +48,17 @@ _MAX_INT_TEXT: Final = 20
 def exclusion(shape: Shape, node: Node) -> str | None:
     """Return why a node is not eligible for a shape's pods, regardless of what is free there; None when it is.
 
-    One of the words above, the first that applies. A node that is not ready takes no new pod, even if tolerated: every
+    One of the words above, the first that applies; what the pods ask for comes before the state of the node, as no
+    repair of a node that they never use makes room. A node that is not ready takes no new pod, even if tolerated: every
     real pod tolerates it for a while (tolerationSeconds). `engine.capacity.eligibility` applies the same rules to many
     nodes at once.
     """
+    if any(node.labels.get(key) != value for key, value in shape.node_selector):
+        return NODE_SELECTOR
+    if shape.affinity is not None and not any(term_matches(term, node) for term in shape.affinity):
+        return NODE_AFFINITY
+    if not all(any(term_matches(term, node) for term in terms) for terms in shape.volumes):
+        return VOLUMES
     if node.unschedulable and not tolerates(shape.tolerations, _UNSCHEDULABLE):
         return CORDONED
     if not node.ready:
@@ -59,12 +66,6 @@ def exclusion(shape: Shape, node: Node) -> str | None:
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(shape.tolerations, taint):
             return _taint_reason(taint)
-    if any(node.labels.get(key) != value for key, value in shape.node_selector):
-        return NODE_SELECTOR
-    if shape.affinity is not None and not any(term_matches(term, node) for term in shape.affinity):
-        return NODE_AFFINITY
-    if not all(any(term_matches(term, node) for term in terms) for terms in shape.volumes):
-        return VOLUMES
     return None
 
 

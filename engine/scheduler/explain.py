@@ -236,6 +236,8 @@ def _too_large(short: Shortfall, *, away: int) -> str:
     has = "has" if short.gpus_per_pod and not scoped else "holds"
     possible = _possible(short, away)
     whole = possible if short.level is None else short.capacity_total + away * (short.per_host or 0)
+    if short.ceiling_total is not None:
+        whole = max(short.ceiling_total, short.capacity_total)
     if short.level is None or whole < short.count:
         most = f"the whole topology {has} {whole * unit:,}"
         if short.slices and not whole:

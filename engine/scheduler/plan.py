@@ -275,6 +275,10 @@ def _plan_equal_pods(
         grain = grains(request.slices, len(topology.levels))
         ways = rules.ways(ask.name, topology.tree, free, count=ask.count, require=require, grain=grain)
         answer = _first_plan(warm.plan_on_slots(slots, request, scores) for slots in ways)
+        if isinstance(answer, NoFit) and rules.among_own and explain is not None:
+            # The rules leave room for all pods or for none: where room is short too, the numbers are of the room.
+            without_rules = warm.plan_on_slots(free, request, scores)
+            answer = without_rules if isinstance(without_rules, NoFit) else answer
     else:
         answer = warm.plan(request, scores)
     if isinstance(answer, NoFit):
@@ -334,6 +338,7 @@ def _no_fit_reason(
             counted=counted,
             reasons=reasons,
             names_hosts=policy.messages.nodes == "all",
+            hints=not inputs.rules.among_own,
         )
     )
 

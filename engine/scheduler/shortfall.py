@@ -243,6 +243,8 @@ class Shortfall:
     gpus_per_pod    whole GPUs that a pod asks for
     ceiling         as capacity_best, counting cordoned, not ready and tainted hosts too: what no repair can exceed.
                     None: estimated from the number of such hosts, which never gives Never too early
+    ceiling_total   the same of the whole topology
+    fewer_fit       whether as many pods as the best domain has room for would be placed
     names_hosts     whether a host may be named: it is not the gang's own
     largest         last label value and number of hosts of the domain with capacity_best
     roomier         nearest coarser level with an empty domain that holds the gang, with its slots
@@ -273,6 +275,7 @@ class Shortfall:
     fits_level: str | None = None
     gpus_per_pod: int = 0
     ceiling: int | None = None
+    ceiling_total: int | None = None
     largest: tuple[str, int] | None = None
     roomier: tuple[str, int] | None = None
     host_gpus: int | None = None
@@ -286,6 +289,7 @@ class Shortfall:
     too_big: tuple[str, int, int] | None = None
     best_domains: tuple[BestDomain, ...] = ()
     names_hosts: bool = True
+    fewer_fit: bool = True
 
     @property
     def shortage(self) -> Shortage:
@@ -296,7 +300,7 @@ class Shortfall:
             level=None if fits_anywhere else self.fits_level,
             unconstrained=fits_anywhere or None,
             toleration=self.tolerate,
-            pods=have if 0 < have < self.count else None,
+            pods=have if self.fewer_fit and 0 < have < self.count else None,
         )
         return Shortage(self.count, have, self.best_domains, None if proposal == Proposal() else proposal)
 
@@ -311,8 +315,12 @@ def shortfall_of(
     counted: SlotCounts,
     reasons: list[str],
     names_hosts: bool = True,
+    hints: bool = True,
 ) -> Shortfall:
-    """Return the numbers of a plan that did not fit. `names_hosts`: also by name the hosts on which others run."""
+    """Return the numbers of a plan that did not fit. `names_hosts`: also by name the hosts on which others run.
+
+    `hints`: also the changes that would make room; rules among the gang's own pods could be in their way.
+    """
     tree = topology.tree
     level = answer.level
     least = max(1, min(ask.count, ask.min_available))
@@ -328,7 +336,10 @@ def shortfall_of(
     any_cards = with_any_cards(shape, topology, capacity, counted)
     full = full_hosts(shape, topology, capacity, eligible=usable, counted=counted, by_numbers=by_numbers)
     per_host = int(empty.max()) if len(empty) else 0
-    devices = device_shortfall(shape, topology, capacity, reasons)
+    # What is free on hosts that are too small in another way helps no pod.
+    unfit = [why if why or fits else TOO_SMALL for why, fits in zip(reasons, counted.built > 0, strict=True)]
+    devices = device_shortfall(shape, topology, capacity, unfit)
+    level_stays = ask.require != names.AUTO  # for fewer pods, or with more hosts, `auto` may mean a finer level
     gpus_per_pod, host_gpus = _gpus(shape, devices, capacity, topology)
     missing = unreported(shape, capacity)
     return Shortfall(
@@ -349,16 +360,20 @@ def shortfall_of(
             answer, topology, np.where(usable, counted.free, 0), slices, names_hosts=names_hosts
         ),
         names_hosts=names_hosts,
+        fewer_fit=hints and level_stays,
         limiting=RDMA
         if any_cards.free.sum() > counted.free.sum()
         else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),
-        fits_level=_fits(answer.fits_level, topology),
+        fits_level=_fits(answer.fits_level, topology) if hints else None,
         gpus_per_pod=gpus_per_pod,
         ceiling=ceiling,
+        ceiling_total=int(domain_slots(tree, built, -1, slices).max(initial=0)),
         largest=(tree.path(level, largest)[-1], _hosts_in(topology, level, largest)) if largest >= 0 else None,
         roomier=_coarser_level(topology, level, empty, least, slices),
         smaller_slice=_smaller_slice(topology, built, level, ask) if ceiling < least else None,
-        tolerate=_blocking_taint(answer, ask, shape, topology, capacity=capacity, reasons=reasons),
+        tolerate=_blocking_taint(answer, ask, shape, topology, capacity=capacity, reasons=reasons)
+        if hints and level_stays
+        else None,
         host_gpus=host_gpus,
         devices=devices,
         too_big=_too_big(shape, capacity, topology),

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+from engine.api.placement import kept_hosts
 from engine.api.pod import Pod
+from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
@@ -23,6 +25,7 @@ from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
 from engine.scheduler.precedence import queued_at
 from engine.scheduler.queue import plan_key
 from engine.scheduler.schedule import answer_in_view, new_placement
+from engine.scheduler.separation import separation_key
 from webhook.queries.names import group_of, label_of, workload_label
 from webhook.snapshot.snapshot import Snapshot
 
@@ -166,8 +169,11 @@ class _Queue:
     def _plan_alone(self, gang: Gang, misses: dict[tuple[object, ...], int]) -> None:
         """Plan a gang, unless it has an answer and no more pods than one like it that did not fit (`misses`)."""
         asked = request_to_place(gang)
-        problem = plan_key(asked, gang.shapes, gang.workload.namespace, asked.separation)
-        missed = misses.get(problem.about)
+        shapes = self.view.pod_shapes
+        classes = tuple(map(shapes.missing_class, gang.workload.pod_sets))
+        beside = gang.workload.namespace, shapes.priority_of(gang.workload), classes, separation_key(self.view, gang)
+        problem = plan_key(asked, gang.shapes, *beside)
+        missed = misses.get(problem.about) if not kept_hosts(gang.status) else None  # they are free for it alone
         if self.plans <= 0 or (gang.key in self.found and missed is not None and problem.count >= missed):
             return
         self.plans -= 1
@@ -177,7 +183,8 @@ class _Queue:
             self.left.remove(gang)
             self.trial.assume(gang, outcome)
             return
-        misses[problem.about] = problem.count if missed is None else min(problem.count, missed)
+        if REASONS[outcome.reason].shared:
+            misses[problem.about] = min(problem.count, misses.get(problem.about, problem.count))
         if outcome.for_hosts:
             self.left.remove(gang)
 

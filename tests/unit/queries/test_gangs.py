@@ -14,13 +14,14 @@ import pytest
 from engine.api import names
 from engine.gang.summary import place_text
 from engine.resources.selectors import parse_selector
+from engine.scheduler.outcome import Waits
 from tests.support.golden import golden
-from tests.support.simulation import Json, grid, job, pod, policy_map, priority_class
+from tests.support.simulation import RACK, Json, grid, job, pod, policy_map, priority_class
 from tests.support.snapshots import START, TAKEN, busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from tests.unit.queries.test_topologies import printed
 from webhook.commands.gangs import SORTS as OPTION
 from webhook.explanations.fits import fits
-from webhook.queries.forecast import endings, forecasts
+from webhook.queries.forecast import endings, forecasts, plan_now
 from webhook.queries.gangs import QUEUE, SORTS, gangs, waiting_gangs
 from webhook.queries.model import GangAnswer, GangsAnswer
 from webhook.queries.subject import GangFilter, SubjectProblem
@@ -278,6 +279,31 @@ def test_a_gang_that_was_given_up_is_not_said_to_fit(reason: str, since: str) ->
     assert (found["ended"].reason, found["ended"].message) == (reason, since)
     assert (found["ended"].fits_now, found["ended"].position, found["ended"].start) == (False, None, None)
     assert (found["next"].fits_now, found["next"].position, found["next"].queued) == (True, 1, 1)
+
+
+def test_a_gang_starts_when_others_end_though_one_ahead_is_kept_waiting_by_its_own_pods() -> None:
+    """The answer of that one is none for a gang of the same shape whose pods keep nobody away."""
+    apart = waits("apart", 2, {"require": "rack"}, minute=10)
+    template = apart["spec"]["template"]
+    template["metadata"] = {"labels": {"app": "x"}}
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "x"}}}
+    template["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster = [*grid(1, 1, 2), *runs("old", ["b0-r0-h0", "b0-r0-h1"], deadline=3600)]
+    found = by_name(gangs(snapshot([*cluster, apart, waits("behind", 2, {"require": "rack"}, minute=20)])))
+    assert found["apart"].start.by is None
+    assert found["behind"].start.by == "2026-01-01T01:00:00Z"
+
+
+def test_no_size_is_proposed_to_a_gang_of_which_fewer_pods_need_a_finer_level() -> None:
+    """`auto` means the block for five pods, and the rack for four: the block has room for four, no rack has."""
+    used = [pod(f"p-{host}", host) for host in ("b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")]
+    taken = snapshot([*grid(1, 2, 4), *used, waits("train", 5, {"require": "auto"})])
+    gang = taken.view.gangs.get("train")
+    assert gang is not None
+    outcome = plan_now(taken, gang)
+    assert isinstance(outcome, Waits)
+    assert outcome.shortage is not None
+    assert (outcome.shortage.have, outcome.shortage.proposal) == (4, None)
 
 
 def test_a_pod_group_takes_its_room_before_those_behind_it() -> None:

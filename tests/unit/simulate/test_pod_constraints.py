@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.simulation import BLOCK, RACK, Json, answer, grid, job
+from tests.support.simulation import BLOCK, RACK, Json, answer, grid, job, pod
 
 LABELS = {"app": "train"}
 ASKS = {"unconstrained": "true"}
@@ -78,3 +78,38 @@ def test_what_is_not_considered_is_still_named() -> None:
     odd = required("podAntiAffinity", {**term(RACK, LABELS), "namespaceSelector": selector})
     (found,) = told(grid(1, 1, 2), gang("odd", 1, odd))
     assert "not considered: pod anti-affinity (namespaceSelector) of the pods" in str(found["warnings"])
+
+
+def test_where_room_is_short_the_numbers_are_of_the_room_and_not_of_what_the_rules_leave() -> None:
+    """With one pod for each rack they leave no room at all for three in one."""
+    cluster = [*grid(1, 2, 3), pod("p", "b0-r0-h0"), pod("q", "b0-r1-h0")]
+    spread = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": RACK,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": LABELS},
+            }
+        ]
+    }
+    for rule in (spread, required("podAntiAffinity", term(RACK, LABELS))):
+        body = job("train", 3, {"require": "rack"})
+        body["spec"]["template"]["metadata"] = {"labels": LABELS}
+        body["spec"]["template"]["spec"] |= rule
+        (found,) = told(cluster, body)
+        assert found["reason"] == "Fragmented"
+        assert found["message"] == "needs 3 hosts in one rack; best is b0-r0 with 2 (2 racks looked at)"
+
+
+def test_no_toleration_is_offered_where_the_pods_keep_each_other_away() -> None:
+    """With it they would have the room, and no place in it."""
+    hosts = [*grid(1, 1, 3), pod("p", "b0-r0-h1")]
+    hosts[2]["spec"]["taints"] = [{"key": "team", "effect": "NoSchedule"}]
+    body = job("train", 4, {"require": "rack"}, gpus=4)
+    (plain,) = told(hosts, body)
+    assert plain["message"].endswith("with a toleration for team it would fit now")
+    body["spec"]["template"]["metadata"] = {"labels": LABELS}
+    body["spec"]["template"]["spec"] |= required("podAntiAffinity", term(RACK, LABELS))
+    (found,) = told(hosts, body)
+    assert "toleration" not in found["message"]

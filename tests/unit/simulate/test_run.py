@@ -596,3 +596,55 @@ def test_smaller_slices_are_advised_where_they_help(pods: int, size: int, advice
             "workloads"
         ]
         assert found["verdict"] == "placed"
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def with_cpu(body: Json, cores: int) -> Json:
+    body["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] = str(cores)
+    return body
+
+
+def message(cluster: list[Json], body: Json) -> str:
+    (found,) = answer(cluster, [body])["workloads"]
+    return f"{found['verdict']} {found['reason']} {found['message']}"
+
+
+def test_the_whole_topology_has_what_its_hosts_could_take_and_no_more() -> None:
+    """A host that is out and too small in another way holds no pod when it is back; one rack alone holds no slice."""
+    hosts = grid(1, 1, 3)
+    hosts[0]["status"]["allocatable"]["cpu"] = "16"
+    hosts[0]["spec"]["taints"] = [{"key": "lab", "effect": "NoSchedule"}]
+    large = with_cpu(job("train", 4, {"require": "host"}), 20)
+    assert "but the whole topology has 16; use fewer pods" in message(hosts, large)
+    hosts = grid(1, 2, 1)
+    hosts[0]["status"]["conditions"][0]["status"] = "False"
+    sliced = job("train", 4, {"require": "block", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"})
+    assert "but no rack holds 2;" in message(hosts, sliced)
+
+
+@pytest.mark.parametrize("state", [{}, {"unschedulable": True}, {"taints": [{"key": "lab", "effect": "NoSchedule"}]}])
+def test_no_repair_of_hosts_that_a_gang_never_uses_makes_room_for_it(state: Json) -> None:
+    """Those outside its nodeSelector count as such, whatever their state is."""
+    hosts = grid(1, 1, 5)
+    for one in hosts[:2]:
+        one["metadata"]["labels"]["pool"] = "a"
+    for one in hosts[2:]:
+        one["spec"] |= state
+    body = job("train", 3, {"require": "rack"})
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "a"}
+    assert message(hosts, body) == (
+        "never GangTooLarge 3 pods x 8 GPUs = 24 GPUs, but the whole topology has 16; use fewer pods"
+    )
+
+
+def test_gpus_that_are_free_on_hosts_without_enough_cpu_are_none_of_the_best_host() -> None:
+    hosts = grid(1, 1, 3)
+    for one in hosts[:2]:
+        one["status"]["allocatable"]["cpu"] = "16"
+    body = with_cpu(job("train", 1, {"require": "rack"}), 20)
+    assert message([*hosts, pod("p", "b0-r0-h2", gpus=3)], body) == (
+        "waits InsufficientFreeGPUs needs 1 host in one rack; no rack has a free host (1 rack looked at); "
+        "3 nodes = 2 too small + 1 in use"
+    )
