@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ import msgspec
 from engine.api.field import FieldError, path_of
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS, known_code
+from engine.api.text import sanitize
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.decoding import pods as cluster_pods
@@ -109,7 +111,9 @@ def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: De
     try:
         record = decode(msgspec.json.encode(sent))
     except ProjectionError as error:
-        return Submitted(sent, (), _with_device_errors(one, sent, (invalid_value(*located(error)),), view), ())
+        path, message = located(error)
+        fault = invalid_value(_with_key(path, sent), message)
+        return Submitted(sent, (), _with_device_errors(one, sent, (fault,), view), ())
     except UnreadableWorkload as error:
         return Submitted(sent, (), _with_device_errors(one, sent, error.errors, view), ())
     errors = _incomplete(sent, record)
@@ -123,6 +127,19 @@ def submit(one: FileObject, sent: Mapping[str, Any], view: Reader, *, decode: De
         return Submitted(sent, (), (invalid_value("", fault.message),), ())
     refused = () if validated.allowed else _errors(validated)
     return Submitted(stored, mutated.patch, refused, (*mutated.warnings, *validated.warnings))
+
+
+def _with_key(path: str, sent: Mapping[str, Any]) -> str:
+    """Return the path of a decoder's error with the key of the wrong value of a map, which the decoder leaves out."""
+    above, left_out, below = path.partition("[...]")
+    if not left_out:
+        return path
+    entries: Any = sent
+    for step in re.findall(r"[^.\[\]]+", above):
+        entries = entries[int(step)] if isinstance(entries, list) else entries[step]
+    odd = [key for key, value in entries.items() if value is not None and not isinstance(value, str)]
+    odd.sort(key=lambda key: not isinstance(entries[key], bool | list | dict))  # numbers are good quantities
+    return f"{above}[{sanitize(odd[0])}]{below}" if odd else path
 
 
 def unsupported(kind: str | None = None) -> FieldError:

@@ -227,5 +227,5 @@ def _head(value: Any, *, where: str) -> _Heading:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = ": ".join(filter(None, located(projection_error(error))))
         raise FileProblem(f"{where}: not a Kubernetes object: {sanitize(why, MAX_WHY)}") from None
-    shown = "a list" if isinstance(value, list) else quote(str(value))
+    shown = "null" if value is None else "a list" if isinstance(value, list) else quote(str(value))
     raise FileProblem(f"{where}: not a Kubernetes object but {shown}")

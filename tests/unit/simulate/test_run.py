@@ -433,8 +433,17 @@ def test_a_generated_name_is_always_the_same() -> None:
     assert [name for name, _, _ in verdicts(GRID, [workload, workload])] == [first, second]
 
 
+LIMITS = "spec.template.spec.containers[0].resources.limits"
+
+
 def broken(**changes: Any) -> Json:
     return {**job("a", 4, RACK), **changes}
+
+
+def with_limits(**limits: Any) -> Json:
+    body = job("a", 4, RACK)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    return body
 
 
 @pytest.mark.parametrize(
@@ -444,6 +453,13 @@ def broken(**changes: Any) -> Json:
         (broken(spec=[]), "spec", "Invalid value: expected an object, got a list"),
         (broken(metadata=[]), "metadata", "Invalid value: expected an object, got a list"),
         (broken(metadata={"name": 5}), "metadata.name", "Invalid value: expected text, got a whole number"),
+        (
+            job("a", 4, {"require": True}),  # type: ignore[dict-item]
+            f"metadata.annotations[{names.REQUIRE}]",
+            "Invalid value: expected text, got true or false",
+        ),
+        (with_limits(cpu="1", memory=["1Gi"]), f"{LIMITS}[memory]", "Invalid value: expected"),
+        (with_limits(cpu=1, memory={"a": 1}), f"{LIMITS}[memory]", "Invalid value: expected"),
         (broken(metadata=None), "metadata.name", "Required value: name or generateName is required"),
         (broken(metadata={"name": ""}), "metadata.name", "Required value: name or generateName is required"),
         (broken(spec=None), "spec.template.spec.containers", "Required value: a pod has at least one container"),

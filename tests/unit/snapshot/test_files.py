@@ -70,6 +70,7 @@ def test_the_same_object_from_json_and_yaml_is_the_same() -> None:
     [
         (b"just text", 'f, document 1: not a Kubernetes object but "just text"'),
         (b"- a\n- b\n", "f, document 1: not a Kubernetes object but a list"),
+        (b"apiVersion: v1\nkind: List\nitems: [null]\n", "f, document 1, item 1: not a Kubernetes object but null"),
         (b"[1]", "f: not a Kubernetes object: expected an object, got a list"),
         (b"kind: Pod", "f, document 1: not a Kubernetes object: it needs apiVersion and kind"),
         (b"apiVersion: v1\nkind: 5", "f, document 1: not a Kubernetes object: kind: expected text, got a whole number"),
