@@ -232,16 +232,17 @@ def _likely(
 
 
 def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> Counter[str]:
-    """Count, by planned host, the pods that are released to it although their rank's slot is on another host now.
+    """Count, by planned host, the pods that are released to it and have no slot there any more.
 
-    Until such a pod is bound or removed both places count: it can still be bound, and its successor will need its slot.
+    The slot of their rank is on another host now, or their gang was scaled down and the Placement does not say so yet.
+    Until such a pod is bound or removed it counts, as it can still be bound; its successor will need its slot besides.
     """
     planned = {slot.host for slot in plan.slots}
     found: Counter[str] = Counter()
     for pod in pods:
         if released(pod) and (host := pinned_host(pod.spec.shape)) in planned and host is not None:
             rank = rank_of(pod, pod_set)
-            if rank is None or rank not in by_rank or by_rank[rank].host != host:
+            if rank is None or rank not in by_rank or by_rank[rank].host != host or rank >= pod_set.slots:
                 found[host] += 1
     return found
 

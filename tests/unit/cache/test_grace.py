@@ -180,6 +180,27 @@ def test_slots_that_a_smaller_gang_has_no_use_for_stay_kept_for_a_moment() -> No
     assert free(leader, OTHER) == 8
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["seen before", "seen after"])
+def test_a_pod_on_its_way_to_a_slot_that_a_smaller_gang_has_no_use_for_counts(late: bool) -> None:
+    """Released and not bound yet: until it is bound or removed its host is given to nobody, whoever has the slot."""
+    leader, gang = Leader(nodes=gpu_nodes(1, 1, 2)), job("first", count=2)
+    leader.leading = False
+    leader.has(gang, placement(gang, {HOST: 1, OTHER: 1}), marked(gang, 0, host=HOST))
+    coming = marked(gang, 1, pin=OTHER, name="first-1")
+    smaller = replace(changed(gang, slots=1, total=1, remaining=1), resource_version=leader.hands.version())
+    for change in (smaller, coming) if late else (coming, smaller):
+        leader.has(change)
+        assert free(leader, OTHER) == 0
+    leader.now += GRACE_SECONDS
+    assert free(leader, OTHER) == 0
+    leader.has(placement(smaller, {HOST: 1}))
+    assert free(leader, OTHER) == 0
+    leader.has(marked(gang, 1, host=OTHER, name="first-1"))
+    assert free(leader, OTHER) == 0
+    leader.stores.pods.replace([])
+    assert free(leader, OTHER) == 8
+
+
 def test_a_new_leader_keeps_what_a_placement_without_its_workload_names() -> None:
     """The workload went before it looked: what its pods need is not known, so whatever is free there is kept."""
     leader, gang = Leader(nodes=gpu_nodes(1, 1, 2)), job("first", count=1)
