@@ -20,7 +20,7 @@ from engine.api.text import plural
 from engine.capacity.capacity import Capacity
 from engine.capacity.pod_rules import PodRules
 from engine.gang.request import PlacementRequest
-from engine.planner.plan import NoFit, Plan, PlanRequest
+from engine.planner.plan import NoFit, Plan, PlanRequest, lowest_level
 from engine.planner.slices import grains
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
@@ -253,8 +253,7 @@ def _plan_equal_pods(
     warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
     require = topology.level_of(ask.require)
     if ask.require == AUTO:
-        empty = capacity.empty_slots(shape, topology)
-        require = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), inputs.levels)
+        require = topology.allowed_level(_auto_level(inputs, capacity.empty_slots(shape, topology)), inputs.levels)
     prefer = topology.level_of(ask.prefer)
     if require is not None and prefer is not None and prefer <= require:
         prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer
@@ -288,6 +287,24 @@ def _plan_equal_pods(
     require_alias = topology.levels[require].name if require is not None else None
     prefer_alias = topology.levels[prefer].name if prefer is not None else None
     return _placed(answer, ask, topology, require_alias, prefer_alias)
+
+
+def _auto_level(inputs: PlanInput, empty: Ints64) -> int:
+    """Return the level that `auto` means for equal pods; `empty`: the slots of empty hosts.
+
+    It is the lowest level with an empty domain for them all, also by the rules among them: one pod for each host never
+    fits on one host. Without any such level only the room decides.
+    """
+    (ask,), topology, rules = inputs.asks, inputs.topology, inputs.rules
+    lowest = topology.auto_level(ask.count, ask.slices, empty=empty)
+    slices = topology.slices(ask.slices)
+    grain = grains(slices, len(topology.levels))
+    for level in range(lowest, -1, -1) if rules.among_own else ():
+        ways = rules.ways(ask.name, topology.tree, empty, count=ask.count, require=level, grain=grain)
+        found = (lowest_level(topology.tree, slots, ask.count, slices) for slots in ways)
+        if any(one is not None and one >= level for one in found):
+            return level
+    return lowest
 
 
 def _usable_slots(inputs: PlanInput, slots: Ints64, capacity: Capacity, shape: Shape) -> Ints64:

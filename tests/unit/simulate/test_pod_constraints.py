@@ -10,8 +10,8 @@ LABELS = {"app": "train"}
 ASKS = {"unconstrained": "true"}
 
 
-def gang(name: str, pods: int, spec: Json) -> Json:
-    body = job(name, pods, ASKS, gpus=1)
+def gang(name: str, pods: int, spec: Json, asks: dict[str, str] = ASKS) -> Json:
+    body = job(name, pods, asks, gpus=1)
     template = body["spec"]["template"]
     template["metadata"] = {"labels": LABELS}
     template["spec"] |= spec
@@ -35,6 +35,16 @@ def term(key: str, labels: dict[str, str]) -> Json:
 
 def required(kind: str, *terms: Json) -> Json:
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+def spread_over(key: str) -> Json:
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": LABELS},
+    }
+    return {"topologySpreadConstraints": [rule]}
 
 
 def racks(found: Json) -> set[str]:
@@ -83,17 +93,7 @@ def test_what_is_not_considered_is_still_named() -> None:
 def test_where_room_is_short_the_numbers_are_of_the_room_and_not_of_what_the_rules_leave() -> None:
     """With one pod for each rack they leave no room at all for three in one."""
     cluster = [*grid(1, 2, 3), pod("p", "b0-r0-h0"), pod("q", "b0-r1-h0")]
-    spread = {
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": RACK,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": LABELS},
-            }
-        ]
-    }
-    for rule in (spread, required("podAntiAffinity", term(RACK, LABELS))):
+    for rule in (spread_over(RACK), required("podAntiAffinity", term(RACK, LABELS))):
         body = job("train", 3, {"require": "rack"})
         body["spec"]["template"]["metadata"] = {"labels": LABELS}
         body["spec"]["template"]["spec"] |= rule
@@ -113,3 +113,18 @@ def test_no_toleration_is_offered_where_the_pods_keep_each_other_away() -> None:
     body["spec"]["template"]["spec"] |= required("podAntiAffinity", term(RACK, LABELS))
     (found,) = told(hosts, body)
     assert "toleration" not in found["message"]
+
+
+def test_auto_means_a_level_in_which_the_pods_may_stand_beside_each_other() -> None:
+    """One host has room for all of them, but not for one on each host; where no level will do, the room decides."""
+    cluster, asks = grid(2, 2, 4), {"require": "auto"}
+    for node in cluster:
+        node["metadata"]["labels"]["kubernetes.io/hostname"] = node["metadata"]["name"]
+    (host,) = told(cluster, gang("train", 4, {}, asks))
+    assert host["message"] == "placed 4 pods in b0 / b0-r0 (1 host)"
+    (rack,) = told(cluster, gang("train", 4, spread_over("kubernetes.io/hostname"), asks))
+    assert rack["message"] == "placed 4 pods in b0 / b0-r0 (4 hosts)"
+    (block,) = told(cluster, gang("train", 2, required("podAntiAffinity", term(RACK, LABELS)), asks))
+    assert block["message"] == "placed 2 pods in b0 over 2 racks (2 hosts)"
+    (never,) = told(cluster, gang("train", 3, required("podAntiAffinity", term(RACK, LABELS)), asks))
+    assert (never["verdict"], never["reason"]) == ("waits", "PodConstraints")
