@@ -86,6 +86,8 @@ class GangScheduler:
         before = gang.status
         self._note_requeues(gang, requeues(before))
         ends = times_out_at(gang.request, {**before, "waitingSince": gang_state.waiting_since})
+        if key in self._term.preempting:
+            ends = None  # others would have ended in vain; it is reconciled when that is over
         if ends is not None and ends + clock <= now and gang.placement is not None:
             self._term.queue.drop(key)
             self._time_out(key, gang, now)

@@ -101,6 +101,7 @@ class Mover:
         for key in done:
             del self._moving[key]
             self._term.moving.pop(key, None)
+            self._term.moving_for.pop(key, None)
         if done:
             self._changes += 1  # others may be moved now
             self._term.retry_waiting()
@@ -184,6 +185,7 @@ class Mover:
             self._moving[one.key] = _Moving(key, one.before.revision, now + KEEP_PLACES)
             with self._view.lock:
                 self._term.moving[one.key] = self._nomination(one, alone)
+                self._term.moving_for[one.key] = key
 
     def _nomination(self, restart: Restart, hosts: frozenset[str]) -> Nomination:
         view, victim = self._view, restart.victim

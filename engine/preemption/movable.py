@@ -162,7 +162,8 @@ def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
     named = [whole] if whole is not None else [ask.require for ask in asks if together and ask.require is not None]
     if not named:
         return -1
-    if len(asks) == 1:
+    ruled = AUTO in named and any(one.template.constraints is not None for one in gang.workload.pod_sets)
+    if len(asks) == 1 and not ruled:
         level = level_to_compare(request, gang.shapes, view.capacity, topology)
     elif AUTO in named:
         level = _auto_level(view, gang, topology, pod_set=asks[0].name if whole is None else None)

@@ -77,7 +77,19 @@ def preemption_for(
         with view.lock:
             return _plan_without(view, plan, [one for key in gone for one in units[int(key)]])
 
-    chosen = choose_victims(scopes, plan_without, quality=_quality, whole=whole, limits=limits)
+    def together(gone: frozenset[str]) -> bool:
+        with view.lock:
+            return all_within_budgets(view, [one for key in gone for one in units[int(key)]], beside=beside)
+
+    chosen = choose_victims(
+        scopes,
+        plan_without,
+        quality=_quality,
+        whole=whole,
+        limits=limits,
+        together=together,
+        monotone=not _needs_others(gang),
+    )
     if chosen is None:
         return None
     with view.lock:
@@ -120,6 +132,12 @@ def _plan_without(view: ClusterState, plan: Callable[[], Outcome], victims: Sequ
     with view.without(keys, pods, uncreated=[pod for one in victims if one.frees_quota for pod in one.pods]):
         outcome = plan()
     return outcome if isinstance(outcome, Placed) else None
+
+
+def _needs_others(gang: Gang) -> bool:
+    """Return whether a gang's pods must be near the pods of others, or spread evenly: the end of those closes hosts."""
+    rules = (one.template.constraints for one in gang.workload.pod_sets)
+    return any(one is not None and (one.affinity or one.spread) for one in rules)
 
 
 def _read(view: ClusterState, possible: Iterator[Victim]) -> list[Victim]:

@@ -138,7 +138,9 @@ def _level(view: ClusterState, gang: Gang, request: PlacementRequest, topology: 
     level: int | None
     if named == AUTO:
         level = None
-        if len(asks) == 1 and request.gang is None:
+        if any(one.template.constraints is not None for one in gang.workload.pod_sets):
+            level = 0  # by the rules among its pods it may mean any level: a domain of the coarsest has it within
+        elif len(asks) == 1 and request.gang is None:
             empty = view.capacity.count(gang.shapes[asks[0].name], topology).empty
             level = topology.auto_level(asks[0].count, asks[0].slices, empty=empty)
             level = topology.allowed_level(level, request.levels)

@@ -96,15 +96,18 @@ def choose_victims(
     quality: Callable[[T], Quality],
     whole: Scope | None = None,
     limits: SearchLimits = SearchLimits(),
+    together: Callable[[frozenset[str]], bool] = lambda _gone: True,
+    monotone: bool = True,
 ) -> SearchResult[T] | None:
     """Return the victims for a waiting gang; None if it does not fit without the gangs of any scope.
 
     `plan(gone)` plans it on the cluster without these gangs (keys), and returns None if it does not fit; `quality`
-    compares two plans, less is better. More gangs gone are expected to make no plan impossible. `whole`: all gangs, if
-    those of several scopes may have to end together.
+    compares two plans, less is better. `whole`: all gangs, if those of several scopes may have to end together.
+    `together`: whether these gangs may end together. `monotone`: more gangs gone make no plan impossible; else, and
+    where some may not end together, all sets are tried if no better way finds one.
     """
     every = _Part.of(whole) if whole is not None else None
-    return _Search(plan, quality, limits).best_of([_Part.of(one) for one in scopes], every)
+    return _Search(plan, quality, limits, together, monotone=monotone).best_of([_Part.of(one) for one in scopes], every)
 
 
 class _Part:
@@ -159,8 +162,16 @@ class _Part:
 
 class _Search(Generic[T]):
     def __init__(
-        self, plan: Callable[[frozenset[str]], T | None], quality: Callable[[T], Quality], limits: SearchLimits
+        self,
+        plan: Callable[[frozenset[str]], T | None],
+        quality: Callable[[T], Quality],
+        limits: SearchLimits,
+        together: Callable[[frozenset[str]], bool],
+        *,
+        monotone: bool,
     ) -> None:
+        self._together = together
+        self._monotone = monotone  # false too once gangs were enough that may not end together
         self._plan_without = plan
         self._quality = quality
         self._left = limits.plans
@@ -174,8 +185,11 @@ class _Search(Generic[T]):
         proven = False
         try:
             parts = self._with_room(scopes if whole is None else [*scopes, whole])
-            self._compare(self._start(parts, parts if whole is None else [whole]))
-            proven = True
+            every = parts if whole is None else [whole]
+            self._compare(self._start(parts, every))
+            if self._best is None and not self._monotone:
+                self._try_all(every)
+            proven = self._monotone
         except _LimitReachedError:
             pass
         return SearchResult(self._best.gangs, self._best.plan, proven) if self._best is not None else None
@@ -202,6 +216,13 @@ class _Search(Generic[T]):
             for part in allowed:
                 self._reduce(part)
         return allowed
+
+    def _try_all(self, every: Sequence[_Part]) -> None:
+        """Plan without all sets of gangs, those of the lowest highest priority first."""
+        for priority in sorted({one.priority for part in every for one in part.gangs}):
+            self._compare(self._with_room(_up_to(priority, every)))
+            if self._best is not None:
+                return
 
     def _first(self, priorities: Sequence[int], low: int, holds: Callable[[int], bool]) -> int | None:
         """Return the index from `low` on of the lowest priority for which something holds, as for all above it."""
@@ -299,6 +320,9 @@ class _Search(Generic[T]):
         if self._best is not None and (len(gone), *_price(gone)) > self._best.cost[:3]:
             return
         if (plan := self._plan(gone)) is None:
+            return
+        if not self._together(frozenset(one.key for one in gone)):
+            self._monotone = False
             return
         cost = (len(gone), *_price(gone), self._quality(plan))
         if self._best is None or cost < self._best.cost:

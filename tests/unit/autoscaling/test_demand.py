@@ -42,6 +42,17 @@ def test_nodes_are_requested_for_a_minimum_in_which_each_template_has_its_own(
     assert wanted(SmallCluster([gang], nodes=[]), gang) == dict(zip(("feeder", "trainer"), counts, strict=True))
 
 
+@pytest.mark.parametrize(("count", "least", "size", "nodes"), [(8, 5, 4, 8), (8, 2, 4, 4), (6, 3, 2, 4), (8, 4, 4, 4)])
+def test_nodes_are_requested_for_whole_slices(count: int, least: int, size: int, nodes: int) -> None:
+    """Fewer pods are never placed: on as many nodes as a minimum between slices says the gang would wait on."""
+    slices = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: str(size)}
+    asked = {names.REQUIRE: "block", names.MIN_AVAILABLE: str(least), **slices}
+    gang = job(
+        "train", count=count, require=None, held=True, annotations={**asked, names.HELD_BY: names.HELD_BY_SUSPEND}
+    )
+    assert wanted(SmallCluster([gang], nodes=[]), gang) == {"main": nodes}
+
+
 @pytest.mark.parametrize(("least", "count"), [(8, 4), (3, 3), (1, 1)])
 def test_nodes_are_requested_for_a_member_of_a_pod_group_up_to_the_minimum_of_the_group(least: int, count: int) -> None:
     """With one node for each member it would wait for ever, and no more would be requested."""

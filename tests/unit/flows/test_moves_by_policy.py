@@ -11,8 +11,8 @@ from engine.api.duration import timestamp
 from engine.api.objects import DisruptionBudget, PriorityClass, Quota
 from engine.controller.mover import KEEP_PLACES
 from engine.lifecycle.preemption import MOVED_REST
-from tests.support.cluster_records import changed
-from tests.support.leader import not_leader, unavailable
+from tests.support.cluster_records import changed, gpu_nodes
+from tests.support.leader import POLICY, Leader, not_leader, unavailable
 from tests.support.preempting import EPOCH, MOVES, PreemptingCluster
 
 
@@ -48,6 +48,33 @@ def test_a_gang_restarts_elsewhere_and_the_waiting_one_starts() -> None:
     assert cluster.runs("wide", "one", "two")
     assert not cluster.intent("wide").active
     assert "keptHosts" not in cluster.leader.placed("wide").status
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_the_waiting_gang_leaves_the_moved_one_its_place(priority: int) -> None:
+    """Also if it has the higher priority: both are in one plan, and only gangs with another place restart."""
+    cluster = PreemptingCluster(policy=MOVES)
+    cluster.leader = Leader(nodes=gpu_nodes(1, 2, 3), policy=POLICY + MOVES)
+    for name, host, gpus in (("small-0", "b0-r1-h2", 2), ("small-1", "b0-r1-h0", 2), ("fill", "b0-r0-h2", 8)):
+        nodes = cluster.leader.stores.nodes.values()
+        cordoned = [replace(one, unschedulable=True) for one in nodes if one.name != host]
+        for unschedulable in (True, False):
+            version = cluster.leader.hands.version
+            cluster.leader.has(
+                *(replace(one, unschedulable=unschedulable, resource_version=version()) for one in cordoned)
+            )
+            if unschedulable:
+                cluster.submit(name, 1, require=None, gpus=gpus)
+            cluster.go_on(60)
+        assert cluster.hosts(name) == [host]
+    cluster.submit("big", 3, require=None)
+    cluster.go_on(60)
+    assert cluster.hosts("big") == ["b0-r0-h0", "b0-r0-h1", "b0-r1-h1"]
+    cluster.delete("fill")
+    cluster.submit("wait", 4, gpus=4, priority=priority)
+    cluster.wait(90)
+    assert moved(cluster) == ["suspend big"]
+    assert cluster.runs("wait", "big", "small-0", "small-1")
 
 
 def test_the_users_of_both_read_why() -> None:

@@ -11,6 +11,7 @@ import pytest
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.cache.state import Changes
+from engine.decoding.objects import disruption_budget
 from engine.decoding.workloads import job as decoded_job
 from engine.gang.key import key_of
 from engine.history.record import LOGGER
@@ -102,6 +103,39 @@ def test_a_gang_for_which_others_end_is_not_relaxed_meanwhile() -> None:
     assert cluster.leader.placed("high").status["keptHosts"] == ["b0-r1-h0", "b0-r1-h1"]
     cluster.wait(LIMIT)
     assert "high" in cluster.leader.hands.of("relax")
+
+
+def test_a_gang_for_which_others_end_is_not_given_up_meanwhile() -> None:
+    """They would have ended in vain."""
+    cluster = full(policy=PREEMPTS + "queue: {onTimeout: giveUp}\n")
+    cluster.lingering = True
+    cluster.submit("high", 2, priority=100, annotations={names.SCHEDULE_TIMEOUT: "15s"})
+    cluster.wait(40, every=2)
+    assert cluster.leader.status("high") == ("Waiting", "Preempting")
+    cluster.lingering = False
+    cluster.wait(30)
+    assert cluster.runs("high", "low-1")
+    assert cluster.ended() == ["suspend low-0"]
+
+
+def test_gangs_end_that_a_budget_allows_together_where_others_only_may_each_by_itself() -> None:
+    """A budget of one for two gangs hides no other choice."""
+    cluster = PreemptingCluster()
+    for names_of_rack, namespace in ((("right-1", "right-2"), "default"), (("left-1", "left-2"), "a")):
+        for name in names_of_rack:
+            cluster.submit(name, 1, require=None, namespace=namespace)
+        cluster.go_on(60)
+    assert {host.rpartition("-")[0] for name in ("left-1", "left-2") for host in cluster.hosts(name)} == {"b0-r1"}
+    raw = {
+        "metadata": {"name": "left", "namespace": "a"},
+        "spec": {"selector": {}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    cluster.leader.stores.disruption_budgets.replace([disruption_budget(json.dumps(raw).encode())])
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(60)
+    assert cluster.runs("high", "left-1", "left-2")
+    assert sorted(cluster.ended()) == ["suspend right-1", "suspend right-2"]
 
 
 def test_nothing_ends_while_the_policy_does_not_preempt() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.planner.tree import Bools
@@ -112,3 +114,30 @@ def test_gangs_of_two_scopes_end_together_where_only_both_suffice() -> None:
     )
     assert found is not None
     assert (len(found.gangs), found.proven) == (3, True)
+
+
+def test_a_set_is_found_that_is_enough_where_all_gangs_together_are_not() -> None:
+    """Its pods must be near those of a gang that stays; that no better set exists is not claimed."""
+    first, *others = gangs(4)
+    scopes = [Scope([first, *(replace(one, priority=1) for one in others)], AtLeast(2))]
+
+    def plan(gone: frozenset[str]) -> str | None:
+        return "fits" if "gang-0000" not in gone and len(gone) >= 2 else None
+
+    assert choose_victims(scopes, plan, quality=lambda _: ()) is None
+    found = choose_victims(scopes, plan, quality=lambda _: (), monotone=False)
+    assert found is not None
+    assert [one.key for one in found.gangs] == ["gang-0001", "gang-0002"]
+    assert not found.proven
+
+
+def test_gangs_that_may_not_end_together_are_not_chosen_together() -> None:
+    scopes = [Scope(gangs(4), AtLeast(2))]
+
+    def together(gone: frozenset[str]) -> bool:
+        return not {"gang-0000", "gang-0001"} <= gone
+
+    found = choose_victims(scopes, lambda gone: "fits", quality=lambda _: (), together=together)
+    assert found is not None
+    assert [one.key for one in found.gangs] == ["gang-0000", "gang-0002"]
+    assert not found.proven

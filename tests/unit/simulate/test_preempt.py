@@ -39,6 +39,25 @@ def test_a_gang_placed_before_ends_for_one_of_a_higher_priority() -> None:
     assert {slots["node"] for slots in found["podSets"][0]["assignment"]} == {"b0-r1-h0", "b0-r1-h1"}
 
 
+@pytest.mark.parametrize("level", ["rack", "auto"])
+def test_a_gang_ends_for_one_with_a_pod_on_each_host(level: str) -> None:
+    """For such pods `auto` is the rack, not the host: in a rack others may make room."""
+    cluster = [*grid(1, 2, 4), priority_class("high", 100), priority_class("urgent", 1000)]
+    for host in cluster[:8]:
+        host["metadata"]["labels"]["kubernetes.io/hostname"] = host["metadata"]["name"]
+    body = of_class("high", job("spread", 4, {"require": level}, gpus=2))
+    labels = {"app": "train"}
+    rule = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    template = body["spec"]["template"]
+    template["metadata"] = {"labels": labels}
+    template["spec"]["topologySpreadConstraints"] = [{**rule, "labelSelector": {"matchLabels": labels}}]
+    top = of_class("urgent", job("top", 8, {"unconstrained": "true"}, gpus=6))
+    low = [job(f"low-{number}", 4, RACK, gpus=2) for number in range(2)]
+    found = urgent(cluster, [top, *low, body], preempt="managed")
+    assert found["verdict"] == "placed"
+    assert len(preempts(found)) == 1
+
+
 def test_without_the_option_nothing_ends() -> None:
     """The gang waits; the key is there."""
     found = urgent(GRID, [job("all", 4), of_class("urgent", job("urgent", 2, RACK))])
