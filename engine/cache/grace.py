@@ -92,6 +92,17 @@ class GraceReservations:
                         self._write(key, {name: grace.hosts[name]})
                         return
 
+    def wanted_again(self, placement: Placement, hosts: Mapping[str, Mapping[str, int]]) -> None:
+        """Release slots (pod set -> host -> pods) of a gang that are reserved for it again: they count once."""
+        left = {name: Counter(counts) for name, counts in hosts.items()}
+        for key, grace in self._slots.items():
+            if grace.placement == placement.key:
+                for name in grace.hosts.keys() & left.keys():
+                    given = grace.hosts[name] & left[name]
+                    grace.hosts[name] -= given
+                    left[name] -= given
+                    self._write(key, {name: grace.hosts[name]})
+
     def renew(self) -> set[ReservationKey]:
         """Write all slots again, as devices are counted in another way now; return the keys of the reservations."""
         for key, grace in self._slots.items():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from engine.api import names
 from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
 from engine.api.resources import Requests, largest
 from engine.api.workload import GangKey, PodSet, Workload
@@ -44,6 +45,9 @@ class PodShapes:
         self._own_volumes = OwnVolumeReader(stores)
         self._observed: dict[str, dict[str, dict[GangKey, Requests]]] = {}  # by uid, pod set and gang
         self._former: dict[str, dict[str, tuple[Requests, ...]]] = {}  # of earlier templates, by uid and pod set
+        # The shapes of a template and of a held pod of it, by uid and pod set: the pod has what admission adds to all.
+        # A pinned pod does not show that, as it has our pin besides.
+        self._held: dict[str, dict[str, tuple[Shape, Shape]]] = {}
 
     def __len__(self) -> int:
         """Return the number of workloads with pods that differ from their template."""
@@ -62,6 +66,8 @@ class PodShapes:
             requests = pod.spec.shape.requests
             if pod_set is None or (pod.spec.node_name and requests in former.get(pod_set.name, ())):
                 continue
+            if names.GATE in pod.spec.gates and workload.handling != "pods":
+                self._held.setdefault(uid, {})[pod_set.name] = (pod_set.template.shape, pod.spec.shape)
             known = found.setdefault(pod_set.name, ())
             if requests not in (known, pod_set.template.shape.requests):  # those of most pods of a gang are the same
                 found[pod_set.name] = largest((known, requests))
@@ -94,6 +100,7 @@ class PodShapes:
         """Drop the observed requests of a workload by its uid; of a gang of plain pods, by its key."""
         self._observed.pop(uid, None)
         self._former.pop(uid, None)
+        self._held.pop(uid, None)
 
     def _drop(self, uid: str, name: str, key: GangKey) -> None:
         of_workload = self._observed.get(uid, {})
@@ -126,9 +133,21 @@ class PodShapes:
             shape = replace(shape, volumes=volumes)
         if workload.handling == "pods" and workload.unit == "pod":
             return shape  # that of pods that exist
+        shape = self._as_held(workload, pod_set, shape)
         # A copy: reviews read it in threads of their own.
         observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
         return with_requests(shape, largest((shape.requests, *observed))) if observed else shape
+
+    def _as_held(self, workload: Workload, pod_set: PodSet, shape: Shape) -> Shape:
+        """Return the shape with the nodeSelector, affinity and tolerations of the held pods of this template."""
+        known = self._held.get(_known_as(workload), {}).get(pod_set.name)
+        if known is None or _rules(known[0]) != _rules(pod_set.template.shape):
+            return shape
+        of_pod = known[1]
+        tolerations = tuple(dict.fromkeys((*shape.tolerations, *of_pod.tolerations)))
+        if (shape.node_selector, shape.affinity) == (of_pod.node_selector, of_pod.affinity):
+            return shape  # every pod gets tolerations for nodes that are not ready
+        return replace(shape, node_selector=of_pod.node_selector, affinity=of_pod.affinity, tolerations=tolerations)
 
     def shapes_of(self, workload: Workload) -> dict[str, Shape]:
         """Return the shape of one pod of every pod set, by the pod set's name."""
@@ -234,6 +253,10 @@ class PodShapes:
         defaults = [item for item in self._stores.priority_classes.values() if item.default]
         best = min(defaults, key=lambda item: item.value, default=None)
         return (best.name, best.value) if best else ("", 0)
+
+
+def _rules(shape: Shape) -> tuple[object, ...]:
+    return shape.node_selector, shape.affinity, shape.tolerations
 
 
 def _known_as(workload: Workload) -> str:

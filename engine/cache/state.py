@@ -410,6 +410,7 @@ class ClusterState:
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
         """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
 
+        Those of one that is scaled up again while its Placement still has them are reserved anew, and not kept besides.
         One that its user has suspended has its slots until the leader takes them. Not of a workload that has ended by
         itself: its controller creates no more pods before the status shows the end.
         """
@@ -417,7 +418,7 @@ class ClusterState:
             return
         if new is not None and new.suspended and not old.suspended:
             self._grace.suspended(old.uid)
-        if new is None or new.deleting or _fewer(old, new):
+        if new is None or new.deleting or _fewer(old, new) or _fewer(new, old):
             for key in keys_of(old):
                 if self.gangs.placed(key):
                     self._keep_slots(key, old, new, self.gangs.plan_of(key))
@@ -446,6 +447,8 @@ class ClusterState:
             after = open_slots(smaller, placement, pods, held=held, leave_hosts=self._leave_hosts(smaller))
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
         self._grace.keep(placement, left, self.pod_shapes.shapes_of(whole), since=since)
+        if after:
+            self._grace.wanted_again(placement, {name: after[name] - counts for name, counts in before.items()})
 
     # -- assumed plans -----------------------------------------------------------------------------------------------
 

@@ -347,4 +347,4 @@ def _fitting_gpus(devices: Sequence[FreeDevice], request: DeviceRequest) -> list
 
 
 def _times(request: DeviceRequest, one: FreeDevice) -> int:
-    return fit.times(request, one.core, one.ratio, one.memory, one.device.memory)
+    return fit.times_on(one, request)

@@ -36,7 +36,7 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
         if one.device.kind == "gpu":
             if not request.accepts(one.device):
                 continue
-            often = times(request, one.core, one.ratio, one.memory, one.device.memory)
+            often = times_on(one, request)
             gpus.append((one.empty, often))
             if one.empty and often:
                 takers.append(one.device)
@@ -54,7 +54,8 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
     for kind, part in request.others:
         if listed := others.get(kind):  # of a kind that the object does not list the number alone counts
             often_each = [
-                (one.empty, times(part, one.core, one.ratio, one.memory, one.device.memory)) for one in listed
+                (one.empty, times(part, one.core, one.ratio, one.memory, one.device.memory, empty=one.empty))
+                for one in listed
             ]
             fit = min(fit, gpu_slots(often_each, part))
     return fit
@@ -79,15 +80,23 @@ def share_slots(devices: Sequence[tuple[bool, int]], percent: int) -> int:
     return sum(share // percent for _, share in devices)
 
 
-def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int) -> int:
-    """Return how many times the request's part of one GPU fits on a GPU with these free amounts."""
+def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int, *, empty: bool) -> int:
+    """Return how many times the request's part of one GPU fits on a GPU with these free amounts.
+
+    All of its memory, in bytes too, only once, and only where it is empty, also of a GPU that offers more.
+    """
     core_part, ratio_part, memory_part = gpu_part(request, size)
     often = ratio // ratio_part
     if core_part > 0:
         often = min(often, core // core_part)
     if memory_part > 0:
         often = min(often, memory // memory_part)
-    return often
+    return min(often, int(empty)) if ratio_part >= WHOLE else often
+
+
+def times_on(one: FreeDevice, request: DeviceRequest) -> int:
+    """Return how many times the request's part of one GPU fits on this one."""
+    return times(request, one.core, one.ratio, one.memory, one.device.memory, empty=one.empty)
 
 
 def pods(often: Sequence[int], distinct: int) -> int:
@@ -117,7 +126,7 @@ def gpu_slots_many(
 
     `scopes`: the number of each device's scope on its host, from 1, where the devices of a pod must share one.
     """
-    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
+    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size, empty=empty)
     if request.whole:
         taking = (often > 0) & empty
         if scopes is None:
@@ -133,7 +142,7 @@ def least_times_many(
     request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64, healthy: Bools
 ) -> Ints64:
     """Return how often the healthy GPU of each host that takes the request least often does; UNLIMITED without any."""
-    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size)
+    often = _times_many(request, core=core, ratio=ratio, memory=memory, size=size, empty=healthy)
     if request.whole:
         often = np.minimum(often, np.int16(1))
     least: Ints64 = np.where(healthy, often.astype(np.int64), UNLIMITED).min(axis=0)
@@ -147,7 +156,9 @@ def share_slots_many(percent: int, *, share: Percents, empty: Bools) -> Ints64:
     return summed(share // np.int16(percent))
 
 
-def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64) -> Percents:
+def _times_many(
+    request: DeviceRequest, *, core: Percents, ratio: Percents, memory: Ints64, size: Ints64, empty: Bools
+) -> Percents:
     """Return `times` of every device; 100 at most, as every part is 1 percent at least."""
     if request.memory > 0:
         asked = min(request.memory, MAX_BYTES + 1)
@@ -156,6 +167,7 @@ def _times_many(request: DeviceRequest, *, core: Percents, ratio: Percents, memo
         np.maximum(parts, np.int16(min(max(request.ratio, 0), WHOLE + 1)), out=parts)
         often: Percents = ratio // parts
         often = np.minimum(often, memory // asked).astype(np.int16)
+        often = np.where(parts >= WHOLE, np.minimum(often, empty.astype(np.int16)), often)
     else:
         percent = min(max(request.ratio, 1), WHOLE + 1)
         often = ratio // np.int16(percent)

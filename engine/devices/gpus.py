@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from engine.api.device import SCOPES, Device, DeviceRequest
-from engine.devices.fit import slots, times
+from engine.devices.fit import slots, times_on
 from engine.devices.free import FreeDevice, gpu_use
 from engine.devices.scopes import (
     Minors,
@@ -63,7 +63,7 @@ def best_fit(devices: Sequence[FreeDevice], request: DeviceRequest) -> list[tupl
         scopes = (in_pcie.get(pcie_scope(device), 0), in_numa.get(numa_scope(device), 0)) if one.empty else (0, 0)
         return (int(one.empty), asked[0], one.core, asked[1], *scopes, device.minor)
 
-    often = [(one, times(request, one.core, one.ratio, one.memory, one.device.memory)) for one in devices]
+    often = [(one, times_on(one, request)) for one in devices]
     return sorted((pair for pair in often if pair[1]), key=lambda pair: key(pair[0]))
 
 
@@ -124,11 +124,7 @@ def _whole_gpus(
     socket, while there is one with enough devices: that lowers the pods which fit into such scopes by one, so no order
     gives more.
     """
-    free = {
-        one.device.minor: one
-        for one in gpus
-        if one.empty and times(request, one.core, one.ratio, one.memory, one.device.memory)
-    }
+    free = {one.device.minor: one for one in gpus if one.empty and times_on(one, request)}
     if request.scope in ("pcie", "numa", "socket"):
         partitions = within_one([one.device for one in free.values()], request.scope, partitions)
     chosen: list[list[FreeDevice]] = []

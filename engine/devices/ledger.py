@@ -491,6 +491,6 @@ def _share(percent: int, empty: bool, of: Arrays) -> Ints64:
 
 def _often(request: DeviceRequest, read: list[list[int]]) -> list[tuple[bool, int]]:
     return [
-        (bool(empty), fit.times(request, core, ratio, memory, size))
+        (bool(empty), fit.times(request, core, ratio, memory, size, empty=bool(empty)))
         for empty, core, ratio, memory, size in zip(*read, strict=True)
     ]

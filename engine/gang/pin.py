@@ -8,7 +8,7 @@ empty term must stay empty, and a nodeSelector key that the user set is never to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.api import names
@@ -26,6 +26,13 @@ def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dic
     if affinity is None:
         return [_term(SelectorTerm(expressions=(), fields=(pin,)))]
     return [_term(_pinned(term, pin)) for term in affinity]
+
+
+def unpinned(affinity: Sequence[SelectorTerm] | None, host: str) -> tuple[SelectorTerm, ...] | None:
+    """Return the terms without our pin to a host; None if nothing else is in them."""
+    pin = SelectorRequirement(key=_NAME_FIELD, operator="In", values=(host,))
+    terms = tuple(replace(one, fields=tuple(field for field in one.fields if field != pin)) for one in affinity or ())
+    return terms if any(one.expressions or one.fields for one in terms) else None
 
 
 def added_selector(

@@ -158,7 +158,7 @@ def in_the_way(host: str, hosts: HostHealth) -> tuple[Code, str]:
     """Return why no pod of the gang can use its slot on a host: the reason code and the message."""
     if hosts.usable(host):
         return "ReservedByOthers", f"capacity reserved on {host} was taken by other pods"
-    return "NodeLost", f"{host} no longer accepts pods"
+    return "NodeLost", f"{host} does not accept pods of the gang"
 
 
 def named(hosts: Iterable[str]) -> str:

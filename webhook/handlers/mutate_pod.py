@@ -5,21 +5,22 @@ The rules: docs/concepts/admission.md. The fallback is always to hold: the leade
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from engine.api import names
+from engine.api.objects import Node
 from engine.api.placement import Placement
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
 from engine.devices.allocation import declared_uses, devices_by_rank
 from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
-from engine.gang.pin import PlacedPod, placed_pod
+from engine.gang.pin import PlacedPod, pinned_terms, placed_pod, unpinned
 from engine.gang.plain_pods import mark_of
 from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
-from engine.resources.shape import covers, exclusion
+from engine.resources.shape import NODE_AFFINITY, NODE_SELECTOR, covers, exclusion
 from webhook.admission.objects import decoded_pod, pod_of
 from webhook.admission.patch import Edits, Path
 from webhook.admission.reader import Reader
@@ -144,6 +145,9 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     shape = pod.spec.shape
     if not covers(planned, shape) or exclusion(shape, node) is not None:
         return None
+    hosts = filter(None, (view.node(one.host) for one in plan.slots))
+    if _excludes_any(shape, planned, hosts, host=slot.host, pins=topology.pin_labels(slot.host)):
+        return None  # the leader plans anew with what admission adds to the pods, before any of them starts
     if (
         left_domain(placement, slot, topology, pod_set=pod_set.name)
         or view.live_claimants(placement, pod_set, rank) > 0
@@ -166,6 +170,21 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
         devices=devices,
         minors=policy.gpu.env == "minor",
     )
+
+
+def _excludes_any(actual: Shape, planned: Shape, hosts: Iterable[Node], *, host: str, pins: Mapping[str, str]) -> bool:
+    """Return True if a pod has rules that its template lacks, and they exclude one of the hosts of the plan.
+
+    Admission adds them to the other pods of the pod set too. Our own pin to its `host`, with the labels `pins`, is none
+    of them: an earlier call may have set it.
+    """
+    selector = tuple(pair for pair in actual.node_selector if pair in planned.node_selector or pair[0] not in pins)
+    same = pinned_terms(planned.affinity, host) == pinned_terms(actual.affinity, host)
+    if same and selector == planned.node_selector:
+        return False
+    terms = planned.affinity if same else unpinned(actual.affinity, host)
+    rules = replace(actual, node_selector=selector, affinity=terms)
+    return any(exclusion(rules, node) in (NODE_SELECTOR, NODE_AFFINITY) for node in hosts)
 
 
 def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Placement | None:

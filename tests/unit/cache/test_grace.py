@@ -180,6 +180,24 @@ def test_slots_that_a_smaller_gang_has_no_use_for_stay_kept_for_a_moment() -> No
     assert free(leader, OTHER) == 8
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_slots_of_a_gang_that_grows_back_at_once_count_once(started: bool) -> None:
+    """They are reserved for it again: kept besides, its host would look taken by others, and it would lose them."""
+    leader, gang = Leader(nodes=gpu_nodes(1, 1, 2)), job("first", count=2)
+    leader.has(gang, placement(gang, {HOST: 1, OTHER: 1}))
+    leader.has(*([marked(gang, 0, host=HOST, name="first-0")] if started else []))
+    leader.settle()
+    leader.leading = False
+    for slots in (1, 2):
+        sized = changed(gang, slots=slots, total=slots, remaining=slots)
+        leader.has(replace(sized, resource_version=leader.hands.version()))
+        assert free(leader, OTHER) == 0
+    leader.leading = True
+    leader.has(marked(gang, 1, gated=True, name="first-1"))
+    leader.settle()
+    assert leader.hands.of("release") == ["first-1"]
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["seen before", "seen after"])
 def test_a_pod_on_its_way_to_a_slot_that_a_smaller_gang_has_no_use_for_counts(late: bool) -> None:
     """Released and not bound yet: until it is bound or removed its host is given to nobody, whoever has the slot."""

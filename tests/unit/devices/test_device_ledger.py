@@ -302,3 +302,16 @@ def test_few_requests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         ledger.hold(0, ("other", str(number)), NOTHING_ASKED, ((use(0, 1),),))
     assert len(ledger._counts) <= 3
     assert ledger._counted == sum(map(len, ledger._counts.values())) <= 7
+
+
+@pytest.mark.parametrize("core", [0, 50])
+def test_nobody_joins_a_pod_with_all_of_the_memory_of_a_gpu_that_offers_more(core: int) -> None:
+    """In bytes as in percent: it is placed once on an empty GPU, and beside nobody; one GiB less may be shared."""
+    offers = Inventory((replace(gpu(0), core=200, ratio=200),))
+    for gib, slots_of_two in ((79, 2), (80, 1)):
+        asked = memory(gib, core=core)
+        ledger = HeldDevices(offers)
+        assert ledger.slots_of(0, asked) == ledger.slots(np.array([0]), asked).tolist()[0] == slots_of_two
+        assert len(minors(ledger.choose(0, asked, 3))) == slots_of_two
+        ledger.hold(0, ("pod", "part"), part(10), ledger.choose(0, part(10), 1))
+        assert ledger.slots_of(0, asked) == slots_of_two - 1

@@ -18,9 +18,11 @@ from engine.cache.pod_shapes import PodShapes
 from engine.cache.stores import Stores
 from engine.policy.model import parse_policy
 from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
+from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 from tests.support.pod_sets import member, pods_of, several
 
+FEW = {"b0-r0-h2", "b0-r0-h3"}
 SMALL, LARGE = shape(cpu=1000), shape(cpu=80_000)
 
 
@@ -76,6 +78,31 @@ def test_without_room_for_them_as_they_are_no_host_is_overbooked() -> None:
     assert len(leader.hands.of("release")) <= 1
     (placed,) = leader.view.gangs.placements()
     assert placed.status.get("phase") == "Incomplete"
+
+
+@pytest.mark.parametrize("policy", ["", "incomplete: restart\n"])
+def test_a_gang_is_planned_on_the_hosts_that_admission_allows_its_pods(policy: str) -> None:
+    """Its namespace has a node selector, by an admission plugin: held pods show it. The first start is ended."""
+    nodes = gpu_nodes(1, 2, 4)
+    labelled = [replace(one, labels={**one.labels, "zone": "a"}) for one in nodes if one.name not in FEW]
+    leader = Leader(nodes=[*(one for one in nodes if one.name in FEW), *labelled], policy=POLICY + policy)
+    leader.has(job("train", count=4, held=True, template=spec(shape=shape(gpu=8), gates=(names.GATE,))))
+    leader.settle()
+    live = leader.workload()
+    assert set(ranks_of(leader.placed()).values()) >= FEW
+    for rank in range(4):
+        held = pod(live, rank, gated=True)
+        limited = replace(held.spec.shape, node_selector=(("zone", "a"),))
+        leader.has(replace(held, spec=replace(held.spec, shape=limited)))
+    leader.settle()
+    assert leader.hands.of("suspend") == ["train"]
+    leader.stores.pods.replace([])
+    leader.later(60)
+    assert set(ranks_of(leader.placed()).values()) == {f"b0-r1-h{host}" for host in range(4)}
+    assert leader.hands.of("resume") == ["train", "train"]
+    leader.stores.workloads.apply("DELETED", leader.workload())
+    leader.settle()
+    assert len(leader.view.pod_shapes._held) == 0
 
 
 @pytest.mark.parametrize(("asks", "merges"), [(SMALL, 0), (LARGE, 1)])

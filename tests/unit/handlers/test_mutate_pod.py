@@ -36,6 +36,7 @@ from tests.support.cluster_records import changed
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 GANG = placement_name("Job", "train-7", UID)
 JOB = live(rack_job())
@@ -113,6 +114,24 @@ def test_a_node_selector_key_of_the_user_is_never_touched() -> None:
     answer = mutate(review(pod), placed_view(nodes=nodes), 0.0)
     assert apply(pod, answer)["spec"]["nodeSelector"] == mine | DOMAIN_LABELS
     assert not any(one["path"].endswith("topology-block") for one in answer.patch)
+
+
+@pytest.mark.parametrize(("labelled", "held"), [(HOSTS, False), (HOSTS[:2], True), (HOSTS[1:], True)])
+def test_a_pod_with_a_selector_of_admission_waits_if_that_excludes_any_host_of_the_gang(
+    labelled: Sequence[str], held: bool
+) -> None:
+    """The other pods get it too: none starts before the leader has planned for it. Its own host may be a good one."""
+    zone = {"zone": "a"}
+    nodes = [replace(one, labels={**one.labels, **(zone if one.name in labelled else {})}) for one in NODES]
+    pod = created(raw_pod(JOB, nodeSelector=zone), placed_view(nodes=nodes))
+    assert is_held(pod) == held
+    if not held:
+        assert created(pod, placed_view(nodes=nodes)) == pod
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}]}}
+    pod = created(raw_pod(JOB, affinity={"nodeAffinity": affinity}), placed_view(nodes=nodes))
+    assert (names.GATE in gates(pod)) == held
+    if not held:
+        assert created(pod, placed_view(nodes=nodes)) == pod
 
 
 def test_a_pinned_pod_again_gives_no_patch() -> None:

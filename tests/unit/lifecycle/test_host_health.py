@@ -74,7 +74,7 @@ def test_what_is_in_the_way_on_a_host_is_named() -> None:
     node = view.stores.nodes.get(SECOND)
     assert node is not None
     view.stores.nodes.apply("MODIFIED", replace(node, unschedulable=True, resource_version="9999999"))
-    assert in_the_way(SECOND, health(view)) == ("NodeLost", f"{SECOND} no longer accepts pods")
+    assert in_the_way(SECOND, health(view)) == ("NodeLost", f"{SECOND} does not accept pods of the gang")
 
 
 def test_without_devices_there_are_no_others_to_give() -> None:
