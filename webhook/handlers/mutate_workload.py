@@ -43,7 +43,7 @@ from webhook.rules.membership import ParentRelation, parent_relation
 from webhook.rules.warnings import fixed_fields
 
 HELD_BY: Path = ("metadata", "annotations", names.HELD_BY)
-HELD_AGAIN = "topogate: the gang has no slots yet: it is held, and resumed automatically when placed"
+HELD_AGAIN = "topogate: the gang is held until it has slots, and resumed automatically then"
 TAKEN_OVER = "topogate: without held-by the suspension is its user's: the gang is not planned until it is resumed"
 STAYS = "topogate: without held-by the suspension is its user's: it stays suspended until it is resumed"
 TO_KUEUE = "topogate: Kueue manages it now: it stays suspended until Kueue admits it"
@@ -229,10 +229,11 @@ def _update(
         return (TAKEN_OVER if asked.marks else STAYS,)
     if not asked.marks:
         return _let_go(edits, new) if held_by_us(old) and held_by_us(new) else ()
-    if not (old.suspended and not new.suspended) or _assigned(new, asked.request, view, policy):
+    if not (old.suspended and not new.suspended):
         return ()
     if held_by_us(old):
-        return (LET_GO,)
+        return () if _assigned(new, asked.request, view, policy) else (LET_GO,)
+    # What its user has suspended loses its slots. They may be in the Placement still, and no pod must get one of them.
     if can_suspend(new) and new.suspend_path is not None:
         edits.put(new.suspend_path, True)
         edits.put(HELD_BY, names.HELD_BY_SUSPEND)
