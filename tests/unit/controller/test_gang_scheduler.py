@@ -31,6 +31,16 @@ def limited(leader: Leader, namespace: str, pods: int) -> None:
     leader.stores.quotas.replace([Quota(namespace, "q", hard={"pods": pods}, used={}, scopes=())])
 
 
+def with_kept_hosts() -> Leader:
+    """Two hosts, one in use, which are kept for the gang `patient`."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
+    leader.has(*on("b0-r0-h0"), job("patient", count=2, held=True, created=1.0))
+    leader.settle()
+    leader.later(61)
+    assert leader.status("patient") == ("Waiting", "RoomKept")
+    return leader
+
+
 # -- quotas ----------------------------------------------------------------------------------------------------------
 
 
@@ -75,11 +85,7 @@ def test_the_quota_of_one_gang_is_no_answer_for_another() -> None:
 
 def test_a_gang_over_its_quota_is_not_planned_around_kept_room() -> None:
     """Where it would go without that room is no question: it goes nowhere."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
-    leader.has(*on("b0-r0-h0"), job("patient", count=2, held=True, created=1.0))
-    leader.settle()
-    leader.later(61)
-    assert leader.status("patient") == ("Waiting", "RoomKept")
+    leader = with_kept_hosts()
     leader.hands.planned.clear()
     limited(leader, "a", 0)
     leader.has(job("other", count=1, held=True, created=2.0, namespace="a"))
@@ -133,11 +139,7 @@ def test_a_gang_keeps_its_turn_and_its_hosts_while_its_level_is_relaxed(order: s
 
 def test_a_gang_whose_kept_hosts_are_let_go_says_so_at_once() -> None:
     """Also if only other hosts can help it, and no plan is due."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY + "queue: {patience: 1m}\n")
-    leader.has(*on("b0-r0-h0"), job("patient", count=2, held=True, created=1.0))
-    leader.settle()
-    leader.later(61)
-    assert leader.status("patient") == ("Waiting", "RoomKept")
+    leader = with_kept_hosts()
     lost = next(one for one in leader.stores.nodes.values() if one.name == "b0-r0-h1")
     cordoned = replace(lost, unschedulable=True, resource_version=leader.hands.version())
     leader.stores.nodes.apply("MODIFIED", cordoned)
