@@ -259,6 +259,14 @@ def test_a_user_who_resumes_a_waiting_gang_gets_held_pods_and_is_not_suspended_a
     assert answer.warnings == (LET_GO,)
 
 
+def test_a_user_who_resumes_a_held_gang_that_has_slots_already_is_told_nothing() -> None:
+    """As the leader is about to: its pods start at once."""
+    old = held_job()
+    new, answer = update(old, edited(old, suspend=False), gang_view(old, ["b0-r0-h0"]))
+    assert new["spec"]["suspend"] is False
+    assert answer.warnings == ()
+
+
 def test_a_user_who_resumes_his_own_suspension_is_held_until_there_are_slots() -> None:
     old = held_job(suspend=True)
     new, answer = update(old, edited(old, suspend=False), gang_view(old))
