@@ -101,7 +101,6 @@ class Mover:
         for key in done:
             del self._moving[key]
             self._term.moving.pop(key, None)
-            self._term.moving_for.pop(key, None)
         if done:
             self._changes += 1  # others may be moved now
             self._term.retry_waiting()
@@ -184,17 +183,17 @@ class Mover:
             alone = frozenset(host for host in own if sum(host in hosts for hosts in used) == 1)
             self._moving[one.key] = _Moving(key, one.before.revision, now + KEEP_PLACES)
             with self._view.lock:
-                self._term.moving[one.key] = self._nomination(one, alone)
-                self._term.moving_for[one.key] = key
+                self._term.moving[one.key] = self._nomination(one, alone, moves_for=key)
 
-    def _nomination(self, restart: Restart, hosts: frozenset[str]) -> Nomination:
+    def _nomination(self, restart: Restart, hosts: frozenset[str], *, moves_for: GangKey) -> Nomination:
         view, victim = self._view, restart.victim
         gang = view.gangs.get(restart.key)
         topology, where = (gang.request.topology or "") if gang is not None else "", "some hosts"
         if gang is not None and (known := view.topologies.get(topology)) is not None:
             where = where_text(restart.placed, known)
             hosts |= exclusive_hosts(hosts & known.tree.index.keys(), gang.request.separation, known)
-        return Nomination(restart.key, f"{victim.namespace}/{victim.name}", victim.priority, topology, hosts, where)
+        name = f"{victim.namespace}/{victim.name}"
+        return Nomination(restart.key, name, victim.priority, topology, hosts, where, moves_for)
 
     def _found(self, gang: Gang, now: float) -> Defragmentation | None:
         view, rules, wall = self._view, self._view.policy.defragment, self._wall()

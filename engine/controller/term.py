@@ -152,7 +152,6 @@ class LeaderTerm:
         self.nominator = Nominator()
         self.preempting: dict[GangKey, Nomination] = {}  # the hosts of gangs for which others end
         self.moving: dict[GangKey, Nomination] = {}  # the new hosts of gangs that restart elsewhere for another one
-        self.moving_for: dict[GangKey, GangKey] = {}  # for which one
         self.bursts = BurstDetector()
         self.report_limiter = RateLimiter()
         self.texts: DeferredQueue[Status] = DeferredQueue(batch=TEXTS[0], every=TEXTS[1])
@@ -174,9 +173,8 @@ class LeaderTerm:
         """Return the nominations that a gang must respect: those of others with no lower priority."""
         kept = (*self.preempting.values(), *self.moving.values())
         # The plan in which others move for this gang has a place for them: it leaves them that at any priority.
-        others = [one for one in kept if one.key != key and one.priority >= priority]
-        moved = [one for one in self.moving.values() if self.moving_for.get(one.key) == key and one.priority < priority]
-        return [*self.nominator.before(key, priority), *others, *moved]
+        others = (one for one in kept if one.key != key and (one.priority >= priority or one.moves_for == key))
+        return [*self.nominator.before(key, priority), *others]
 
     def blocks(self, key: GangKey) -> bool:
         """Return True if a gang waits for capacity; one with a problem for its users to correct blocks no other."""
@@ -196,7 +194,6 @@ class LeaderTerm:
         self.extensions.drop(key)
         self.preempting.pop(key, None)
         self.moving.pop(key, None)
-        self.moving_for.pop(key, None)
         self.texts.drop(key)
         self.places.drop(key)
         self.numbers.drop(key)

@@ -93,7 +93,10 @@ def slots(
                 known[key] = found
         return found
     found = sum(
-        min(fit.gpu_slots([(one.empty, _times(request, one)) for one in near], request), fit.card_slots(of, request))
+        min(
+            fit.gpu_slots_on(near, request),
+            fit.card_slots(of, request),
+        )
         for scope, of in cards.items()
         if (near := gpus.get(scope))
     )
@@ -325,7 +328,7 @@ def _groups(
 def _chosen(usable: Sequence[FreeDevice], request: DeviceRequest, partitions: Partitions) -> list[FreeDevice]:
     """Return the GPUs of one pod, without taking them; none if they do not fit."""
     copies = [one.copy() for one in usable]
-    fitting = fit.gpu_slots([(one.empty, _times(request, one)) for one in copies], request)
+    fitting = fit.gpu_slots_on(copies, request)
     if request.scope:
         fitting = fit.slots(copies, replace(request, rdma=0, fpga=0, others=()), partitions=partitions)
     if fitting <= 0:
@@ -341,10 +344,6 @@ def _fitting_gpus(devices: Sequence[FreeDevice], request: DeviceRequest) -> list
         for one in devices
         if one.device.kind == "gpu"
         and request.accepts(one.device)
-        and _times(request, one)
+        and fit.times_on(one, request)
         and (one.empty or not request.whole)
     ]
-
-
-def _times(request: DeviceRequest, one: FreeDevice) -> int:
-    return fit.times_on(one, request)

@@ -53,11 +53,7 @@ def slots(devices: Iterable[FreeDevice], request: DeviceRequest, *, partitions: 
         fit = min(fit, share_slots([(one.empty, one.share) for one in others["fpga"]], request.fpga))
     for kind, part in request.others:
         if listed := others.get(kind):  # of a kind that the object does not list the number alone counts
-            often_each = [
-                (one.empty, times(part, one.core, one.ratio, one.memory, one.device.memory, empty=one.empty))
-                for one in listed
-            ]
-            fit = min(fit, gpu_slots(often_each, part))
+            fit = min(fit, gpu_slots_on(listed, part))
     return fit
 
 
@@ -97,6 +93,11 @@ def times(request: DeviceRequest, core: int, ratio: int, memory: int, size: int,
 def times_on(one: FreeDevice, request: DeviceRequest) -> int:
     """Return how many times the request's part of one GPU fits on this one."""
     return times(request, one.core, one.ratio, one.memory, one.device.memory, empty=one.empty)
+
+
+def gpu_slots_on(devices: Iterable[FreeDevice], request: DeviceRequest) -> int:
+    """Return how many pods fit on these devices, by their free amounts alone; see `gpu_slots`."""
+    return gpu_slots([(one.empty, times_on(one, request)) for one in devices], request)
 
 
 def pods(often: Sequence[int], distinct: int) -> int:

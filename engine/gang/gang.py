@@ -101,6 +101,11 @@ class Gang:
         """The status in its Placement; empty without one."""
         return self.placement.status if self.placement is not None else {}
 
+    @property
+    def has_pod_constraints(self) -> bool:
+        """True if a template says where its pods may be beside other pods: (anti-)affinity, topology spread."""
+        return any(one.template.constraints is not None for one in self.workload.pod_sets)
+
 
 def suspended_by_user(workload: Workload) -> bool:
     """True when the workload is suspended, and not by us."""

@@ -162,7 +162,7 @@ def required_level(view: ClusterState, gang: Gang, topology: Topology) -> int:
     named = [whole] if whole is not None else [ask.require for ask in asks if together and ask.require is not None]
     if not named:
         return -1
-    ruled = AUTO in named and any(one.template.constraints is not None for one in gang.workload.pod_sets)
+    ruled = AUTO in named and gang.has_pod_constraints
     if len(asks) == 1 and not ruled:
         level = level_to_compare(request, gang.shapes, view.capacity, topology)
     elif AUTO in named:
@@ -207,4 +207,4 @@ def _rules(view: ClusterState, gang: Gang) -> bool:
     """Return True if other gangs or pods may keep the gang out of hosts with free slots."""
     if gang.request.separation is not None or any(True for _ in view.gangs.kept_domains.exclusive()):
         return True
-    return view.nearby.keeps_away or any(one.template.constraints is not None for one in gang.workload.pod_sets)
+    return view.nearby.keeps_away or gang.has_pod_constraints

@@ -138,7 +138,7 @@ def _level(view: ClusterState, gang: Gang, request: PlacementRequest, topology: 
     level: int | None
     if named == AUTO:
         level = None
-        if any(one.template.constraints is not None for one in gang.workload.pod_sets):
+        if gang.has_pod_constraints:
             level = 0  # by the rules among its pods it may mean any level: a domain of the coarsest has it within
         elif len(asks) == 1 and request.gang is None:
             empty = view.capacity.count(gang.shapes[asks[0].name], topology).empty
@@ -156,7 +156,7 @@ def _far_reaching(view: ClusterState, gang: Gang) -> bool:
     """Return whether the end of a gang may help one that gets none of its hosts: by a rule that reaches that far."""
     return (
         view.nearby.keeps_away
-        or any(one.template.constraints is not None for one in gang.workload.pod_sets)
+        or gang.has_pod_constraints
         or has_host_limit(view, gang)
         or (gang.request.separation is not None and gang.request.separation.spread is not None)
     )

@@ -361,7 +361,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
             else:
                 empty = empty or _free_resources(inputs, capacity, empty=True)
                 level = _finest_level(inputs, gang, empty, members_of_level)
-            level = _auto_level(inputs, level, members_of_level)
+            level = _level_beside_kept(inputs, level, members_of_level)
             pod_sets = tuple(
                 replace(one, require=level) if i in members_of_level else one for i, one in enumerate(pod_sets)
             )
@@ -369,7 +369,7 @@ def _resolved(inputs: PlanInput, capacity: Capacity, policy: Policy) -> GangPlan
     if whole is not None and whole.require == AUTO:
         empty = empty or _free_resources(inputs, capacity, empty=True)
         every = list(range(len(pod_sets)))
-        level = _auto_level(inputs, _finest_level(inputs, gang, empty, every), every)
+        level = _level_beside_kept(inputs, _finest_level(inputs, gang, empty, every), every)
         gang = replace(gang, require=level)
     if gang.require is not None and gang.prefer is not None and gang.prefer <= gang.require:
         gang = replace(gang, prefer=None)
@@ -405,7 +405,7 @@ def _without_idle_prefer(pods: PodSetPlanRequest) -> PodSetPlanRequest:
     return replace(pods, prefer=None) if idle else pods
 
 
-def _auto_level(inputs: PlanInput, lowest: int, members_of_level: list[int]) -> int:
+def _level_beside_kept(inputs: PlanInput, lowest: int, members_of_level: list[int]) -> int:
     """Return the level that `auto` means where `lowest` holds these pod sets, beside the pods of them that stay.
 
     A rule that came later keeps a running gang from no level that its pods need: what it has lost is replaced.

@@ -128,7 +128,7 @@ def rules_for(
     """
     if topology is None or topology.waits:
         return None
-    if not others.nearby.keeps_away and all(one.template.constraints is None for one in gang.workload.pod_sets):
+    if not others.nearby.keeps_away and not gang.has_pod_constraints:
         return None  # most gangs: their labels need not be looked at
     return pod_rules(
         [

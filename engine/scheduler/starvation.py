@@ -33,7 +33,10 @@ class StarvingGang:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """The hosts that are nominated for one gang; `where` describes them in words ("": not known yet)."""
+    """The hosts that are nominated for one gang; `where` describes them in words ("": not known yet).
+
+    `moves_for`: the gang for which this one moves, which respects them at any priority.
+    """
 
     key: GangKey
     name: str  # namespace/name of its workload
@@ -41,6 +44,7 @@ class Nomination:
     topology: str
     hosts: frozenset[str]
     where: str
+    moves_for: GangKey | None = None
 
 
 Find = Callable[[StarvingGang, Nomination | None, frozenset[str]], Nomination | None]
