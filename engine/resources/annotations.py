@@ -220,7 +220,10 @@ def _without(side: Side, names: Collection[str]) -> Side:
 
 
 def _completed_sides(before: Sides, after: Sides) -> Sides:
-    """Return both sides of a container that we completed; a side that is missing or outdated follows the other."""
+    """Return both sides of a container that we completed; a side that is missing or outdated follows the other.
+
+    Earlier versions completed requests, too.
+    """
     requests, limits = dict(after[0]), dict(after[1])
     for name in (*requests, *(name for name in limits if name not in requests)):
         was = (before[0].get(name), before[1].get(name))

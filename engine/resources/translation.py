@@ -49,7 +49,7 @@ class Edit:
 class Translation:
     """The changes to a pod or template.
 
-    With `errors` nothing is renamed and no annotation changes; missing sides are completed all the same, so that the
+    With `errors` nothing is renamed and no annotation changes; missing limits are completed all the same, so that the
     user gets our message before the API server's. `annotations`: value by key, None to remove; only changes.
     `request` is the pod's device request.
     """
@@ -146,7 +146,11 @@ def _memory_name(reported: Reported) -> str:
 
 
 def _written(container: Container, *, whole: frozenset[str], renamed: str | None, reported: Reported) -> Container:
-    """Return the translated container: `renamed` becomes dimensions, all other names get both sides."""
+    """Return the translated container: `renamed` becomes dimensions, all other names get limits.
+
+    The API server requires limits, and copies them to the requests of pods. A copy of ours in a template would stay
+    there when its user removes the device from the file.
+    """
     requests, limits = dict(container.requests), dict(container.limits)
     for name, value in container.of(device_names(whole)).items():
         if name == renamed and amount(value):
@@ -154,7 +158,6 @@ def _written(container: Container, *, whole: frozenset[str], renamed: str | None
                 side.pop(name, None)
                 side.update(_expanded(name, amount(value), reported))
         elif value is not None:
-            requests.setdefault(name, value)
             limits.setdefault(name, value)
     return replace(container, requests=requests, limits=limits)
 

@@ -41,8 +41,8 @@ def stored(job: Json) -> Json:
     return live(apply(job, served(job)))
 
 
-def with_gpus(amount: str, **more: Any) -> Json:
-    container = {"name": "main", "image": "x", "resources": {"limits": {"koordinator.sh/gpu": amount}}}
+def with_gpus(amount: str, *, side: str = "limits", **more: Any) -> Json:
+    container = {"name": "main", "image": "x", "resources": {side: {"koordinator.sh/gpu": amount}}}
     return raw_job(pod_spec={"containers": [container]}, **more)
 
 
@@ -120,8 +120,8 @@ def test_errors_in_a_request_for_devices_are_refused() -> None:
 
 
 def test_a_request_for_devices_is_translated_and_checked_as_it_is_then() -> None:
-    """The limits become requests, as the API server wants them; the warning is of the result."""
-    job = with_gpus("50")
+    """A request alone gets limits, as the API server wants them; the warning is of the result."""
+    job = with_gpus("50", side="requests")
     answer = served(job)
     resources = apply(job, answer)["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"] == resources["limits"]

@@ -12,6 +12,7 @@ from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Report
 from engine.resources.translation import translate
 
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
+PLAIN = Reported(frozenset({"cpu", NVIDIA}))
 Sides = dict[str, dict[str, Any]]
 
 
@@ -20,10 +21,10 @@ def pod(*containers: Sides, annotations: dict[str, str] | None = None, kind: str
     return pod_resources({kind: listed}, annotations)
 
 
-def stored(*containers: Sides, **options: Any) -> PodResources:
-    """What becomes of a template at CREATE on nodes that report Koordinator's dimensions."""
+def stored(*containers: Sides, reported: Reported = DIMENSIONS, **options: Any) -> PodResources:
+    """What becomes of a template at CREATE on nodes that report these names."""
     written = pod(*containers, **options)
-    done = translate(written, mode="auto", reported=DIMENSIONS, path="spec")
+    done = translate(written, mode="auto", reported=reported, path="spec")
     assert not done.errors
     sides = [{"requests": dict(one.requests), "limits": dict(one.limits)} for one in written]
     for edit in done.edits:
@@ -88,8 +89,26 @@ def test_one_changed_side_is_what_is_meant(side: str) -> None:
     old = stored({side: {CORE: "50", RATIO: "60"}})
     meant = reapplied(old, merged(old, {side: {CORE: "70", RATIO: "60"}}))
     assert not meant.same
-    other = "limits" if side == "requests" else "requests"
-    assert sides(meant.pod) == [{side: {CORE: "70", RATIO: "60"}, other: {RATIO: "60"}}]
+    follows: Sides = {"limits": {RATIO: "60"}} if side == "requests" else {"requests": {}}
+    assert sides(meant.pod) == [{side: {CORE: "70", RATIO: "60"}, **follows}]
+
+
+def test_a_device_that_its_user_removes_from_the_file_is_gone() -> None:
+    """`kubectl apply` removes what the file had and has no more; nothing of ours brings it back."""
+    old = stored({"limits": {NVIDIA: "1", "cpu": "4"}}, reported=PLAIN)
+    sent = sides(old)[0]
+    del sent["limits"][NVIDIA]
+    meant = reapplied(old, pod(sent, annotations=dict(old.annotations)))
+    assert not meant.same
+    assert sides(meant.pod) == [{"requests": {}, "limits": {"cpu": "4"}}]
+
+
+def test_a_renamed_device_that_its_user_removes_is_gone_once_the_file_stands_alone() -> None:
+    """`kubectl replace` sends the file alone; `kubectl apply` does not know the names that we wrote."""
+    old = stored({"limits": {NVIDIA: "1", "cpu": "4"}})
+    meant = reapplied(old, pod({"limits": {"cpu": "4"}}))
+    assert not meant.same
+    assert sides(meant.pod) == [{"requests": {}, "limits": {"cpu": "4"}}]
 
 
 def test_two_changed_sides_are_left_to_be_refused() -> None:
