@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.api import names
 from engine.api.placement import Assignment, Placement, Slot
-from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
+from engine.api.pod import Pod, SelectorRequirement, SelectorTerm, Shape
 from engine.api.rank import slice_index
 from engine.devices.allocation import gpu_limits, visible_devices
 
@@ -28,11 +28,21 @@ def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dic
     return [_term(_pinned(term, pin)) for term in affinity]
 
 
-def unpinned(affinity: Sequence[SelectorTerm] | None, host: str) -> tuple[SelectorTerm, ...] | None:
-    """Return the terms without our pin to a host; None if nothing else is in them."""
+def unpinned(shape: Shape, host: str, *, pin_labels: Mapping[str, str], planned: Shape | None) -> Shape:
+    """Return a pod's shape without its pin to a host.
+
+    Whatever equals a part of the pin goes, but for the labels in the nodeSelector of the plan's shape. So a shape that
+    this changes before the pod is pinned has rules of its own that cannot be told from the pin afterwards.
+    """
     pin = SelectorRequirement(key=_NAME_FIELD, operator="In", values=(host,))
-    terms = tuple(replace(one, fields=tuple(field for field in one.fields if field != pin)) for one in affinity or ())
-    return terms if any(one.expressions or one.fields for one in terms) else None
+    affinity = shape.affinity
+    if affinity is not None and any(pin in term.fields for term in affinity):
+        affinity = tuple(replace(term, fields=tuple(one for one in term.fields if one != pin)) for term in affinity)
+        if not any(term.expressions or term.fields for term in affinity):
+            affinity = None  # the pin was all there was
+    kept = planned.node_selector if planned is not None else ()
+    selector = tuple(pair for pair in shape.node_selector if pair in kept or pair not in pin_labels.items())
+    return replace(shape, node_selector=selector, affinity=affinity)
 
 
 def added_selector(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
+from engine.policy.model import default_policy
 from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported
 from tests.support.admission import (
+    NODES,
     UID,
     FakeView,
     Json,
@@ -21,9 +24,11 @@ from tests.support.admission import (
     live,
     placed,
     rack_job,
+    raw_pod,
     review,
     workload,
 )
+from webhook.admission.objects import decoded_pod
 from webhook.admission.patch import Edits, Path
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -219,6 +224,34 @@ def test_a_hostile_mutator_between_two_passes_never_frees_a_pod_that_does_not_fi
     ours = names.RANK in (once["metadata"].get("annotations") or {}).keys() - (pod["metadata"].get("annotations") or {})
     if meddling == "grow" and ours and names.RANK in twice["metadata"]["annotations"]:
         assert twice["spec"].get("nodeName")
+
+
+ON_EVERY_HOST = {"zone": "a", "disk": "ssd"}
+RULES = {**ON_EVERY_HOST, "cloud.provider.com/topology-block": "b0", "cloud.provider.com/topology-rack": "b0-r0"}
+selectors = st.sets(st.sampled_from(sorted(RULES))).map(lambda keys: {key: RULES[key] for key in keys})
+
+
+def rules_of(pod: Json) -> tuple[object, object]:
+    shape = decoded_pod(pod, default_policy()).spec.shape
+    return shape.node_selector, shape.affinity
+
+
+@settings(max_examples=200, deadline=None)
+@given(selectors, selectors, affinity)
+def test_a_pod_that_grows_after_its_first_pass_is_held_with_its_own_rules(
+    of_template: Json, added: Json, terms: Json | None
+) -> None:
+    """Whether it was pinned in between or not, and whoever set them: its user, or admission before us."""
+    job = live(rack_job(pod_spec={"nodeSelector": of_template}))
+    nodes = [replace(one, labels={**one.labels, **ON_EVERY_HOST}) for one in NODES]
+    view = gang_view(job, HOSTS, nodes=nodes)
+    pod = raw_pod(job, nodeSelector={**of_template, **added}, affinity=terms)
+    grown = apply(pod, mutate(review(pod), view, 0.0))
+    grown["spec"]["containers"].append({"name": "huge", "resources": {"requests": {"cpu": "500"}}})
+    held = apply(grown, mutate(review(grown), view, 0.0))
+    assert {"name": names.GATE} in held["spec"]["schedulingGates"]
+    assert rules_of(held) == rules_of(pod)
+    assert mutate(review(held), view, 0.0).patch == ()
 
 
 @settings(max_examples=150, deadline=None)

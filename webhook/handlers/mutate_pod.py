@@ -5,7 +5,7 @@ The rules: docs/concepts/admission.md. The fallback is always to hold: the leade
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from engine.api.pod import Pod, Shape
 from engine.devices.allocation import declared_uses, devices_by_rank
 from engine.gang.gang import over, rank_is_slot, rank_of
 from engine.gang.key import name_of
-from engine.gang.pin import PlacedPod, pinned_terms, placed_pod, unpinned
+from engine.gang.pin import PlacedPod, placed_pod, unpinned
 from engine.gang.plain_pods import mark_of
 from engine.gang.slots import left_domain, slot_of_rank
 from engine.policy.model import Policy
@@ -77,20 +77,22 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             if pod_exemption(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Undetermined(mark=mark):
-            if mark is not None:
+            if mark is None:
+                _unbind(edits, pod, None, view)
+            else:  # the leader alone pins these: what looks like a pin is a rule of the user's
                 translate_in(edits, (), managed=True, view=view, policy=policy)
                 if edits.operations:
                     mark = mark_of(decoded_pod(edits.document, policy))  # as in a second call, which gets the result
             pod_set = mark or pod.spec.labels.get(names.POD_SET, names.MAIN)
-            _hold(edits, pod, view, pod_set=pod_set, template_selector={}, in_gang=False)
+            _hold(edits, pod_set=pod_set, in_gang=False)
             if mark is not None:
                 show_devices(edits, policy=policy)
         case Member() as member:
             _label(edits, pod, member, policy)
             placed = _pod_on_slot(pod, member, view, policy, deadline)
             if placed is None:
-                own = dict(member.pod_set.template.shape.node_selector)
-                _hold(edits, pod, view, pod_set=member.pod_set.name, template_selector=own, in_gang=True)
+                _unbind(edits, pod, _planned_shape(member, view), view)
+                _hold(edits, pod_set=member.pod_set.name, in_gang=True)
             else:
                 _bind(edits, pod, placed)
             if member.workload.handling == "pods":  # for any other the template was translated
@@ -145,8 +147,10 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     shape = pod.spec.shape
     if not covers(planned, shape) or exclusion(shape, node) is not None:
         return None
-    hosts = filter(None, (view.node(one.host) for one in plan.slots))
-    if _excludes_any(shape, planned, hosts, host=slot.host, pins=topology.pin_labels(slot.host)):
+    own = _own_shape(pod, slot.host, planned, view)
+    if own != shape and _bound_to(pod) is None:
+        return None  # its rules could not be told from our pin, should a later call in this request undo that
+    if _excludes_any(own, planned, filter(None, (view.node(one.host) for one in plan.slots))):
         return None  # the leader plans anew with what admission adds to the pods, before any of them starts
     if (
         left_domain(placement, slot, topology, pod_set=pod_set.name)
@@ -172,19 +176,32 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     )
 
 
-def _excludes_any(actual: Shape, planned: Shape, hosts: Iterable[Node], *, host: str, pins: Mapping[str, str]) -> bool:
-    """Return True if a pod has rules that its template lacks, and they exclude one of the hosts of the plan.
+def _excludes_any(own: Shape, planned: Shape, hosts: Iterable[Node]) -> bool:
+    """Return True if a pod has rules of its own that its template lacks, and they exclude one of the hosts of the plan.
 
-    Admission adds them to the other pods of the pod set too. Our own pin to its `host`, with the labels `pins`, is none
-    of them: an earlier call may have set it.
+    Admission adds them to the other pods of the pod set too.
     """
-    selector = tuple(pair for pair in actual.node_selector if pair in planned.node_selector or pair[0] not in pins)
-    same = pinned_terms(planned.affinity, host) == pinned_terms(actual.affinity, host)
-    if same and selector == planned.node_selector:
+    if (own.node_selector, own.affinity) == (planned.node_selector, planned.affinity):
         return False
-    terms = planned.affinity if same else unpinned(actual.affinity, host)
-    rules = replace(actual, node_selector=selector, affinity=terms)
-    return any(exclusion(rules, node) in (NODE_SELECTOR, NODE_AFFINITY) for node in hosts)
+    return any(exclusion(own, node) in (NODE_SELECTOR, NODE_AFFINITY) for node in hosts)
+
+
+def _bound_to(pod: Pod) -> str | None:
+    """Return the host that an earlier call in this request has pinned a pod to; None if none has."""
+    path = pod.spec.annotations.get(names.DOMAIN_PATH)
+    return None if path is None or names.GATE in pod.spec.gates else path.rpartition("/")[2]
+
+
+def _own_shape(pod: Pod, host: str, planned: Shape | None, view: Reader) -> Shape:
+    """Return the shape of a pod without a pin to the host, under whatever topology it was pinned."""
+    labels = {key: value for one in view.topologies.values() for key, value in one.pin_labels(host).items()}
+    return unpinned(pod.spec.shape, host, pin_labels=labels, planned=planned)
+
+
+def _planned_shape(member: Member, view: Reader) -> Shape:
+    placement = view.placement_of(member.key)
+    planned = view.planned_shape(placement, member.pod_set) if placement is not None else None
+    return planned or member.pod_set.template.shape
 
 
 def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Placement | None:
@@ -220,30 +237,24 @@ def _bind(edits: Edits, pod: Pod, placed: PlacedPod) -> None:
     remove_gate(edits)
 
 
-def _hold(
-    edits: Edits, pod: Pod, view: Reader, *, pod_set: str, template_selector: Mapping[str, str], in_gang: bool
-) -> None:
-    path = pod.spec.annotations.get(names.DOMAIN_PATH)
-    if path is not None and names.GATE not in pod.spec.gates:
-        _unbind(edits, pod, path.rpartition("/")[2], view, template_selector=template_selector)
+def _hold(edits: Edits, *, pod_set: str, in_gang: bool) -> None:
     mark(edits, pod_set=pod_set)
     edits.drop(_DEVICES)
     drop_annotations(edits, keep=(names.PLACEMENT, names.REVISION))
     drop_labels(edits, keep=(names.MANAGED, names.POD_SET, names.GANG) if in_gang else (names.MANAGED, names.POD_SET))
 
 
-def _unbind(edits: Edits, pod: Pod, host: str, view: Reader, *, template_selector: Mapping[str, str]) -> None:
-    """Undo a binding made earlier in this request, before the pod grew; user keys of the selector stay."""
+def _unbind(edits: Edits, pod: Pod, planned: Shape | None, view: Reader) -> None:
+    """Undo a binding made earlier in this request, before the pod grew; the pod's own rules stay."""
+    host = _bound_to(pod)
+    if host is None:
+        return
+    shape, own = pod.spec.shape, _own_shape(pod, host, planned, view)
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
-    terms = edits.get(*TERMS) or []
-    pinned = any(pin in (term.get("matchFields") or ()) for term in terms)
-    for index in range(len(terms)):
-        edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
-    # An empty term of the user matches nothing, and stays.
-    if pinned and all(not any(term.values()) for term in edits.get(*TERMS)):
+    if own.affinity is None and shape.affinity is not None:
         edits.drop(TERMS[:-1])
-    node = view.node(host)
-    ours = {key for topology in view.topologies.values() for level in topology.levels for key in level.keys}
-    for key, value in pod.spec.shape.node_selector:
-        if key in ours and key not in template_selector and node is not None and node.labels.get(key) == value:
-            edits.drop(("spec", "nodeSelector", key))
+    for index in range(len(own.affinity or ())):
+        edits.drop_items((*TERMS, index, "matchFields"), lambda field: field == pin)
+    for pair in shape.node_selector:
+        if pair not in own.node_selector:
+            edits.drop(("spec", "nodeSelector", pair[0]))

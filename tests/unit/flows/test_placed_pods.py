@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -19,7 +19,7 @@ from engine.decoding import pods
 from engine.gang.gang import Gang
 from engine.gang.slots import SlotAssignment
 from engine.policy.model import default_policy
-from tests.support.admission import NODES, Json, apply, gang_view, live, rack_job, raw_pod, review
+from tests.support.admission import NODES, FakeView, Json, apply, gang_view, live, rack_job, raw_pod, review
 from webhook.handlers.mutate import mutate
 
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
@@ -49,18 +49,24 @@ PODS: dict[str, Json] = {
 }
 
 
+def view_of(raw: Json, hosts: Sequence[str] = ()) -> FakeView:
+    """The gang of the pod, with a node selector in its template if the pod has it."""
+    selector = raw["spec"].get("nodeSelector")
+    return gang_view(live(rack_job(pod_spec={"nodeSelector": selector} if selector else {})), hosts)
+
+
 def placed_at_creation(raw: Json) -> Json:
-    return apply(raw, mutate(review(raw, name=""), gang_view(JOB, HOSTS), 0.0))
+    return apply(raw, mutate(review(raw, name=""), view_of(raw, HOSTS), 0.0))
 
 
 def held(raw: Json) -> Json:
     """The gang waits: the webhook holds the pod."""
-    return apply(raw, mutate(review(raw, name=""), gang_view(JOB), 0.0))
+    return apply(raw, mutate(review(raw, name=""), view_of(raw), 0.0))
 
 
 def released(raw: Json, monkeypatch: pytest.MonkeyPatch) -> Json:
     """What becomes of a stored, held pod when the leader gives it the slot of its rank."""
-    view = gang_view(JOB, HOSTS)
+    view = view_of(raw, HOSTS)
     (workload,), (placement,) = view.workloads, view.placements
     stored = copy.deepcopy(raw)
     stored["metadata"] |= {"name": "p", "uid": "uid-p"}

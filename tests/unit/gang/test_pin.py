@@ -13,8 +13,8 @@ from engine.api.placement import Assignment, ConsumedRequest, PodSetPlan, Slot
 from engine.api.pod import Pod, SelectorRequirement, SelectorTerm
 from engine.decoding.placements import placement, placement_body
 from engine.decoding.pods import pod
-from engine.gang.pin import added_selector, pinned_terms, placed_pod, release_patch
-from tests.support.cluster_records import job
+from engine.gang.pin import added_selector, pinned_terms, placed_pod, release_patch, unpinned
+from tests.support.cluster_records import job, shape
 from tests.support.cluster_records import placement as placed_gang
 
 _PIN = {"key": "metadata.name", "operator": "In", "values": ["host-1"]}
@@ -82,6 +82,34 @@ def test_pinning_twice_changes_nothing() -> None:
     once = pinned_terms((SelectorTerm((_ZONE,), ()),), "host-1")
     pinned = SelectorTerm((_ZONE,), (SelectorRequirement("metadata.name", "In", ("host-1",)),))
     assert pinned_terms((pinned,), "host-1") == once
+
+
+@pytest.mark.parametrize(
+    "affinity", [None, (SelectorTerm((_ZONE,), ()), SelectorTerm((), ()), SelectorTerm((), (_OTHER,)))]
+)
+def test_unpinning_undoes_the_pin_and_nothing_else(affinity: tuple[SelectorTerm, ...] | None) -> None:
+    """A label that the gang is planned with stays, and so does one of our keys with another value."""
+    labels = {"block": "b-0", "rack": "r-7", "row": "w-1"}
+    planned = replace(shape(), node_selector=(("block", "b-0"),))
+    before = replace(shape(), node_selector=(("block", "b-0"), ("row", "w-2")), affinity=affinity)
+    terms = {"nodeSelectorTerms": pinned_terms(affinity, "host-1")}
+    pinned = pod(held(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})).spec.shape
+    after = replace(before, affinity=pinned.affinity, node_selector=(("block", "b-0"), ("rack", "r-7"), ("row", "w-2")))
+    assert unpinned(after, "host-1", pin_labels=labels, planned=planned) == before
+    assert unpinned(before, "host-1", pin_labels=labels, planned=planned) == before
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"node_selector": (("rack", "r-7"),)},
+        {"affinity": (SelectorTerm((_ZONE,), (SelectorRequirement("metadata.name", "In", ("host-1",)),)),)},
+    ],
+)
+def test_rules_that_equal_a_part_of_the_pin_cannot_be_told_from_it(rules: dict[str, Any]) -> None:
+    """Unpinning takes them off, so that who pins can ask beforehand."""
+    own = replace(shape(), **rules)
+    assert unpinned(own, "host-1", pin_labels={"rack": "r-7"}, planned=None) != own
 
 
 @pytest.mark.parametrize("selector", [{"rack": "r-9"}, (("rack", "r-9"),)])

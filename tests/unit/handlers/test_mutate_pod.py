@@ -37,6 +37,7 @@ from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
 
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+HOST = {"key": "kubernetes.io/hostname", "operator": "Exists"}
 HOSTS = ("b0-r0-h0", "b0-r0-h1", "b0-r0-h2", "b0-r0-h3")
 GANG = placement_name("Job", "train-7", UID)
 JOB = live(rack_job())
@@ -59,6 +60,21 @@ def terms(pod: Json) -> list[Json]:
 
 def pin(host: str) -> Json:
     return {"key": "metadata.name", "operator": "In", "values": [host]}
+
+
+def required(*terms: Json) -> Json:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def rules_of(pod: Json) -> Json:
+    return {key: pod["spec"][key] for key in ("nodeSelector", "affinity") if key in pod["spec"]}
+
+
+def grown(pod: Json) -> Json:
+    """The pod with a container that another webhook has injected."""
+    pod = copy.deepcopy(pod)
+    pod["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "100m"}}})
+    return pod
 
 
 def is_held(pod: Json) -> bool:
@@ -110,8 +126,9 @@ def test_the_pin_goes_into_every_term_of_the_users_affinity() -> None:
 def test_a_node_selector_key_of_the_user_is_never_touched() -> None:
     mine = {"cloud.provider.com/topology-block": "b0", "disk": "ssd"}
     nodes = [replace(node, labels={**node.labels, "disk": "ssd"}) for node in NODES]
-    pod = raw_pod(JOB, nodeSelector=mine)
-    answer = mutate(review(pod), placed_view(nodes=nodes), 0.0)
+    job = live(rack_job(pod_spec={"nodeSelector": mine}))
+    pod = raw_pod(job, nodeSelector=mine)
+    answer = mutate(review(pod), gang_view(job, HOSTS, nodes=nodes), 0.0)
     assert apply(pod, answer)["spec"]["nodeSelector"] == mine | DOMAIN_LABELS
     assert not any(one["path"].endswith("topology-block") for one in answer.patch)
 
@@ -332,6 +349,50 @@ def test_unpinning_keeps_a_domain_that_the_user_chose_himself() -> None:
     pod = created(raw_pod(job, nodeSelector=selector), view)
     pod["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "100m"}}})
     assert created(pod, view)["spec"]["nodeSelector"] == selector
+
+
+OWN_RULES: dict[str, Json] = {
+    "a label of a domain": {"nodeSelector": {"cloud.provider.com/topology-block": "b0"}},
+    "all labels of the domains": {"nodeSelector": DOMAIN_LABELS},
+    "the host": {"affinity": required({"matchFields": [pin(HOSTS[0])]})},
+    "the host in one of two terms": {
+        "affinity": required({"matchExpressions": [HOST], "matchFields": [pin(HOSTS[0])]}, {"matchExpressions": [HOST]})
+    },
+}
+
+
+@pytest.mark.parametrize("rules", OWN_RULES.values(), ids=OWN_RULES)
+def test_a_pod_with_rules_that_equal_its_pin_is_left_to_the_leader(rules: Json) -> None:
+    """A namespace's node selector, or another webhook's affinity: nobody could tell them from our pin afterwards."""
+    pod = created(raw_pod(JOB, **copy.deepcopy(rules)), placed_view())
+    assert gates(pod) == [names.GATE]
+    assert rules_of(pod) == rules
+    pod = created(grown(pod), placed_view())
+    assert rules_of(pod) == rules
+    assert mutate(review(pod), placed_view(), 0.0).patch == ()
+
+
+def test_a_selector_of_admission_that_the_gang_is_planned_with_holds_no_pod_and_outlives_the_pin() -> None:
+    """The leader has seen it on a pod that is held."""
+    selector = {"cloud.provider.com/topology-block": "b0"}
+    planned = replace(workload(JOB).template.shape, node_selector=tuple(selector.items()))
+    view = placed_view(planned=planned)
+    pod = created(raw_pod(JOB, nodeSelector=selector), view)
+    assert (gates(pod), pod["spec"]["nodeSelector"]) == ([], DOMAIN_LABELS)
+    pod = created(grown(pod), view)
+    assert is_held(pod)
+    assert pod["spec"]["nodeSelector"] == selector
+
+
+@pytest.mark.parametrize("rules", OWN_RULES.values(), ids=OWN_RULES)
+def test_a_pod_without_a_workload_keeps_its_rules_whatever_marks_come_with_it(rules: Json) -> None:
+    """The leader alone pins such pods: at their creation what looks like a pin is a rule of the user's."""
+    marks = {names.REQUIRE: "rack", names.DOMAIN_PATH: f"b0/b0-r0/{HOSTS[0]}"}
+    pod = created(raw_pod(annotations=marks, gates=(), **copy.deepcopy(rules)), FakeView())
+    assert gates(pod) == [names.GATE]
+    assert names.DOMAIN_PATH not in pod["metadata"]["annotations"]
+    assert rules_of(pod) == rules
+    assert mutate(review(pod), FakeView(), 0.0).patch == ()
 
 
 def test_a_pin_that_is_none_takes_no_term_away() -> None:
