@@ -46,14 +46,14 @@ class DeviceRequest:
     """One pod's request for devices of its host.
 
     `gpus` GPUs, each with `core` percent of its compute and `ratio` percent, or else `memory` bytes, of its memory (the
-    other one is 0). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such devices, 100 is one; above
-    that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES; "": nothing.
-    `rdma_selector`: of the RDMA devices. `vf_selector`: with each RDMA device comes one virtual function of a group
-    that it selects; None: no virtual functions. `rdma_scope`: one of RDMA_SCOPES; "": nothing.
-    `spread`: of equally near GPUs the pods of a host take those that are used least, instead of those used most.
-    `selector`: labels that each of its GPUs must have. `others`: what it requests of devices of the policy's kinds, by
-    kind, each as if these were GPUs. `name`: the first resource that requests them, or the GPUs where it is a name of
-    the policy; "" for built-in names.
+    other one is 0, unless it is `translated`). `whole`: no other pod may be on them. `rdma`, `fpga`: percent of such
+    devices, 100 is one; above that, a number of whole ones. `scope`: what several whole GPUs must share, one of SCOPES;
+    "": nothing. `rdma_selector`: of the RDMA devices. `vf_selector`: with each RDMA device comes one virtual function
+    of a group that it selects; None: no virtual functions. `rdma_scope`: one of RDMA_SCOPES; "": nothing. `spread`: of
+    equally near GPUs the pods of a host take those that are used least, instead of those used most. `selector`: labels
+    that each of its GPUs must have. `others`: what it requests of devices of the policy's kinds, by kind, each as if
+    these were GPUs. `name`: the first resource that requests them, or the GPUs where it is a name of the policy; "" for
+    built-in names.
     """
 
     gpus: int = 0
@@ -71,6 +71,11 @@ class DeviceRequest:
     rdma_scope: str = ""
     others: tuple[tuple[str, DeviceRequest], ...] = ()
     name: str = ""
+
+    @property
+    def translated(self) -> bool:
+        """True if its memory was requested in percent, and admission wrote it in bytes: both count."""
+        return self.ratio > 0 and self.memory > 0
 
     @property
     def reported_only(self) -> bool:

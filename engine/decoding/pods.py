@@ -131,7 +131,8 @@ def pod_spec(
 
     `labels` are kept besides those that are always kept.
     """
-    requests, limits, devices = _resources(spec, path)
+    translated = names.ORIGINAL_REQUESTS in (meta.annotations or {})
+    requests, limits, devices = _resources(spec, path, translated=translated)
     if claims := claims_of(spec, meta.labels or {}, namespace):
         requests = tuple(sorted((*requests, *[(claim, 1) for claim in claims])))
     own = meta.labels or {}
@@ -313,7 +314,7 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
     return (_shared_toleration if size <= _MAX_NAME else Toleration)(key, operator, value, effect)
 
 
-def _resources(spec: wire.PodSpec, path: str) -> _Totals:
+def _resources(spec: wire.PodSpec, path: str, *, translated: bool) -> _Totals:
     """Return effective requests and limits in planner units, and the device request that follows from them."""
     regular, early = _asked(spec.containers), _asked(spec.init_containers)
     own = (_listed(spec.resources.requests), _listed(spec.resources.limits)) if spec.resources is not None else ((), ())
@@ -321,7 +322,9 @@ def _resources(spec: wire.PodSpec, path: str) -> _Totals:
     size = len(overhead) + len(own[0]) + len(own[1])
     for requests, limits, _ in (*regular, *early):
         size += len(requests) + len(limits)
-    return (_shared_totals if size <= _MAX_SHARED else _totals)(regular, early, own, overhead, path)
+    return (_shared_totals if size <= _MAX_SHARED else _totals)(
+        regular, early, own, overhead, path, translated=translated
+    )
 
 
 def _asked(containers: Iterable[wire.Container] | None) -> _Asked:
@@ -343,7 +346,9 @@ def _listed(raw: wire.ResourceList | None) -> _Listed:
     return tuple(raw.items()) if raw else ()
 
 
-def _totals(regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhead: _Listed, path: str) -> _Totals:
+def _totals(
+    regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhead: _Listed, path: str, *, translated: bool
+) -> _Totals:
     asked, limited = _of_containers(regular, f"{path}.containers")
     early_asked, early_limited = _of_containers(early, f"{path}.initContainers")
     sidecars = [sidecar for _, _, sidecar in early]
@@ -360,7 +365,7 @@ def _totals(regular: _Asked, early: _Asked, own: tuple[_Listed, _Listed], overhe
         effective(limited, zip(early_limited, sidecars, strict=True)), pod_limits=own_limits, overhead=added
     )
     asked_units = in_units({**requests, "pods": _ONE_POD})
-    return asked_units, in_units(limits), device_request(dict(asked_units))
+    return asked_units, in_units(limits), device_request(dict(asked_units), translated=translated)
 
 
 def _of_containers(containers: _Asked, path: str) -> tuple[list[dict[str, int]], list[dict[str, int]]]:

@@ -20,7 +20,8 @@ from engine.kinds.paths import Path
 from engine.policy.model import Policy
 from engine.policy.namespaces import rule_of
 from engine.resources.kinds import DeviceKinds
-from engine.resources.names import RDMA
+from engine.resources.names import GPU, RDMA, WHOLE
+from engine.resources.request import asked_in_words
 from engine.topology.choice import LevelNames
 
 _OF_PLAIN_PODS = (names.GANG_NAME, names.GANG_SIZE)
@@ -108,10 +109,15 @@ def device_errors(scope: RequestScope, workload: Workload, kinds: DeviceKinds) -
     said = scope.annotation_for(names.DEVICE_SCOPE)
     if said is None or names.DEVICE_SCOPE not in scope.meanings:
         return
-    if any(request is not None and request.whole and request.gpus for request in requests):
+    asked = [request for request in requests if request is not None and request.gpus]
+    if any(request.whole for request in asked):
         return
-    part = "a part of a GPU is always in one scope" if gpus else "the pods request no GPU"
-    yield conflict(said, f"is for pods with whole GPUs, and {part}; remove it")
+    parts = next((request for request in asked if request.gpus > 1), None)
+    if parts is not None:
+        why = f"the pods request {asked_in_words(parts)}; request {GPU}: {parts.gpus * WHOLE}, or remove it"
+    else:
+        why = f"{'a part of a GPU is always in one scope' if asked else 'the pods request no GPU'}; remove it"
+    yield conflict(said, f"is for pods with whole GPUs, and {why}")
 
 
 def _own_annotation(scope: RequestScope, key: str) -> RequestAnnotation | None:

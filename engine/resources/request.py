@@ -68,7 +68,7 @@ def _particulars(request: DeviceRequest) -> str:
 def _part(request: DeviceRequest, noun: str = "GPU") -> str:
     article = "an" if noun[0] in "aeiou" else "a"
     of = f"{article} {noun}" if request.gpus == 1 else f"each of {plural(request.gpus, noun)}"
-    if request.core and request.core == request.ratio and not request.memory:
+    if request.core and request.core == request.ratio:
         return f"{request.core}% of {of}"
     said = []
     if request.memory:
@@ -211,11 +211,15 @@ def _pair(name: str, message: str) -> Contradiction:
     return Contradiction(name, message, combination=True)
 
 
-def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()) -> DeviceRequest | None:
+def device_request(
+    requests: Mapping[str, int], *, vendors: Collection[str] = (), translated: bool = False
+) -> DeviceRequest | None:
     """Return the device request of a pod's effective requests (planner units); `vendors` are the policy's.
 
     None when they name no device, or a combination that admission refuses. Parts of several GPUs are rounded up.
     A memory ratio of 100 on each GPU needs the whole GPU; memory in bytes never does (Koordinator's rule).
+    `translated`: admission replaced a name that means as much of the memory as of the compute, so bytes are that many
+    percent too. Whoever claims it falsely takes more and hides nothing, as the bytes count besides.
     """
     whole = whole_names(vendors)
     asked = {name: amount for name, amount in requests.items() if amount > 0 and (name in whole or name in KOORDINATOR)}
@@ -228,7 +232,8 @@ def device_request(requests: Mapping[str, int], *, vendors: Collection[str] = ()
     if counted:
         return DeviceRequest(gpus=counted, core=WHOLE, ratio=WHOLE, whole=True, rdma=rdma, fpga=fpga)
     gpus = devices(asked)
-    ratio = -(-asked.get(RATIO, asked.get(GPU, 0)) // gpus)
+    percent = asked.get(CORE, 0) if translated and MEMORY in asked else asked.get(RATIO, asked.get(GPU, 0))
+    ratio = -(-percent // gpus)
     return DeviceRequest(
         gpus=gpus,
         core=-(-asked.get(CORE, asked.get(GPU, 0)) // gpus),

@@ -146,7 +146,8 @@ def resource_tolerations(requests: Requests) -> tuple[Toleration, ...]:
 
 def with_requests(shape: Shape, requests: Requests) -> Shape:
     """Return the shape with other requests, and with the device request that follows from them."""
-    return replace(shape, requests=requests, devices=device_request(dict(requests)))
+    translated = shape.devices is not None and shape.devices.translated
+    return replace(shape, requests=requests, devices=device_request(dict(requests), translated=translated))
 
 
 def within_scope(shape: Shape, scope: str | None) -> Shape:

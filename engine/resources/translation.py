@@ -107,7 +107,7 @@ def translate(
         edits=edits,
         annotations={key: text for key, text in notes.items() if pod.annotations.get(key) != text},
         warnings=tuple(_warnings(total, reported)),
-        request=device_request(total, vendors=vendors),
+        request=device_request(total, vendors=vendors, translated=notes[ORIGINAL_REQUESTS] is not None),
     )
 
 

@@ -198,9 +198,10 @@ def _parts(pod: PodResources, policy: Policy) -> tuple[dict[Path, DeviceRequest]
         amounts = {one.path: one.amounts(wanted) for one in pod}
     except AmountError:
         return {}, DeviceRequest()
-    own = {path: request for path, named in amounts.items() if (request := device_request(named, vendors=vendors))}
-    total = device_request(pod.total(amounts), vendors=vendors) or DeviceRequest()
-    return {path: request for path, request in own.items() if request.gpus}, total
+    translated = names.ORIGINAL_REQUESTS in pod.annotations
+    found = {path: device_request(named, vendors=vendors, translated=translated) for path, named in amounts.items()}
+    total = device_request(pod.total(amounts), vendors=vendors, translated=translated) or DeviceRequest()
+    return {path: request for path, request in found.items() if request is not None and request.gpus}, total
 
 
 def beside_unreadable(

@@ -556,6 +556,12 @@ def test_a_profile_is_one_of_those_that_exist() -> None:
 NO_GPU = {"containers": [{"name": "c"}]}
 GPUS = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]}
 SHARE = {"containers": [{"name": "c", "resources": {"limits": {"koordinator.sh/gpu": "50"}}}]}
+IN_BYTES = {"koordinator.sh/gpu-core": "200", "koordinator.sh/gpu-memory": "160Gi"}
+PARTS = {"containers": [{"name": "c", "resources": {"limits": IN_BYTES}}]}
+PARTS_TOLD = (
+    "is for pods with whole GPUs, and the pods request 80Gi of the memory and 100% of the compute of each of 2 GPUs; "
+    "request koordinator.sh/gpu: 200, or remove it"
+)
 
 
 def test_a_scope_of_devices_alone_asks_for_no_level() -> None:
@@ -565,7 +571,9 @@ def test_a_scope_of_devices_alone_asks_for_no_level() -> None:
     assert names.DEVICE_SCOPE in error.message
 
 
-@pytest.mark.parametrize(("pod", "why"), [(NO_GPU, "the pods request no GPU"), (SHARE, "always in one scope")])
+@pytest.mark.parametrize(
+    ("pod", "why"), [(NO_GPU, "the pods request no GPU"), (SHARE, "always in one scope"), (PARTS, PARTS_TOLD)]
+)
 def test_a_scope_of_devices_needs_whole_gpus(pod: Any, why: str) -> None:
     error = only(read({names.REQUIRE: "rack", names.DEVICE_SCOPE: "pcie"}, pod_spec=pod))
     assert (error.field, error.reason) == (f"metadata.annotations[{names.DEVICE_SCOPE}]", "ConflictingAnnotations")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,13 @@ def test_a_container_with_a_part_gets_the_limits_that_it_has(limits: Json, varia
     stored = create(gang(limits), view())
     assert envs(stored) == [variables]
     assert stored["spec"]["template"]["spec"]["containers"][0].get("env", []) == [ours(name) for name in variables]
+
+
+@pytest.mark.parametrize(("limits", "variables"), [({GPU: "50"}, [MEM, SM]), ({GPU: "200"}, []), ({NVIDIA: "2"}, [])])
+def test_whole_gpus_that_are_written_in_bytes_have_no_limits(limits: Json, variables: list[str]) -> None:
+    """Where nodes report memory in bytes alone."""
+    bytes_only = replace(view(), reported=Reported(frozenset({CORE, MEMORY}), memory=80 * 2**30))
+    assert envs(create(gang(limits), bytes_only)) == [variables]
 
 
 def test_init_containers_get_them_too() -> None:

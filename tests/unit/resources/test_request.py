@@ -41,6 +41,22 @@ def test_means(requests: dict[str, int], meant: DeviceRequest) -> None:
 
 
 @pytest.mark.parametrize(
+    ("requests", "meant"),
+    [
+        ({CORE: 200, MEMORY: 160 * GI}, DeviceRequest(gpus=2, core=100, ratio=100, memory=80 * GI, whole=True)),
+        ({CORE: 50, MEMORY: 40 * GI}, DeviceRequest(gpus=1, core=50, ratio=50, memory=40 * GI)),
+        ({CORE: 20, MEMORY: 80 * GI}, DeviceRequest(gpus=1, core=20, ratio=20, memory=80 * GI)),
+        ({CORE: 200, RATIO: 200}, DeviceRequest(gpus=2, core=100, ratio=100, whole=True)),
+        ({NVIDIA: 2}, DeviceRequest(gpus=2, core=100, ratio=100, whole=True)),
+        ({RDMA: 50}, DeviceRequest(rdma=50)),
+    ],
+)
+def test_bytes_that_admission_wrote_for_percents_mean_these_too(requests: dict[str, int], meant: DeviceRequest) -> None:
+    """Whole GPUs stay whole; the bytes count as well, so that nothing is hidden where they are more."""
+    assert device_request(requests, translated=True) == meant
+
+
+@pytest.mark.parametrize(
     "requests",
     [{}, {"cpu": 4000, "pods": 1}, {NVIDIA: 0}, {CORE: 50}, {GPU: 150}, {NVIDIA: 1, GPU: 50}, {NVIDIA: MAX_UNITS + 1}],
 )

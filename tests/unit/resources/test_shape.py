@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from engine.api.device import DeviceRequest
 from engine.api.objects import Node, RuntimeClass, Taint
 from engine.api.pod import SelectorRequirement, SelectorTerm, Shape, Toleration
 from engine.api.resources import effective, in_units, pod_limits, pod_requests
@@ -288,3 +290,12 @@ def test_a_runtime_class_merges_into_a_template() -> None:
         requests=(("cpu", 1250), ("pods", 1)), selector=(("a", "1"), ("kata", "yes")), tolerations=(sandbox,)
     )
     assert merge_runtime_class(merged, runtime).tolerations == (sandbox,)
+
+
+def test_whole_gpus_in_bytes_stay_whole_with_other_requests() -> None:
+    """That admission wrote the bytes is no part of the requests, and holds for larger ones too."""
+    whole = DeviceRequest(gpus=2, core=100, ratio=100, memory=10, whole=True)
+    requests = (("cpu", 1000), ("koordinator.sh/gpu-core", 200), ("koordinator.sh/gpu-memory", 20), ("pods", 1))
+    template = replace(shape(requests=requests), devices=whole)
+    runtime = RuntimeClass(name="kata", overhead={"cpu": 250}, node_selector={}, tolerations=())
+    assert merge_runtime_class(template, runtime).devices == whole

@@ -128,6 +128,7 @@ def test_bytes_stand_in_only_for_a_ratio_that_no_node_knows() -> None:
     names = frozenset({CORE, MEMORY})
     same = applied(pod, run(pod, Reported(names, memory=15472384 * 1024)))
     assert limits(same) == [{CORE: "33", MEMORY: "5228428001"}]
+    assert run(same, Reported(names)).request == DeviceRequest(gpus=1, core=33, ratio=33, memory=5228428001)
     assert limits(applied(pod, run(pod, Reported(names)))) == [{GPU: "33"}]
     assert limits(applied(pod, run(pod, Reported(names | {RATIO}, memory=80 * GI)))) == [{CORE: "33", RATIO: "33"}]
     again = run(same, Reported(names))

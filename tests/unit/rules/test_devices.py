@@ -21,6 +21,7 @@ from webhook.handlers.validate import validate
 PLAIN = Reported(frozenset({"cpu", NVIDIA}))
 DIMENSIONS = Reported(frozenset({"cpu", *KOORDINATOR}))
 MIXED = Reported(PLAIN.names | DIMENSIONS.names)
+BYTES_ONLY = Reported(frozenset({"cpu", CORE, MEMORY}), memory=80 * 2**30)
 HALF = {CORE: "50", RATIO: "50"}
 WRITER = "system:serviceaccount:koordinator-system:koord-scheduler"
 
@@ -479,6 +480,7 @@ def test_a_template_gives_no_devices_either() -> None:
     assert not said(new, old=old).allowed
 
 
+@pytest.mark.parametrize("reported", [MIXED, BYTES_ONLY], ids=["percent", "bytes alone"])
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
@@ -494,10 +496,10 @@ def test_a_template_gives_no_devices_either() -> None:
         ({NVIDIA: "8"}, None),
     ],
 )
-def test_an_amount_in_the_wrong_unit_is_told(limits: Mapping[str, str], said: str | None) -> None:
+def test_an_amount_in_the_wrong_unit_is_told(limits: Mapping[str, str], said: str | None, reported: Reported) -> None:
     """`koordinator.sh/gpu` counts percent and `gpu-memory` bytes; on a workload and on a pod, also once translated."""
     annotations = {names.REQUIRE: "rack"}
-    view = FakeView(reported=MIXED)
+    view = FakeView(reported=reported)
     containers = [{"name": "main", "image": "x", "resources": {"limits": dict(limits)}}]
     for one in (
         raw_job(annotations, pod_spec={"containers": containers}),

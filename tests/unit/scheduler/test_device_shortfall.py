@@ -206,3 +206,10 @@ def test_what_a_pod_asks_for_in_words(requests: dict[str, int], words: str) -> N
     request = device_request(requests)
     assert isinstance(request, DeviceRequest)
     assert asked_in_words(request) == words
+
+
+def test_percents_that_admission_wrote_in_bytes_are_told_in_percent() -> None:
+    """As the user wrote them."""
+    request = device_request({"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": 40 * GIB}, translated=True)
+    assert request is not None
+    assert asked_in_words(request) == "50% of a GPU"

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import names
 from engine.policy.model import parse_policy
-from engine.resources.names import CORE, MEMORY, NVIDIA, RATIO
+from engine.resources.names import CORE, GPU, MEMORY, NVIDIA, RATIO
 from tests.support.simulation import Json, answer, grid, job, pod
 
 HOST, RACK = {"require": "host"}, {"require": "rack"}
@@ -81,6 +81,24 @@ def test_of_two_equal_hosts_the_one_where_the_gpus_share_a_scope_is_taken() -> N
     assert hosts_and_minors(gang([*objects, used(first, 0, 1, 2, 3, 4, 5)], body)) == [(first, [[6, 7]])]
     no_pair = [used(first, 0, 1, 2, 4, 5, 6), used(second, 0, 2, 4, 6)]
     assert hosts_and_minors(gang([*objects, *no_pair], body)) == [(second, [[1, 3]])]  # of one NUMA node
+
+
+@pytest.mark.parametrize("limits", [{NVIDIA: "2"}, {GPU: "200"}], ids=str)
+@pytest.mark.parametrize("scope", [None, "pcie"])
+def test_whole_gpus_are_near_each_other_also_where_nodes_count_memory_in_bytes_alone(
+    limits: Json, scope: str | None
+) -> None:
+    """Their names become bytes, which alone are parts of GPUs: they stay whole. The fuller host has no pair."""
+    objects = cluster(EIGHT, EIGHT)
+    for one in objects:
+        if one["kind"] == "Node":
+            one["status"]["allocatable"] = {"cpu": "96", "pods": "110", CORE: "800", MEMORY: "640Gi"}
+    first, second = names_of(objects)
+    far = used(first, 0, 1, 2, 4, 5, 6)
+    far["spec"]["containers"][0]["resources"] = {"limits": {CORE: "600", MEMORY: "480Gi"}}
+    body = gpu_job("near", 1, 2, HOST, scope)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    assert hosts_and_minors(gang([*objects, far], body)) == [(second, [[0, 1]])]
 
 
 def test_near_devices_cost_no_domain() -> None:
