@@ -127,6 +127,11 @@ class PodSetRequest:
         """True when the slices do not divide the pods, as the gang was scaled: the last slices are smaller."""
         return any(self.count % size for _, size in self.slices)
 
+    def in_whole_slices(self, pods: int) -> int:
+        """Return a number of its pods rounded up to whole slices, at most all of them: fewer are never placed."""
+        size = self.slices[0][1] if self.slices else 1
+        return min(self.count, -(-pods // size) * size)
+
 
 @dataclass(frozen=True, slots=True)
 class GangRequest:

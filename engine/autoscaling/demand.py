@@ -107,18 +107,13 @@ def _first_counts(gang: Gang) -> dict[str, int]:
     """
     group, request = gang.pod_group, request_to_place(gang)
     if group is None or group.placed:
-        return _in_whole_slices(request, request.first_counts)
+        return request.first_slots
     left, found = max(1, group.missing), {}
     for ask in request.pod_sets:
-        found[ask.name] = max(min(ask.count, 1), min(ask.count, left))
-        left = max(0, left - found[ask.name])
-    return _in_whole_slices(request, found)
-
-
-def _in_whole_slices(request: PlacementRequest, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return numbers of pods with their slices whole: fewer are never placed."""
-    sizes = {ask.name: (ask.slices[0][1] if ask.slices else 1, ask.count) for ask in request.pod_sets}
-    return {name: min(most, -(-counts[name] // size) * size) for name, (size, most) in sizes.items()}
+        pods = max(min(ask.count, 1), min(ask.count, left))
+        found[ask.name] = ask.in_whole_slices(pods)
+        left = max(0, left - pods)
+    return found
 
 
 def held_pods_of(gang: Gang, demanded: Collection[PodDemand]) -> dict[int, str]:

@@ -542,7 +542,7 @@ class GangScheduler:
             since = relaxed_text(gang.request, self._view.policy)
             return Status("Waiting", outcome.reason, f"{outcome.message}{since}", shortage=outcome.shortage)
         waited = format_duration(self._view.policy.queue.patience)
-        group, count = gang.pod_group, request_to_place(gang).least
+        group, count = gang.pod_group, sum(request_to_place(gang).first_slots.values())
         if group is not None and not group.placed:
             count = max(1, group.missing)
         pods = f"{plural(count, 'pod')} {'fits' if count == 1 else 'fit'}"

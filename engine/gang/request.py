@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api import names
@@ -147,10 +147,18 @@ class PlacementRequest:
 
         Each pod set gets its own minimum, then what the minimum of the gang leaves goes to the first ones.
         """
-        found = {ask.name: min(ask.count, ask.min_available) for ask in self.pod_sets}
+        return self._first(lambda ask, pods: min(ask.count, pods))
+
+    @property
+    def first_slots(self) -> dict[str, int]:
+        """The slots of each pod set of a gang that starts with its minimum: as `first_counts`, but in whole slices."""
+        return self._first(PodSetRequest.in_whole_slices)
+
+    def _first(self, most: Callable[[PodSetRequest, int], int]) -> dict[str, int]:
+        found = {ask.name: most(ask, ask.min_available) for ask in self.pod_sets}
         left = self.least - sum(found.values())
         for ask in self.pod_sets:
-            more = max(0, min(left, ask.count - found[ask.name]))
+            more = most(ask, found[ask.name] + max(0, left)) - found[ask.name]
             found[ask.name] += more
             left -= more
         return found

@@ -41,6 +41,17 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectiveLevels:
+    """The required and the preferred level of a plan, by alias and with `auto` resolved.
+
+    `whole`: of all pods together; `pod_sets`: of each pod set by name.
+    """
+
+    whole: tuple[str | None, str | None]
+    pod_sets: Mapping[str, tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class BestDomain:
     """The domain of a level with room for the most pods now; `path`: its label values, coarse to fine."""
 

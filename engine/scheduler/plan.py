@@ -27,8 +27,8 @@ from engine.policy.model import Policy
 from engine.resources.names import CORE, RATIO
 from engine.resources.shape import FAILED_LATELY, JUST_JOINED, KEPT_FOR_OTHERS, TAINT, TO_BE_LEFT, within_scope
 from engine.scheduler.explain import infeasible, placed_text
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits
-from engine.scheduler.plan_gang import UNEXPLAINED, PlanInput, plan_pod_sets
+from engine.scheduler.outcome import EffectiveLevels, Never, Outcome, Placed, Waits
+from engine.scheduler.plan_gang import UNEXPLAINED, PlanInput, levels_of_pod_sets, plan_pod_sets
 from engine.scheduler.shortfall import shortfall_of
 from engine.topology.topology import Topology
 
@@ -174,16 +174,68 @@ def _plan_shapes(
     """Plan pods of these shapes; without `explained` the outcome of one that does not fit says nothing, and costs
     nothing.
     """
-    asks = tuple(ask for ask in _with_shared_levels(request.pod_sets) if ask.count)
-    if not asks:
+    inputs = _plan_input(request, shapes, capacity=capacity, topology=topology, policy=policy, conditions=conditions)
+    if not inputs.asks:
         return _with_every_pod_set(_placed_without_pods(request.pod_sets[0]), request)
+    explain = partial(_no_fit_reason, inputs=inputs, capacity=capacity, policy=policy) if explained else None
+    if _of_equal_pods(inputs):
+        found = _plan_equal_pods(inputs, capacity=capacity, policy=policy, explain=explain)
+    else:
+        scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in inputs.asks]), capacity)
+        found = plan_pod_sets(
+            inputs,
+            capacity=capacity,
+            policy=policy,
+            scarce=capacity.free_of(scarce, topology),
+            scores=capacity.scores(_pods_by_shape(inputs.asks, shapes), topology, _near_all(inputs.asks, inputs.near)),
+            explain=explain,
+        )
+    return _with_every_pod_set(found, request)
+
+
+def effective_levels(
+    request: PlacementRequest,
+    shapes: Mapping[str, Shape],
+    *,
+    capacity: Capacity,
+    topology: Topology | None,
+    policy: Policy,
+    conditions: PlanConditions,
+) -> EffectiveLevels:
+    """Return the levels that `plan_placement` requires and prefers; as they are requested where it plans nothing."""
+    whole = (request.gang.require, request.gang.prefer) if request.gang is not None else (None, None)
+    asked = EffectiveLevels(whole, {ask.name: (ask.require, ask.prefer) for ask in request.pod_sets})
+    if topology is None or _missing_labels(request, topology):
+        return asked
+    inputs = _plan_input(request, shapes, capacity=capacity, topology=topology, policy=policy, conditions=conditions)
+    if not inputs.asks:
+        return asked
+    found: EffectiveLevels | None
+    if _of_equal_pods(inputs):
+        require, prefer = _levels_of_equal_pods(inputs, capacity)
+        own = (topology.alias_of(require), topology.alias_of(prefer))
+        found = EffectiveLevels(whole, {inputs.asks[0].name: own})
+    else:
+        found = levels_of_pod_sets(inputs, capacity, policy)
+    return replace(found, pod_sets={**asked.pod_sets, **found.pod_sets}) if found is not None else asked
+
+
+def _plan_input(
+    request: PlacementRequest,
+    shapes: Mapping[str, Shape],
+    *,
+    capacity: Capacity,
+    topology: Topology,
+    policy: Policy,
+    conditions: PlanConditions,
+) -> PlanInput:
     others = {
         FAILED_LATELY: conditions.excluded,
         KEPT_FOR_OTHERS: conditions.nominated,
         TO_BE_LEFT: request.leave_hosts,
     }
-    inputs = PlanInput(
-        asks=asks,
+    return PlanInput(
+        asks=tuple(ask for ask in _with_shared_levels(request.pod_sets) if ask.count),
         gang=request.gang,
         shapes=shapes,
         topology=topology,
@@ -196,20 +248,6 @@ def _plan_shapes(
         profile=request.profile or policy.profile_of(request.topology),
         near=conditions.near,
     )
-    explain = partial(_no_fit_reason, inputs=inputs, capacity=capacity, policy=policy) if explained else None
-    if _of_equal_pods(inputs):
-        found = _plan_equal_pods(inputs, capacity=capacity, policy=policy, explain=explain)
-    else:
-        scarce = scarce_of(_tie_breaking_shape([shapes[ask.name] for ask in asks]), capacity)
-        found = plan_pod_sets(
-            inputs,
-            capacity=capacity,
-            policy=policy,
-            scarce=capacity.free_of(scarce, topology),
-            scores=capacity.scores(_pods_by_shape(asks, shapes), topology, _near_all(asks, inputs.near)),
-            explain=explain,
-        )
-    return _with_every_pod_set(found, request)
 
 
 def _with_shared_levels(asks: tuple[PodSetRequest, ...]) -> tuple[PodSetRequest, ...]:
@@ -251,12 +289,7 @@ def _plan_equal_pods(
     (ask,), topology = inputs.asks, inputs.topology
     shape, near = inputs.shapes[ask.name], inputs.near.get(ask.name)
     warm = capacity.slots(shape, topology, scarce=scarce_of(shape, capacity))
-    require = topology.level_of(ask.require)
-    if ask.require == AUTO:
-        require = topology.allowed_level(_auto_level(inputs, capacity.empty_slots(shape, topology)), inputs.levels)
-    prefer = topology.level_of(ask.prefer)
-    if require is not None and prefer is not None and prefer <= require:
-        prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer
+    require, prefer = _levels_of_equal_pods(inputs, capacity)
     request = PlanRequest(
         count=ask.count,
         require=require,
@@ -284,9 +317,19 @@ def _plan_equal_pods(
         return explain(answer, ask) if explain is not None else UNEXPLAINED
     if rules.chooses:
         answer = replace(answer, proven=False)
-    require_alias = topology.levels[require].name if require is not None else None
-    prefer_alias = topology.levels[prefer].name if prefer is not None else None
-    return _placed(answer, ask, topology, require_alias, prefer_alias)
+    return _placed(answer, ask, topology, topology.alias_of(require), topology.alias_of(prefer))
+
+
+def _levels_of_equal_pods(inputs: PlanInput, capacity: Capacity) -> tuple[int | None, int | None]:
+    """Return the index of the required and of the preferred level of equal pods."""
+    (ask,), topology = inputs.asks, inputs.topology
+    require, prefer = topology.level_of(ask.require), topology.level_of(ask.prefer)
+    if ask.require == AUTO:
+        empty = capacity.empty_slots(inputs.shapes[ask.name], topology)
+        require = topology.allowed_level(_auto_level(inputs, empty), inputs.levels)
+    if require is not None and prefer is not None and prefer <= require:
+        prefer = None  # `auto` is finer than the preferred level: nothing is left to prefer
+    return require, prefer
 
 
 def _auto_level(inputs: PlanInput, empty: Ints64) -> int:

@@ -24,6 +24,7 @@ from engine.api.text import join_and, plural, plural_noun, sanitize
 from engine.capacity.capacity import Capacity
 from engine.capacity.domain_caps import capped_most, clip, limit_of
 from engine.capacity.pod_rules import PodRules
+from engine.gang.request import PlacementRequest
 from engine.planner.gang import GangPlan, GangPlanRequest, HostAssignment, PodSetPlanRequest, Undecided
 from engine.planner.plan import NoFit
 from engine.planner.plan_gang import plan_gang
@@ -34,7 +35,7 @@ from engine.policy.model import Policy
 from engine.resources.shape import repairable
 from engine.scheduler.devices import DeviceConflict, device_conflict, gpu_units
 from engine.scheduler.explain import placed_text
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.outcome import EffectiveLevels, Never, Outcome, Placed, Waits
 from engine.topology.topology import Topology
 
 # Ways to choose hosts under the rules among its own pods that are tried.
@@ -103,8 +104,7 @@ def plan_pod_sets(
     for a pod set that does not fit even alone; None: nobody asks why.
     """
     tree = inputs.topology.tree
-    hosts = [host for ranks in inputs.kept.values() for host in ranks.values()]
-    if outside := sorted(host for host in hosts if host not in tree.index):
+    if outside := _kept_outside(inputs):
         return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(outside[0])}, outside the topology")
     gang = _resolved(inputs, capacity, policy)
     resources = _free_resources(inputs, capacity)
@@ -141,6 +141,17 @@ def plan_pod_sets(
     limit = f"its limit of {policy.planner.steps:,} steps (policy planner.steps)"
     again = "there may be room: it is tried again when capacity is freed"
     return Waits("SearchLimit", f"the search for room for {missing} reached {limit}; {again}")
+
+
+def levels_of_pod_sets(inputs: PlanInput, capacity: Capacity, policy: Policy) -> EffectiveLevels | None:
+    """Return the levels of `plan_pod_sets`; None where a kept pod is outside the topology, so that it plans nothing."""
+    return None if _kept_outside(inputs) else _effective_levels(inputs, _resolved(inputs, capacity, policy))
+
+
+def _kept_outside(inputs: PlanInput) -> list[str]:
+    """Return the hosts of kept pods that are not in the topology, by name."""
+    hosts = (host for ranks in inputs.kept.values() for host in ranks.values())
+    return sorted(host for host in hosts if host not in inputs.topology.tree.index)
 
 
 def _plan_on_devices(
@@ -464,12 +475,9 @@ def _placed(inputs: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Place
     plans = [_plan(ask, assigned, topology) for ask, assigned in zip(inputs.asks, answer.pod_sets, strict=True)]
     used = {one.name: number for one, number in zip(topology.levels, answer.domains_used, strict=True)}
     slots = [slot for plan in plans for slot in plan.slots]
-    levels = {
-        ask.name: (_alias(topology, pods.require), _alias(topology, pods.prefer))
-        for ask, pods in zip(inputs.asks, gang.pod_sets, strict=True)
-    }
-    own = levels[inputs.asks[0].name] if inputs.gang is None and len(inputs.asks) == 1 else None
-    require, prefer = own or (_alias(topology, gang.require), _alias(topology, gang.prefer))
+    levels = _effective_levels(inputs, gang)
+    own = levels.pod_sets[inputs.asks[0].name] if inputs.gang is None and len(inputs.asks) == 1 else None
+    require, prefer = own or levels.whole
     return Placed(
         pod_sets=tuple(plans),
         domains_used=used,
@@ -477,7 +485,17 @@ def _placed(inputs: PlanInput, gang: GangPlanRequest, answer: GangPlan) -> Place
         message=placed_text(sum(slot.count for slot in slots), [slot.domain for slot in slots], tuple(used)),
         require=require,
         prefer=prefer,
-        levels=levels,
+        levels=levels.pod_sets,
+    )
+
+
+def _effective_levels(inputs: PlanInput, gang: GangPlanRequest) -> EffectiveLevels:
+    """Return the levels of a resolved request by alias."""
+    alias = inputs.topology.alias_of
+    of_sets = zip(inputs.asks, gang.pod_sets, strict=True)
+    return EffectiveLevels(
+        whole=(alias(gang.require), alias(gang.prefer)),
+        pod_sets={ask.name: (alias(pods.require), alias(pods.prefer)) for ask, pods in of_sets},
     )
 
 
@@ -608,9 +626,9 @@ def _never_alone(
 def _asked(inputs: PlanInput, level: int | None) -> str:
     """Return what a gang of several pod sets needs, in words."""
     shares = join_and([f"{ask.count:,} of {ask.name}" for ask in inputs.asks])
-    where = f" in one {_alias(inputs.topology, level)}" if level is not None else ""
-    wanted = _wanted(inputs)
-    of_all = f"{wanted:,} of " if wanted < _count(inputs) else ""
+    where = f" in one {inputs.topology.alias_of(level)}" if level is not None else ""
+    needed = _needed(inputs)
+    of_all = f"{needed:,} of " if needed < _count(inputs) else ""
     return f"needs room for {of_all}{plural(_count(inputs), 'pod')} ({shares}){where}"
 
 
@@ -641,10 +659,11 @@ def _count(inputs: PlanInput) -> int:
     return sum(ask.count for ask in inputs.asks)
 
 
+def _needed(inputs: PlanInput) -> int:
+    """Return how many slots a gang needs to start."""
+    return sum(PlacementRequest(pod_sets=inputs.asks, gang=inputs.gang).first_slots.values())
+
+
 def _wanted(inputs: PlanInput) -> int:
     """Return how many pods make the gang complete."""
     return _gang_minimum(inputs) or sum(min(ask.count, ask.min_available) for ask in inputs.asks)
-
-
-def _alias(topology: Topology, level: int | None) -> str | None:
-    return None if level is None else topology.levels[level].name

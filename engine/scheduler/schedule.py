@@ -41,8 +41,8 @@ from engine.gang.slots import ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import at_host_limit, creation_problem, on_hold, too_many_waiting, within_host_limit
-from engine.scheduler.outcome import Never, Outcome, Placed, Waits, with_new_nodes
-from engine.scheduler.plan import PlanConditions, plan_placement
+from engine.scheduler.outcome import EffectiveLevels, Never, Outcome, Placed, Waits, with_new_nodes
+from engine.scheduler.plan import PlanConditions, effective_levels, plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.scheduler.separation import Barred, barred_hosts, constrained, pods_around, rules_for, separated
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology
@@ -80,7 +80,7 @@ def schedule_gang(
         ranks=ranks_to_place(gang.workload, gang.request.pod_sets),
         separation=gang.request.separation,
         kept=kept,
-        pods=request.least,
+        pods=sum(request.first_slots.values()),
         given=PlanConditions(settled_before=settled_before, excluded=excluded, nominated=nominated, emptied=emptied),
     )
     if isinstance(outcome, Placed) and not emptied:
@@ -119,6 +119,21 @@ def schedule_jointly(
             emptied=emptied,
             barred=barred_hosts(view, gang, None, topology, emptied=emptied),
         ),
+    )
+
+
+def levels_in_force(view: ClusterState, gang: Gang) -> EffectiveLevels:
+    """Return the levels that `schedule_gang` requires and prefers for a gang. The caller holds the state's lock."""
+    topology = view.topologies.get(gang.request.topology or "")
+    kept = _kept_hosts(kept_assignment(gang), ranks_to_place(gang.workload, gang.request.pod_sets))
+    rules = rules_for(gang, topology, kept=kept, others=pods_around(view, gang))
+    return effective_levels(
+        request_to_place(gang),
+        gang.shapes,
+        capacity=view.capacity,
+        topology=topology,
+        policy=view.policy,
+        conditions=PlanConditions(kept=kept, rules=rules or PodRules()),
     )
 
 
@@ -237,7 +252,7 @@ def _planned(
     """
     topology, emptied = view.topologies.get(request.topology or ""), given.emptied
     barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
-    hosts = _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
+    hosts = _kept_hosts(kept, ranks)
     others = pods_around(view, gang, emptied=emptied)
     rules = rules_for(gang, topology, kept=hosts, others=others)
     near = _near(gang, topology, others)
@@ -304,6 +319,13 @@ def _room(
         total[hosts] = 0
     total[[index[host] for host in out if host in index]] = 0
     return total
+
+
+def _kept_hosts(
+    kept: Mapping[str, Mapping[int, KeptSlot]], ranks: Mapping[str, Sequence[int]]
+) -> dict[str, dict[int, str]]:
+    """Return the hosts of slots by pod set and place of their rank; `ranks` as in `_planned`."""
+    return _hosts({name: _in_order(slots, ranks.get(name)) for name, slots in kept.items()})
 
 
 def _in_order(slots: Mapping[int, KeptSlot], ranks: Sequence[int] | None) -> Mapping[int, KeptSlot]:

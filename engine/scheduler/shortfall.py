@@ -323,7 +323,7 @@ def shortfall_of(
     """
     tree = topology.tree
     level = answer.level
-    least = max(1, min(ask.count, ask.min_available))
+    least = max(1, ask.in_whole_slices(ask.min_available))
     empty = counted.empty
     usable = np.array([not reason for reason in reasons], dtype=np.bool_)
     sound = np.array([not reason or repairable(reason) for reason in reasons], dtype=np.bool_)

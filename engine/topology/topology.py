@@ -65,6 +65,10 @@ class Topology:
         """Return the index of the level that a request names; None for `auto` and for an unknown level."""
         return None if asked in (None, AUTO) else self.level_index(asked)
 
+    def alias_of(self, level: int | None) -> str | None:
+        """Return the alias of the level with an index; None for None."""
+        return None if level is None else self.levels[level].name
+
     def slices(self, asked: Iterable[tuple[str, int]]) -> tuple[Slices, ...]:
         """Return slices (level, size) with the index of their level; those of an unknown level are left out."""
         levels = [(self.level_index(level), size) for level, size in asked]

@@ -57,7 +57,7 @@ def explain_waiting(
     with placed_first(snapshot.view, placed_now(ahead)):
         rooms = rooms_of(snapshot, gang)
         near, found = _in_the_way(asking, gang, rooms) if verdict == "waits" else (None, ())
-        levels = tuple(level for room in rooms for level in levels_of(gang, room))
+        levels = tuple(level for room in rooms for level in levels_of(room))
         waits = verdict != "fits" and not resting(gang)
         others = list(ways_out(snapshot, mine, rooms, exists=exists)) if waits else []
     if waits:
@@ -149,12 +149,12 @@ def _in_the_way(
     asking: Asking, gang: Gang, rooms: Sequence[PodRoom]
 ) -> tuple[tuple[str, ...] | None, tuple[output.Obstacle, ...]]:
     """Return what is in the way of the first pod set for which it is too narrow."""
-    tight = next((room for room in rooms if _short(gang, room)), None)
+    tight = next((room for room in rooms if _short(room)), None)
     return obstacles(asking.snapshot, gang, tight, asking.running) if tight is not None else (None, ())
 
 
-def _short(gang: Gang, room: PodRoom) -> bool:
-    return any(level.required and level.have < level.needed for level in levels_of(gang, room))
+def _short(room: PodRoom) -> bool:
+    return any(level.required and level.have < level.needed for level in levels_of(room))
 
 
 def _ahead(one: WaitingGang, mine: WaitingGang) -> output.GangAhead:

@@ -109,7 +109,7 @@ def asks(gang: Gang) -> Iterator[output.AskedPods]:
     """Yield what a gang asks for, by pod set; as its Placement has it where the workload does not say any more."""
     of_gang = gang.request.gang or (gang.placement.gang if gang.placement is not None else None)
     sets = gang.request.pod_sets or (gang.placement.pod_sets if gang.placement is not None else ())
-    first = PlacementRequest(pod_sets=sets, gang=of_gang).first_counts
+    first = PlacementRequest(pod_sets=sets, gang=of_gang).first_slots
     for ask in sets:
         shape = gang.shapes.get(ask.name)
         yield output.AskedPods(

@@ -23,7 +23,7 @@ from engine.scheduler.outcome import Outcome, Placed
 from webhook.queries import model as output
 from webhook.queries.forecast import placed_first, plan_now
 from webhook.queries.gangs import WaitingGang
-from webhook.queries.room import PodRoom, required_level
+from webhook.queries.room import PodRoom
 from webhook.snapshot.snapshot import Snapshot
 
 _MOST_TAINTS: Final = 3
@@ -105,7 +105,7 @@ def _levels(asked: _Question) -> Iterator[output.WayOut]:
     """Yield the nearest coarser level that it could require, and the required level as a preferred one."""
     gang = asked.gang
     topology = asked.snapshot.view.topologies.get(gang.request.topology or "")
-    required = [level for room in asked.rooms if (level := required_level(gang, room)) is not None]
+    required = [room.required for room in asked.rooms if room.required is not None]
     if topology is None or not required:
         return
     finest = topology.levels[max(required)].name
@@ -145,7 +145,7 @@ def _fewer_pods(asked: _Question) -> Iterator[output.WayOut]:
         return outcome if isinstance(outcome, Placed) else None
 
     # No more than there is room for at the required level; mostly as many, so that one plan is enough.
-    room = min((_most(gang, one) for one in asked.rooms), default=0)  # none in a cluster without nodes
+    room = min((_most(one) for one in asked.rooms), default=0)  # none in a cluster without nodes
     low, high, best = 1, min(ask.count - 1, room) // step, None
     middle = high
     while low <= high:
@@ -159,10 +159,9 @@ def _fewer_pods(asked: _Question) -> Iterator[output.WayOut]:
         yield _way("pods", f"submit it with {plural(pods, 'pod')} instead of {ask.count:,}", outcome, to=str(pods))
 
 
-def _most(gang: Gang, room: PodRoom) -> int:
+def _most(room: PodRoom) -> int:
     """Return for how many pods one domain of the required level has room."""
-    level = required_level(gang, room)
-    return int(room.sums(room.free, -1 if level is None else level).max(initial=0))
+    return int(room.sums(room.free, -1 if room.required is None else room.required).max(initial=0))
 
 
 def _hosts(asked: _Question) -> Iterator[output.WayOut]:

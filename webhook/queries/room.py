@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from engine.api.duration import timestamp
-from engine.api.names import AUTO
 from engine.api.placement import PodSetRequest, kept_hosts
 from engine.api.pod import Pod, Shape
 from engine.gang.gang import Gang
@@ -25,7 +24,7 @@ from engine.planner.plan import domain_slots
 from engine.planner.tree import Ints64
 from engine.resources.shape import JUST_JOINED, KEPT_FOR_OTHERS
 from engine.scheduler.precedence import precedence_of, queued_at
-from engine.scheduler.schedule import kept_assignment
+from engine.scheduler.schedule import kept_assignment, levels_in_force
 from engine.scheduler.separation import barred_hosts, pods_around, rules_for
 from engine.scheduler.shortfall import DEVICES_SHORT, IN_USE, full_hosts, without_devices
 from engine.topology.topology import Topology
@@ -43,12 +42,14 @@ _MOST_OBSTACLES: Final = 10
 class PodRoom:
     """The slots for pods of one template on the hosts of a topology, in the order of its tree.
 
-    `first`: how many of them start, if the gang starts with its minimum; `free`: now; `empty`: without other pods, on
-    hosts that take the pods at all; `states`: why a host has no room, "" where it has.
+    `first`: how many slots they get, if the gang starts with its minimum; `required`: the index of the level that they
+    require, None without one; `free`: now; `empty`: without other pods, on hosts that take the pods at all; `states`:
+    why a host has no room, "" where it has.
     """
 
     ask: PodSetRequest
     first: int
+    required: int | None
     topology: Topology
     free: Ints64
     empty: Ints64
@@ -84,19 +85,28 @@ def rooms_of(snapshot: Snapshot, gang: Gang) -> list[PodRoom]:
     barred = dict(barred_hosts(view, gang, gang.request.separation, topology))
     rules = rules_for(gang, topology, kept=kept, others=pods_around(view, gang))
     request = request_to_place(gang)
-    found, first = [], request.first_counts
+    found, first, levels = [], request.first_slots, levels_in_force(view, gang)
     for ask in request.pod_sets:
         closed = barred | dict(rules.barred_for(ask.name)) if rules is not None else barred
         states = {topology.tree.index[host]: why for host, why in words.items() if host in topology.tree.index}
         for why, hosts in closed.items():
             for place in np.flatnonzero(hosts).tolist():
                 states.setdefault(place, why)
-        found.append(_room(snapshot, ask, gang.shapes[ask.name], first[ask.name], topology=topology, closed=states))
+        required = topology.level_of(levels.pod_sets[ask.name][0] or levels.whole[0])
+        shape, pods = gang.shapes[ask.name], first[ask.name]
+        found.append(_room(snapshot, ask, shape, pods, required=required, topology=topology, closed=states))
     return found
 
 
 def _room(
-    snapshot: Snapshot, ask: PodSetRequest, shape: Shape, first: int, *, topology: Topology, closed: dict[int, str]
+    snapshot: Snapshot,
+    ask: PodSetRequest,
+    shape: Shape,
+    first: int,
+    *,
+    required: int | None,
+    topology: Topology,
+    closed: dict[int, str],
 ) -> PodRoom:
     capacity = snapshot.view.capacity
     counted = capacity.count(shape, topology)
@@ -112,22 +122,12 @@ def _room(
     ):
         for place in places.tolist():
             states[place] = why
-    return PodRoom(ask, first, topology, free, counted.empty, states)
+    return PodRoom(ask, first, required, topology, free, counted.empty, states)
 
 
-def required_level(gang: Gang, room: PodRoom) -> int | None:
-    """Return the index of the level that the pods of one template require; None without one."""
-    asked = room.ask.require or (gang.request.gang.require if gang.request.gang is not None else None)
-    topology = room.topology
-    if asked == AUTO:
-        lowest = topology.auto_level(room.ask.count, room.ask.slices, empty=room.empty)
-        return topology.allowed_level(lowest, gang.request.levels)
-    return topology.level_of(asked)
-
-
-def levels_of(gang: Gang, room: PodRoom) -> Iterator[output.LevelRoom]:
+def levels_of(room: PodRoom) -> Iterator[output.LevelRoom]:
     """Yield needed, have and the best domains of every level, the whole topology first."""
-    topology, required = room.topology, required_level(gang, room)
+    topology, required = room.topology, room.required
     for level in range(-1, len(topology.levels)):
         free, most = room.sums(room.free, level), room.sums(room.empty, level)
         order = np.argsort(-free, kind="stable")[:_MOST_BEST].tolist() if level >= 0 else []
@@ -176,7 +176,7 @@ def obstacles(
     Nearest: of those that hold the gang without other pods, else of all, the one with most room now. Its path is empty
     for the whole topology.
     """
-    topology, required = room.topology, required_level(gang, room)
+    topology, required = room.topology, room.required
     level = -1 if required is None else required
     free, empty = room.sums(room.free, level), room.sums(room.empty, level)
     if not len(free):

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.api.device import Device, DeviceUse, NodeDevices
 from engine.api.field import FieldError, render
-from engine.api.names import AUTO, MAIN
+from engine.api.names import MAIN
 from engine.api.placement import Assignment, PodSetRequest, Slot
 from engine.api.rank import expand_ranks, format_ranks, slice_index
 from engine.api.reasons import REASONS, Code
@@ -18,6 +18,7 @@ from engine.cache.state import ClusterState
 from engine.gang.gang import Gang
 from engine.preemption.victims import Victim
 from engine.scheduler.outcome import Never, Outcome, Placed
+from engine.scheduler.schedule import levels_in_force
 from webhook.simulate import model as output
 
 
@@ -52,7 +53,8 @@ def planned(
         verdict: output.Verdict = "placed"
         reason = None
     else:
-        pod_sets = tuple(_unplaced(ask.name, ask.count, *_effective_levels(ask, gang, view)) for ask in asked.pod_sets)
+        levels = levels_in_force(view, gang).pod_sets
+        pod_sets = tuple(_unplaced(ask.name, ask.count, *levels[ask.name]) for ask in asked.pod_sets)
         verdict, reason = "never" if isinstance(outcome, Never) else "waits", outcome.reason
     return _answer(
         about,
@@ -177,17 +179,6 @@ def _placed(ask: PodSetRequest, outcome: Placed, view: ClusterState) -> output.P
         domains_used=used,
         proven=outcome.proven,
     )
-
-
-def _effective_levels(ask: PodSetRequest, gang: Gang, view: ClusterState) -> tuple[str | None, str | None]:
-    """Return the levels of a request, with `auto` resolved as by the planner."""
-    topology = view.topologies.get(gang.request.topology or "")
-    if ask.require != AUTO or topology is None:
-        return ask.require, ask.prefer
-    empty = view.capacity.count(gang.shapes[ask.name], topology).empty
-    level = topology.allowed_level(topology.auto_level(ask.count, ask.slices, empty=empty), gang.request.levels)
-    finer = ask.prefer is not None and (topology.level_index(ask.prefer) or 0) > level
-    return topology.levels[level].name, ask.prefer if finer else None
 
 
 def _unplaced(name: str, count: int, require: str | None, prefer: str | None) -> output.PodSet:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -52,6 +54,20 @@ def cron_job(name: str, pods: int, asks: dict[str, str]) -> Json:
     template = {"metadata": made["metadata"], "spec": made["spec"]}
     spec = {"schedule": "@daily", "jobTemplate": template}
     return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name}, "spec": spec}
+
+
+def job_set(asks: dict[str, str], of_workers: Mapping[str, str] = MappingProxyType({}), **pods: int) -> Json:
+    """A JobSet of templates with so many pods each; `of_workers`: the annotations of the template of that name."""
+    replicated = []
+    for name, count in pods.items():
+        spec = job(name, count)["spec"]
+        del spec["completionMode"]
+        if name == "workers":
+            spec["template"]["metadata"] = {"annotations": dict(of_workers)}
+        replicated.append({"name": name, "replicas": 1, "template": {"spec": spec}})
+    metadata = {"name": "set", "namespace": "alice", "annotations": asks}
+    spec = {"replicatedJobs": replicated}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
 def text(answer: ExplainAnswer, *, wide: bool = False) -> str:
@@ -213,6 +229,71 @@ def test_every_level_has_needed_have_and_best() -> None:
     assert [(found.kind, found.name, found.hosts) for found in wide.in_the_way] == [
         ("pods", "others/job/endless", ("b1-r1-h0", "b1-r1-h1"))
     ]
+
+
+def test_the_required_level_is_that_which_auto_means_for_pods_that_keep_apart() -> None:
+    """One pod for each host never fits on a host, whatever room that has: what would help is said of the rack."""
+    cluster = grid(2, 2, 4)
+    for node in cluster:
+        node["metadata"]["labels"][names.HOSTNAME] = node["metadata"]["name"]
+    selector = {"matchLabels": {"app": "train"}}
+    spread = {"topologyKey": names.HOSTNAME, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    train = template(
+        waits("train", 4, {"require": "auto"}, gpus=1),
+        topologySpreadConstraints=[{**spread, "labelSelector": selector}],
+    )
+    train["spec"]["template"]["metadata"] = {"labels": selector["matchLabels"]}
+    used = [pod(f"p{n}", node["metadata"]["name"]) for n, node in enumerate(cluster) if n % 4 > 1]
+    found = one([*cluster, *used, train], "job/train")
+    assert (found.verdict, found.reason) == ("waits", "PodConstraints")
+    assert [level.level for level in found.levels if level.required] == ["rack"]
+    assert [way.text for way in found.ways_out if way.change in ("level", "prefer")] == [
+        "require block instead of rack",
+        "prefer rack instead of requiring it",
+    ]
+
+
+def test_the_level_that_auto_means_for_all_templates_together_is_required_by_each() -> None:
+    """Each of them alone would fit on a host of the three that a rack has."""
+    said = {names.REQUIRE: "auto"}
+    (found,) = of_files([*grid(1, 2, 3), *runs("fill", ["b0-r0-h0", "b0-r1-h0"])], job_set(said, ps=1, workers=2)).gangs
+    assert [(level.pod_set, level.level) for level in found.levels if level.required] == [
+        ("ps", "rack"),
+        ("workers", "rack"),
+    ]
+
+
+def test_a_template_without_pods_has_no_part_in_the_level_that_auto_means() -> None:
+    """There was no answer at all: no level is large enough for no pods."""
+    (found,) = of_files(grid(1, 2, 2), job_set({names.REQUIRE: "auto"}, ps=0, workers=3)).gangs
+    assert (found.verdict, {level.level for level in found.levels if level.required}) == ("fits", {"block"})
+
+
+@pytest.mark.parametrize(("least", "needed"), [(2, 2), (3, 4), (4, 4), (5, 6), (8, 8)])
+def test_a_minimum_between_two_slices_needs_the_whole_slice(least: int, needed: int) -> None:
+    """It starts where as many fit as are said to be needed, and nowhere else."""
+    slices = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
+    train = waits("train", 8, {"require": "block", names.MIN_AVAILABLE: str(least), **slices})
+    for room in range(1, 9):
+        cluster = grid(1, 1, 8)
+        found = one([*cluster, *runs("fill", [f"b0-r0-h{n}" for n in range(room, 8)]), train], "job/train")
+        assert [ask.least for ask in found.asks] == [needed]
+        assert {level.needed for level in found.levels} == {needed}
+        assert (found.verdict == "fits") == (room >= needed)
+        if needed < 8 and room < needed:
+            assert found.message.startswith(f"needs {needed} of 8 hosts in one block")
+
+
+def test_a_minimum_of_all_templates_counts_their_whole_slices() -> None:
+    """Six of the launcher and of slices of four workers: one slice is too few, and nine pods start."""
+    slices = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
+    asks = {names.REQUIRE: "block", names.MIN_AVAILABLE: "6"}
+    answer = of_files(grid(1, 2, 4), job_set(asks, slices, ps=1, workers=12))
+    (found,) = answer.gangs
+    assert [(ask.pod_set, ask.least) for ask in found.asks] == [("ps", 1), ("workers", 8)]
+    assert {(level.pod_set, level.needed) for level in found.levels} == {("ps", 1), ("workers", 8)}
+    assert "needs room for 9 of 13 pods" in found.message
+    assert "all together: 9 of 13 pods are enough" in text(answer)
 
 
 def test_what_is_in_the_way_ends_when_it_says() -> None:
@@ -445,14 +526,8 @@ def test_a_replaced_pod_is_listed_behind_the_one_in_its_slot() -> None:
 
 def test_a_gang_with_a_minimum_of_its_own_says_how_many_pods_of_each_template_start() -> None:
     """One of `ps` and six of `workers` are the seven pods that are enough; a rack of four hosts is too narrow."""
-    replicated = []
-    for name, pods in (("ps", 1), ("workers", 8)):
-        spec = {key: text for key, text in job(name, pods)["spec"].items() if key != "completionMode"}
-        replicated.append({"name": name, "replicas": 1, "template": {"spec": spec}})
     said = {names.REQUIRE: "rack", names.MIN_AVAILABLE: "7"}
-    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": replicated}}
-    job_set["metadata"] = {"name": "set", "namespace": "alice", "annotations": said}
-    answer = of_files(grid(1, 2, 4), job_set)
+    answer = of_files(grid(1, 2, 4), job_set(said, ps=1, workers=8))
     (found,) = answer.gangs
     assert [(ask.pod_set, ask.pods, ask.least) for ask in found.asks] == [("ps", 1, 1), ("workers", 8, 6)]
     assert {(level.pod_set, level.needed) for level in found.levels} == {("ps", 1), ("workers", 6)}

@@ -242,3 +242,17 @@ def test_a_pod_set_without_pods_has_no_part_in_the_minimum() -> None:
     workload = several(pods_of("driver", 0), pods_of("workers", 4), says={names.UNCONSTRAINED: "true"})
     found = read(replace(workload, annotations={**workload.annotations, names.MIN_AVAILABLE: "1"}))
     assert [one.min_available for one in found.pod_sets] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("least", "counts", "slots"), [("3", [1, 2], [1, 4]), ("6", [4, 2], [2, 4]), ("7", [4, 3], [3, 4])]
+)
+def test_what_whole_slices_add_to_a_minimum_is_asked_of_no_other_pod_set(
+    least: str, counts: list[int], slots: list[int]
+) -> None:
+    """Two trainers are a half of their slice; with its four slots the first of the feeders is enough."""
+    own = {names.MIN_AVAILABLE: "2", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}
+    pair = pods_of("feeders", 4), pods_of("trainers", 8, says=own)
+    found = read(several(*pair, says={names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: least}))
+    assert found.errors == ()
+    assert (list(found.first_counts.values()), list(found.first_slots.values())) == (counts, slots)

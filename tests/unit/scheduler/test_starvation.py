@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api import names
 from engine.api.objects import DaemonSet, Node
 from engine.api.pod import OwnerRef, Pod
 from engine.api.workload import Workload
@@ -81,6 +82,17 @@ def test_people_read_where_room_is_kept_and_for_whom() -> None:
     assert told["big"].reason == "RoomKept"
     assert told["big"].message == "has waited for 10m: b0-r0 (2 hosts) kept free until 2 pods fit"
     assert told["small"].message == "the hosts that it needs are kept for big, which goes first"
+
+
+def test_people_read_that_room_is_kept_for_whole_slices() -> None:
+    """Three are enough for it, and two share a rack: it starts with four."""
+    leader = leader_on(gpu_nodes(1, 1, 4), *(f"b0-r0-h{number}" for number in range(4)))
+    slices = {names.MIN_AVAILABLE: "3", names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
+    held = {names.REQUIRE: "rack", names.HELD_BY: names.HELD_BY_SUSPEND}
+    submit(leader, "big", 6, annotations=held | slices)
+    leader.later(601.0)
+    told = dict(leader.hands.told)
+    assert told["big"].message == "has waited for 10m: b0-r0 (4 hosts) kept free until 4 pods fit"
 
 
 def test_the_gang_of_another_namespace_is_not_named() -> None:

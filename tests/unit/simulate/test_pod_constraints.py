@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.api import names
 from tests.support.simulation import BLOCK, RACK, Json, answer, grid, job, pod
 
+HOST = "kubernetes.io/hostname"
 LABELS = {"app": "train"}
 ASKS = {"unconstrained": "true"}
 
@@ -45,6 +47,14 @@ def spread_over(key: str) -> Json:
         "labelSelector": {"matchLabels": LABELS},
     }
     return {"topologySpreadConstraints": [rule]}
+
+
+def named_hosts(blocks: int, racks: int, hosts: int) -> list[Json]:
+    """Nodes with the label of their name, as every kubelet sets it."""
+    nodes = grid(blocks, racks, hosts)
+    for node in nodes:
+        node["metadata"]["labels"][HOST] = node["metadata"]["name"]
+    return nodes
 
 
 def racks(found: Json) -> set[str]:
@@ -117,14 +127,31 @@ def test_no_toleration_is_offered_where_the_pods_keep_each_other_away() -> None:
 
 def test_auto_means_a_level_in_which_the_pods_may_stand_beside_each_other() -> None:
     """One host has room for all of them, but not for one on each host; where no level will do, the room decides."""
-    cluster, asks = grid(2, 2, 4), {"require": "auto"}
-    for node in cluster:
-        node["metadata"]["labels"]["kubernetes.io/hostname"] = node["metadata"]["name"]
+    cluster, asks = named_hosts(2, 2, 4), {"require": "auto"}
     (host,) = told(cluster, gang("train", 4, {}, asks))
     assert host["message"] == "placed 4 pods in b0 / b0-r0 (1 host)"
-    (rack,) = told(cluster, gang("train", 4, spread_over("kubernetes.io/hostname"), asks))
+    (rack,) = told(cluster, gang("train", 4, spread_over(HOST), asks))
     assert rack["message"] == "placed 4 pods in b0 / b0-r0 (4 hosts)"
     (block,) = told(cluster, gang("train", 2, required("podAntiAffinity", term(RACK, LABELS)), asks))
     assert block["message"] == "placed 2 pods in b0 over 2 racks (2 hosts)"
     (never,) = told(cluster, gang("train", 3, required("podAntiAffinity", term(RACK, LABELS)), asks))
     assert (never["verdict"], never["reason"]) == ("waits", "PodConstraints")
+
+
+def test_a_gang_that_waits_is_shown_with_the_level_that_auto_means_for_pods_that_keep_apart() -> None:
+    """One host has room for all four, but may take one of them: two hosts of each rack are in use."""
+    cluster = named_hosts(2, 2, 4)
+    full = [*cluster, *(pod(f"p{n}", node["metadata"]["name"]) for n, node in enumerate(cluster) if n % 4 > 1)]
+    asks = {"require": "auto", "prefer": "rack"}
+    (found,) = told(full, gang("train", 4, spread_over(HOST), asks))
+    assert (found["verdict"], found["reason"]) == ("waits", "PodConstraints")
+    assert (found["podSets"][0]["require"], found["podSets"][0]["prefer"]) == ("rack", None)
+
+
+def test_where_the_rules_among_its_pods_are_in_the_way_a_gang_needs_room_for_whole_slices() -> None:
+    """Three are enough for it, and two share a rack: it starts with four, but not with one pod for each block."""
+    slices = {names.SLICE_TOPOLOGY: "rack", names.SLICE_SIZE: "2"}
+    asks = {"require": "block", names.MIN_AVAILABLE: "3", **slices}
+    (found,) = told(grid(1, 2, 4), gang("train", 8, required("podAntiAffinity", term(BLOCK, LABELS)), asks))
+    assert found["reason"] == "PodConstraints"
+    assert found["message"].startswith("needs room for 4 pods among 8 hosts; ")
