@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Final
@@ -28,7 +28,7 @@ from engine.controller.term import LeaderTerm, SearchPace
 from engine.gang.gang import Gang
 from engine.lifecycle.actions import RestartProposal
 from engine.lifecycle.preemption import recently_moved
-from engine.preemption.budgets import within_budgets
+from engine.preemption.budgets import jointly_within_budgets
 from engine.preemption.movable import MovableGang, cannot_move, movable, room_in_total
 from engine.preemption.moves import Defragmentation, MoveLimits, Restart, moves_for_waiting, replan
 from engine.preemption.preempt import Preemption, in_group
@@ -46,6 +46,8 @@ SEARCH_FIRST, SEARCH_MOST, CHECK_MOST = 15.0, 300.0, 60.0
 # After a search as many times its duration belong to everything else; and at least so many seconds.
 SEARCH_REST, SEARCH_EVERY = 19.0, 2.0
 MOST_PLANS: Final = 100  # of one search: some 0.3 s on 1,000 hosts
+# Of the waiting gang, tried for one set of gangs where these are kept their new hosts.
+MOST_PLACES: Final = 3
 # Seconds from the decision, for which the new hosts of gangs that restart are kept for them at most.
 KEEP_PLACES: Final = 300.0
 
@@ -206,8 +208,13 @@ class Mover:
             found = movable(view, priority=priority, protect=rules.protect, now=wall, spared=self._term.busy)
             ending = view.gangs.intents
             candidates = [one for one in found if not (len(ending) and ending.naming(self._uid(one.key)))]
+            limits = MoveLimits(rules.max_gangs, MOST_PLANS)
             if rules.mode == "act":
                 candidates = [one for one in candidates if self._may_restart(one, wall)]
+                pods = {str(one.key): one.victim.pods for one in candidates}
+                together = jointly_within_budgets(view, pods, beside=self._preemptor.ending())
+                candidates = [one for one in candidates if together([one.key])]
+                limits = replace(limits, places=MOST_PLACES, together=together)
         nominated = frozenset[str]().union(*(one.hosts for one in self._term.nominations_before(gang.key, priority)))
 
         def plan(one: Gang, out: frozenset[str]) -> Outcome:
@@ -221,16 +228,17 @@ class Mover:
             plan=plan,
             plan_moved=partial(replan, view, settled_before),
             candidates=candidates,
-            limits=MoveLimits(rules.max_gangs, MOST_PLANS),
+            limits=limits,
             left_out=nominated,
         )
 
     def _may_restart(self, one: MovableGang, wall: float) -> bool:
-        """Return True for a gang that may be moved without asking its owner. The caller holds the state's lock."""
+        """Return True for a gang that may be moved without asking its owner, if its budgets allow it.
+
+        The caller holds the state's lock.
+        """
         gang = self._view.gangs.get(one.key)
-        if gang is None or recently_moved(gang.status, wall) or cannot_move(self._view, gang):
-            return False
-        return within_budgets(self._view, one.victim.namespace, one.victim.pods)
+        return gang is not None and not recently_moved(gang.status, wall) and not cannot_move(self._view, gang)
 
     def _uid(self, key: GangKey) -> str:
         plan = self._view.gangs.plan_of(key)

@@ -381,7 +381,7 @@ class Preemptor:
                 return False
             if not view.pod_shapes.may_preempt(gang.workload):
                 return False
-            if not all_within_budgets(view, victims, beside=self._named()):
+            if not all_within_budgets(view, victims, beside=self.ending()):
                 return False
             return all(self._can_end(one.victim) and self._unchanged(one) for one in found.restarts)
 
@@ -422,10 +422,10 @@ class Preemptor:
             own_namespace=view.own_namespace,
             now=wall,
             allowed=self._can_end,
-            beside=self._named(),
+            beside=self.ending(),
         )
 
-    def _named(self) -> list[Pod]:
+    def ending(self) -> list[Pod]:
         """Return the pods that end for other gangs: they use the disruption budgets before these show it."""
         decided = [pod for victims in self._decided.values() for one in victims for pod in one.pods]
         with self._view.lock:

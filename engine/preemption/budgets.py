@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
+from engine.api.objects import DisruptionBudget
 from engine.api.placement import PreemptionIntent
 from engine.api.pod import Pod
 from engine.cache.state import ClusterState
@@ -11,18 +13,40 @@ from engine.capacity.nearby_pods import labels_of, selects
 from engine.gang.key import placed_key
 
 
-def within_budgets(view: ClusterState, namespace: str, pods: Iterable[Pod], *, beside: Iterable[Pod] = ()) -> bool:
-    """Return True if no budget of a namespace allows fewer disruptions than it selects of these pods of it.
+def within_budgets(view: ClusterState, pods: Iterable[Pod], *, beside: Iterable[Pod] = ()) -> bool:
+    """Return True if the disruption budgets allow these pods to end; `beside` as in `jointly_within_budgets`."""
+    return jointly_within_budgets(view, {"": pods}, beside=beside)([""])
 
-    `beside`: pods that end for others, and use the budgets too. Pods without a node and those that terminate anyway are
-    not disrupted.
+
+def jointly_within_budgets(
+    view: ClusterState, pods_of: Mapping[str, Iterable[Pod]], *, beside: Iterable[Pod] = ()
+) -> Callable[[Iterable[str]], bool]:
+    """Return the test whether the disruption budgets allow some of these gangs to end together, with all their pods.
+
+    A budget that selects pods of them has to allow at least as many disruptions. `beside`: pods that end for others,
+    and use the budgets too. Pods without a node and those that terminate anyway are not disrupted. The test knows the
+    budgets and pods as they are now, and needs no lock.
     """
-    budgets = view.stores.disruption_budgets.get_by(namespace)
-    if not budgets:
-        return True
-    ending = {pod.uid: pod for pod in (*beside, *pods) if pod.namespace == namespace}
-    labels = [labels_of(pod.spec.own_labels) for pod in ending.values() if pod.live and pod.spec.node_name]
-    return all(sum(selects(budget.selector, one) for one in labels) <= budget.allowed for budget in budgets)
+    others = {pod.uid: pod for pod in beside}
+    own = {key: [pod for pod in pods if pod.uid not in others] for key, pods in pods_of.items()}
+    allowances: list[tuple[int, Counter[str]]] = []  # of each budget: what is left of it, and what each gang takes
+    for namespace in {pod.namespace for pods in own.values() for pod in pods}:
+        for budget in view.stores.disruption_budgets.get_by(namespace):
+            taken = Counter({key: _disrupted(pods, budget) for key, pods in own.items()})
+            allowances.append((budget.allowed - _disrupted(others.values(), budget), taken))
+
+    def allowed(keys: Iterable[str]) -> bool:
+        chosen = list(keys)
+        used = ((left, sum(taken[key] for key in chosen)) for left, taken in allowances)
+        return all(not count or count <= left for left, count in used)
+
+    return allowed
+
+
+def _disrupted(pods: Iterable[Pod], budget: DisruptionBudget) -> int:
+    """Return how many of some pods a budget counts when they end."""
+    here = (pod for pod in pods if pod.namespace == budget.namespace and pod.live and pod.spec.node_name)
+    return sum(selects(budget.selector, labels_of(pod.spec.own_labels)) for pod in here)
 
 
 def ending_pods(view: ClusterState, intents: Iterable[PreemptionIntent], others: Iterable[Pod] = ()) -> list[Pod]:

@@ -4,6 +4,7 @@ Sets of gangs are tried from the cheapest on: the fewest gangs, then the fewest 
 The first sets are those that may free enough slots in one domain, by an upper bound of what each gang can free. A set
 that is not enough is extended: by gangs of the same domain where the waiting gang still does not fit, by gangs that
 are in the way of a moved gang where that fits nowhere. Whoever plans the attempts bounds their number.
+Gangs that may not restart together are in no set.
 """
 
 from __future__ import annotations
@@ -70,24 +71,36 @@ _Cost = tuple[int, int, float]
 
 
 def choose_moves(
-    candidates: Iterable[MoveCost], need: SlotNeed, attempt: Attempt[T], *, most_gangs: int
+    candidates: Iterable[MoveCost],
+    need: SlotNeed,
+    attempt: Attempt[T],
+    *,
+    most_gangs: int,
+    together: Callable[[Iterable[str]], bool] = lambda _keys: True,
 ) -> FoundMoves[T] | None:
     """Return the fewest gangs to move so that the waiting gang (`need`) fits; None if no such set was found.
 
     `attempt` plans the waiting gang without these gangs (keys), and then each of them beside it. It may raise
-    OutOfPlansError.
+    OutOfPlansError. `together`: whether these gangs may restart together; if not, no others may with them.
     """
     try:
-        return _MoveSearch(candidates, attempt, most_gangs).find(need)
+        return _MoveSearch(candidates, attempt, most_gangs, together).find(need)
     except OutOfPlansError:
         return None
 
 
 class _MoveSearch(Generic[T]):
-    def __init__(self, candidates: Iterable[MoveCost], attempt: Attempt[T], most_gangs: int) -> None:
+    def __init__(
+        self,
+        candidates: Iterable[MoveCost],
+        attempt: Attempt[T],
+        most_gangs: int,
+        together: Callable[[Iterable[str]], bool],
+    ) -> None:
         self._costs = {one.key: one for one in candidates}
         self._attempt = attempt
         self._most_gangs = most_gangs
+        self._together = together
         self._heap: list[tuple[_Cost, tuple[str, ...], SlotNeed, int]] = []
         self._seen: set[tuple[str, ...]] = set()
         self._steps = _MOST_STEPS
@@ -140,7 +153,7 @@ class _MoveSearch(Generic[T]):
                 following = (*chosen, order[place])
                 enough = _gained(gains, following) >= missing
                 if left > 1:
-                    if not enough:  # else the others are not needed
+                    if not enough and self._together(following):  # else the others are not needed, or may not
                         yield from more(place + 1, following, gained + of_gang[order[place]])
                 elif enough:
                     yield following
@@ -162,7 +175,7 @@ class _MoveSearch(Generic[T]):
 
     def _push(self, keys: tuple[str, ...], need: SlotNeed, domain: int) -> None:
         keys = tuple(sorted(keys))
-        if keys in self._seen:
+        if keys in self._seen or not self._together(keys):
             return
         if len(self._seen) >= _MOST_SETS:
             self._complete = False

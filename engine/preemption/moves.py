@@ -5,7 +5,7 @@ A plan is the state of the cluster after all moves: the gang in question planned
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,7 +34,6 @@ from engine.scheduler.schedule import new_placement, schedule_gang
 from engine.topology.topology import Topology
 
 MAX_PLANS: Final = 400
-_MOST_PLACES: Final = 3  # of the gang in question, that are tried for one set of moved gangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Restart:
 class Defragmentation:
     """The plan of a gang, and of those that restart elsewhere for it; `proven`: with fewer restarts it does not fit.
 
-    `restarts` without the gang itself, which restarts too if it runs.
+    `restarts` in the order in which they are planned; without the gang itself, which restarts too if it runs.
     """
 
     placed: Placed
@@ -62,10 +61,17 @@ class Defragmentation:
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """How many gangs may be moved for one, and how many plans the search may make."""
+    """How many gangs may be moved for one, how many plans the search may make, and what else bounds it.
+
+    `places` of the gang in question that are tried for one set of moved gangs: only its first choice where nobody keeps
+    it off the hosts of the others, as when a person has them restart. `together`: whether the gangs of some keys may
+    restart together; if not, no others may with them.
+    """
 
     gangs: int = 4
     plans: int = MAX_PLANS
+    places: int = 1
+    together: Callable[[Iterable[str]], bool] = lambda _keys: True
 
 
 PlanAgain = Callable[[Gang, frozenset[str]], Outcome]
@@ -174,8 +180,9 @@ class _Moves:
         return self._search(need)
 
     def _search(self, need: SlotNeed) -> Defragmentation | None:
+        limits = self._limits
         costs = [MoveCost(key, one.pods, -one.started * one.pods) for key, one in self._movable.items()]
-        found = choose_moves(costs, need, self._attempt, most_gangs=self._limits.gangs)
+        found = choose_moves(costs, need, self._attempt, most_gangs=limits.gangs, together=limits.together)
         if found is None:
             return None
         with self._view.lock:
@@ -187,7 +194,7 @@ class _Moves:
         with self._view.lock, self._without((self._gang.key, *(one.key for one in moved))):
             out = self._left_out
             stuck: NoRoom | NoPlace = NoRoom()
-            for _ in range(_MOST_PLACES):
+            for _ in range(self._limits.places):
                 placed = self._placed(self._gang, self._plan, out, self._now, better=self._now is not None)
                 if placed is None:
                     return stuck
@@ -215,7 +222,7 @@ class _Moves:
                 self._assume(gang, placed)
                 done[one.key] = Restart(one.key, one.victim, one.pods, before, placed)
             else:
-                return tuple(done[one.key] for one in moved)
+                return tuple(done.values())
             need = self._need_beside(one, moved)
             for key in done:
                 self._view.retract_anew(key)

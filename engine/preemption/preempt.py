@@ -122,8 +122,7 @@ def in_group(gang: Gang) -> bool:
 
 def all_within_budgets(view: ClusterState, victims: Sequence[Victim], *, beside: Sequence[Pod] = ()) -> bool:
     """Return True if the disruption budgets allow all victims to end together; `beside` as in `preemption_for`."""
-    pods = [pod for one in victims for pod in one.pods]
-    return all(within_budgets(view, name, pods, beside=beside) for name in {one.namespace for one in victims})
+    return within_budgets(view, [pod for one in victims for pod in one.pods], beside=beside)
 
 
 def _plan_without(view: ClusterState, plan: Callable[[], Outcome], victims: Sequence[Victim]) -> Placed | None:

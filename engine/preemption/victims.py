@@ -64,7 +64,7 @@ def possible_victims(
     """
     for one in chain(managed(view, below=below), unmanaged(view, own_namespace) if others else ()):
         allowed = one.priority < below and not is_protected(one, protect, now)
-        if allowed and within_budgets(view, one.namespace, one.pods, beside=beside):
+        if allowed and within_budgets(view, one.pods, beside=beside):
             yield one
 
 
@@ -87,7 +87,7 @@ def spared(view: ClusterState, workload: Workload, pods: Collection[Pod], *, mov
         return True
     if protect.annotated and not view.request_of(workload).preemptible:
         return True
-    return matches(workload.namespace, protect.namespaces) or not within_budgets(view, workload.namespace, pods)
+    return matches(workload.namespace, protect.namespaces) or not within_budgets(view, pods)
 
 
 def managed(view: ClusterState, *, below: float = inf) -> Iterator[Victim]:

@@ -255,7 +255,9 @@ class MovesAnswer(AnswerPart):
     pods: int = Field(description="Its pods.")
     priority: int = Field(description="Its priority.")
     assignment: tuple[DomainPods, ...] = Field(description="Where it would be: the domains above the host.")
-    restarts: tuple[MovedGang, ...] = Field(description="The gangs that would restart, each at a place of its own.")
+    restarts: tuple[MovedGang, ...] = Field(
+        description="The gangs that would restart, each at a place of its own, in the order in which to resume them."
+    )
     restarted_pods: int = Field(description="Pods of all restarts.")
     lost_seconds: int = Field(description="Running time of all pods of all restarts.")
     proven: bool = Field(description="True when fewer restarts are not enough.")

@@ -144,6 +144,27 @@ def test_a_gang_that_might_not_come_back_is_left_alone(why: str) -> None:
     assert moved(cluster) == []
 
 
+def test_of_gangs_that_a_budget_does_not_let_restart_together_others_restart() -> None:
+    """The two youngest are the cheapest, and their budget allows one of them to end; two older ones will do."""
+    cluster = PreemptingCluster(policy=MOVES)
+    gangs = ("old-0", "old-1", "young-0", "young-1")
+    for name in gangs:
+        namespace = "team" if name.startswith("young") else "default"
+        cluster.submit(f"fill-{name}", 1, require=None, gpus=4)
+        cluster.submit(name, 1, require=None, gpus=4, namespace=namespace)
+        cluster.go_on(5)
+    for name in gangs:
+        cluster.delete(f"fill-{name}")
+    cluster.go_on()
+    assert [cluster.hosts(name)[0][:5] for name in gangs] == ["b0-r0", "b0-r0", "b0-r1", "b0-r1"]
+    budget = DisruptionBudget("team", "one", (), 1, resource_version=cluster.leader.hands.version())
+    cluster.leader.stores.disruption_budgets.apply("ADDED", budget)
+    cluster.submit("wide", 2)
+    cluster.wait(120, every=10)
+    assert sorted(moved(cluster)) == ["suspend old-0", "suspend old-1"]
+    assert cluster.runs("wide", *gangs)
+
+
 def test_two_equal_gangs_do_not_move_each_other_in_turn() -> None:
     """However often both are looked at: a gang that was moved is left alone for an hour, and moves nobody itself."""
     cluster = in_pieces()

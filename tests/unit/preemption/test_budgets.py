@@ -13,7 +13,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding.objects import disruption_budget
 from engine.decoding.wire import ProjectionError
-from engine.preemption.budgets import within_budgets
+from engine.preemption.budgets import jointly_within_budgets, within_budgets
 from tests.support.cluster_records import job, pod
 from tests.unit.preemption.test_preempt import HOSTS, Cluster
 
@@ -32,7 +32,7 @@ def running(count: int, **labels: str) -> list[Pod]:
 def spared(*budgets: dict[str, Any], pods: list[Pod]) -> bool:
     stores = Stores()
     stores.disruption_budgets.replace([disruption_budget(json.dumps(one).encode()) for one in budgets])
-    return not within_budgets(ClusterState(stores), "default", pods)
+    return not within_budgets(ClusterState(stores), pods)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,17 @@ def test_every_budget_counts() -> None:
     serve = {"matchLabels": {"app": "serve"}}
     other = {**budget(serve, allowed=1), "metadata": {"name": "c", "namespace": "default"}}
     assert spared(budget(serve, allowed=5), other, pods=running(2, app="serve"))
+
+
+def test_a_pod_that_ends_for_another_gang_uses_its_budget_once() -> None:
+    """Beside it one more may end, and not two; those of a namespace without that budget may."""
+    first, second, third = running(3, app="serve")
+    stores = Stores()
+    stores.disruption_budgets.replace([disruption_budget(budget({}, allowed=2))])
+    pods = {"ends": [first], "one": [second], "two": [third], "other": [replace(third, namespace="other", uid="o")]}
+    allowed = jointly_within_budgets(ClusterState(stores), pods, beside=[first])
+    assert allowed(["ends", "one", "other"])
+    assert not allowed(["one", "two"])
 
 
 def test_a_budget_counts_in_its_namespace() -> None:

@@ -48,6 +48,16 @@ def test_sets_that_cannot_free_enough_are_not_planned() -> None:
     assert attempts.tried == ["d", "ab"]
 
 
+def test_gangs_that_may_not_restart_together_are_not_planned() -> None:
+    """Nor with others; the next choice is the best one of those that may."""
+    need = SlotNeed(2, {0: 0}, {0: {key: {host: 1} for host, key in enumerate("abc")}})
+    attempts = Attempts({"bc": "two"})
+    apart = lambda keys: not {"a", "b"} <= set(keys)  # noqa: E731
+    done = choose_moves([A, B, C, D], need, attempts, most_gangs=3, together=apart)
+    assert done == FoundMoves(("b", "c"), "two", proven=True)
+    assert attempts.tried == ["bc"]
+
+
 def test_of_as_many_gangs_and_pods_the_younger_moves() -> None:
     """The least running time is lost."""
     need = SlotNeed(1, {0: 0}, {0: {"a": {0: 1}, "b": {1: 1}, "c": {2: 1}}})

@@ -265,6 +265,37 @@ def test_a_moved_gang_gets_no_more_domains_than_it_prefers(cluster: Cluster) -> 
     assert cluster.moved(cluster.waiting(2)) is None
 
 
+@pytest.mark.parametrize(("places", "moved"), [(1, ["small-0", "small-1"]), (3, ["big"])])
+def test_a_gang_moves_for_the_first_choice_of_the_waiting_one(cluster: Cluster, places: int, moved: list[str]) -> None:
+    """Nobody tells the waiting gang to leave that its place, unless the caller keeps it.
+
+    Without `big` both racks have room, and the one that the planner takes is the one that `big` could go to.
+    """
+    nodes = gpu_nodes(1, 2, 3)
+    left, right = [[one.name for one in nodes[first : first + 3]] for first in (0, 3)]
+    cluster.stores.nodes.replace(nodes)
+    cluster.runs("small-0", {right[2]: 1}, gpu=2)
+    cluster.runs("small-1", {right[0]: 1}, gpu=2)
+    cluster.runs("big", {left[0]: 1, left[1]: 1, right[1]: 1})
+    found = cluster.moves(cluster.waiting(4, gpu=4), limits=MoveLimits(places=places))
+    assert found is not None
+    assert [one.victim.name for one in found.restarts] == moved
+
+
+def test_the_moved_gangs_are_in_the_order_in_which_each_finds_its_place(cluster: Cluster) -> None:
+    """The smaller one needs a whole host, and the other one would take it."""
+    nodes = gpu_nodes(1, 2, 3)
+    cluster.stores.nodes.replace(nodes)
+    _, _, whole, three, half, full = (one.name for one in nodes)
+    cluster.runs("full", {full: 4}, gpu=2)
+    cluster.runs("three", {three: 3}, gpu=2)
+    cluster.runs("whole", {whole: 1})
+    cluster.runs("half", {half: 1}, gpu=4)
+    found = cluster.moves(cluster.waiting(11, gpu=2))
+    assert found is not None
+    assert [one.victim.name for one in found.restarts] == ["whole", "three"]
+
+
 def test_no_more_gangs_than_the_limit(cluster: Cluster) -> None:
     """Both gangs of a rack would have to move."""
     for name, host in (("a", A0), ("b", A1), ("c", B0), ("d", B1)):
