@@ -197,6 +197,7 @@ class GangIndex:
             pods=known.pods if known is not None else (),
             shapes=self._shapes_of(workload, request, placement),
             group=parts(key)[1],
+            pod_group=self._pod_groups.state_of(key, workload, request),
         )
 
     def _shapes_of(

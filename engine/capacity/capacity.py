@@ -666,6 +666,11 @@ class Capacity:
         self._devices.whole_free(whole, rows)
         return whole
 
+    def gpus_free_of_pods(self, host: str) -> int | None:
+        """Return how many GPUs of a host no pod uses, whatever is reserved; None where its devices are not counted."""
+        row = self._rows.get(host)
+        return None if row is None else self._devices.free_of_pods(row)
+
     def freest_gpu(self, request: DeviceRequest, topology: Topology) -> Ints64:
         """Return the free percentage of every host's freest GPU, in tree order; 0 if its devices are not counted."""
         return self._devices.freest(self._rows_of(topology), request)

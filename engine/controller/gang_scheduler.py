@@ -184,7 +184,8 @@ class GangScheduler:
             if key in queue and self._term.blocks(key):
                 queue.stop_behind(key)
                 for later in queue.later_than(key):
-                    self._report_behind(later, key, now)
+                    if later not in self._tried_groups:  # its pod group was planned, and says why all of it waits
+                        self._report_behind(later, key, now)
                 break
 
     def _plan_by_shares(self, keys: list[GangKey], now: float) -> None:

@@ -44,7 +44,7 @@ from engine.policy.making_room import PreemptionRules
 from engine.preemption.budgets import ending_pods
 from engine.preemption.movable import cannot_move
 from engine.preemption.moves import Defragmentation, Restart
-from engine.preemption.preempt import Preemption, all_within_budgets, in_group, preemption_for, victims_may_help
+from engine.preemption.preempt import Preemption, all_within_budgets, has_group, preemption_for, victims_may_help
 from engine.preemption.victims import Victim, may_be_evicted, spared
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Placed
@@ -297,7 +297,7 @@ class Preemptor:
             return
         with self._view.lock:
             gang = self._view.gangs.get(key)
-            if gang is None or not self._view.pod_shapes.may_preempt(gang.workload) or in_group(gang):
+            if gang is None or not self._view.pod_shapes.may_preempt(gang.workload) or has_group(gang):
                 return
             retry_at = preemption_intent(gang.status).retry_at
         clock = now - self._wall()
@@ -472,7 +472,9 @@ class Preemptor:
             self._executor.report(gang, replace(status, preemption=intent), None, event=event, since=since)
             self._executor.events.record(gang, "Preempts", done, reason="Preempting", pods=count)
 
-        self._term.send(key, write)
+        # Busy until it is written: the intent names the revisions of their slots, which must not change before.
+        to_end = [GangKey(one) for victim in found.victims for one in victim.keys if is_gang_key(one)]
+        self._term.send(key, write, also=to_end)
 
     def _lowest_priority(self, now: float) -> float:
         """Return the lowest priority of a gang with slots, as of a moment ago; infinite if there is none."""

@@ -273,6 +273,14 @@ class HostDevices:
         others = {holder: holding for holder, holding in self._holdings.get(row, {}).items() if holder != without}
         return free_devices(self._ledger.inventory(row), others)
 
+    def free_of_pods(self, row: int) -> int | None:
+        """Return how many GPUs of a host no pod uses, whatever is reserved; None where devices are not counted."""
+        if row not in self._rows:
+            return None
+        pods = {holder: holding for holder, holding in self._holdings.get(row, {}).items() if holder[0] == "pod"}
+        left = free_devices(self._ledger.inventory(row), pods)
+        return sum(one.device.kind == "gpu" and one.empty for one in left)
+
     def _available(self, row: int, holder: Holder, holding: DeviceHolding) -> bool:
         left = self.left(row, without=holder)
         for uses in holding.uses:

@@ -11,7 +11,7 @@ from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
-from engine.gang.gang import Gang, host_of
+from engine.gang.gang import Gang, host_of, over
 from engine.gang.key import is_gang_key
 from engine.gang.slots import request_to_place
 from engine.policy.making_room import Protect
@@ -57,7 +57,7 @@ def preemption_for(
     """
     with view.lock:
         topology = view.topologies.get(gang.request.topology or "")
-        if topology is None or topology.waits or not request_to_place(gang).count or in_group(gang):
+        if topology is None or topology.waits or not request_to_place(gang).count or has_group(gang):
             return None
         if not view.pod_shapes.may_preempt(gang.workload):
             return None
@@ -116,8 +116,16 @@ def victims_may_help(outcome: Outcome) -> bool:
 
 
 def in_group(gang: Gang) -> bool:
-    """Return whether a gang is planned together with other workloads of its pod group: nothing is preempted for it."""
-    return gang.pod_group is not None and not gang.pod_group.placed and len(gang.pod_group.members) > 1
+    """Return whether a gang is planned together with other workloads of its pod group."""
+    return has_group(gang) and gang.pod_group is not None and not gang.pod_group.placed
+
+
+def has_group(gang: Gang) -> bool:
+    """Return whether a gang is one of several workloads of a pod group: nothing is preempted for it.
+
+    Not even when it joins others that have slots: these may be of a lower priority, and would end for it.
+    """
+    return gang.pod_group is not None and len(gang.pod_group.members) > 1
 
 
 def all_within_budgets(view: ClusterState, victims: Sequence[Victim], *, beside: Sequence[Pod] = ()) -> bool:
@@ -158,10 +166,16 @@ def _together(view: ClusterState, victims: Sequence[Victim]) -> Iterator[tuple[V
         if len(members) <= 1:
             yield (one,)
             continue
-        placed = sorted(key for key in members if (plan := view.gangs.plan_of(key)) is not None and plan.assignment)
+        placed = sorted(key for key in members if _has_slots(view, key))
         if seen.isdisjoint(members) and all(key in known for key in placed):
             yield tuple(known[key] for key in placed)
         seen |= members
+
+
+def _has_slots(view: ClusterState, key: GangKey) -> bool:
+    """Return whether a gang has slots and has not ended: the Placement of one that has keeps its assignment."""
+    plan, workload = view.gangs.plan_of(key), view.gangs.workload_of(key)
+    return plan is not None and plan.assignment is not None and workload is not None and not over(workload)
 
 
 def _same(before: Gang | None, now: Gang | None) -> bool:

@@ -35,6 +35,9 @@ def explain_waiting(
     place = next(number for number, one in enumerate(asking.table.waiting) if one.gang.key == gang.key)
     mine = asking.table.waiting[place]
     same = [one for one in asking.table.waiting[:place] if one.gang.request.topology == gang.request.topology]
+    group = gang.pod_group
+    if group is not None and not group.placed:  # they start together: none of them goes first
+        same = [one for one in same if one.gang.key not in group.members]
     ahead = [one for one in same if one.queues or (mine.on_hold and one.on_hold)]
     if mine.faults and not REASONS[mine.faults[0].reason].waits:
         message = f"its request is refused: {mine.faults[0].field}: {render(mine.faults[0])}"

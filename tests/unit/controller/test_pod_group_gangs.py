@@ -556,3 +556,11 @@ def test_which_workloads_count_depends_on_the_cluster_alone(changes: list[tuple[
                 for key in running:
                     expected = {*running[:3], *past[-3:]} if key in running[:3] else set()
                     assert leader.view.gangs.in_group_with([key]) == expected
+
+
+def test_in_strict_order_no_member_waits_behind_another_one() -> None:
+    """All of them wait for the same."""
+    leader = led(member("a"), member("b"), hosts=1, policy=POLICY + "queue: {order: strict}\n")
+    leader.later(20)
+    assert leader.status("a")[1] == leader.status("b")[1] != "QueuedBehind"
+    assert message(leader, "a") == message(leader, "b")

@@ -543,6 +543,7 @@ def test_members_of_a_pod_group_are_explained_together() -> None:
     narrow = one([*grid(1, 1, 2), first, second], "job/second")
     assert narrow.verdict == "waits"
     assert narrow.message.startswith("4 pods of pod group g start together")
+    assert narrow.ahead == ()
     assert one([*grid(1, 1, 4), first, second], "job/second").verdict == "fits"
 
 

@@ -206,6 +206,18 @@ def test_what_would_be_preempted_is_forecast() -> None:
     assert preempted(never, urgent()) is None
 
 
+def test_for_a_member_of_a_pod_group_no_preemption_is_forecast() -> None:
+    """Nothing is preempted for one of several workloads."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=PREEMPTING)
+    group = {names.POD_GROUP: "g", names.MIN_AVAILABLE: "2"}
+    other, mine = new("other", count=8), urgent()
+    other, member = (replace(one, annotations={**one.annotations, **group}) for one in (other, mine))
+    leader.has(new("left", created=1.0), new("right", created=2.0), other)
+    leader.settle()
+    assert preempted(leader, mine) is not None
+    assert preempted(leader, member) is None
+
+
 def test_a_forecast_of_a_preemption_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said then, and nothing has changed: the next plan is the same as without it."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4), policy=PREEMPTING)

@@ -19,6 +19,7 @@ from engine.lifecycle.preemption import LIMIT
 from engine.preemption.preempt import victims_may_help
 from engine.scheduler.outcome import Waits
 from engine.scheduler.schedule import answer_in_view
+from tests.support.cluster_records import changed, gpu_nodes
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -620,6 +621,30 @@ def test_hosts_that_become_free_one_by_one_are_kept() -> None:
     cluster.lingering = False
     cluster.wait(10)
     assert cluster.runs("high")
+
+
+def test_a_victim_that_would_grow_meanwhile_ends_with_the_others() -> None:
+    """It grows while the intent is not written yet; growth would give it another revision than the intent names."""
+    cluster = PreemptingCluster(racks=1)
+    cluster.leader.stores.nodes.replace(gpu_nodes(1, 1, 4))
+    for name, pods, priority in (("grows", 2, 0), ("small", 1, 0), ("full", 1, 50)):
+        cluster.submit(name, pods, priority=priority)
+        cluster.go_on(2)
+    job = cluster.workload("grows")
+    job = replace(job, generation=2, resource_version=cluster.leader.hands.version())
+    cluster.leader.has(changed(job, slots=3, total=3, remaining=3))
+    cluster.go_on(2)
+    cluster.submit("high", 3, priority=10)
+    while key_of(cluster.workload("high")) not in cluster.leader.controller._term.preempting:
+        cluster.leader.settle(5)
+        cluster.leader.now += 1
+        cluster.leader.turn()
+    cluster.delete("full")  # room to grow
+    cluster.kubelets()
+    cluster.leader.turn()
+    cluster.wait(10)
+    assert cluster.runs("high")
+    assert sorted(cluster.ended()) == ["suspend grows", "suspend small"]
 
 
 def test_an_intent_of_before_the_gang_was_placed_ends_nobody() -> None:

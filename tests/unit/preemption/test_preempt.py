@@ -395,11 +395,25 @@ def test_a_pod_group_with_a_workload_of_higher_priority_is_left_alone(cluster: C
     assert cluster.victims(cluster.waiting(4, priority=10, require="block")) is None
 
 
-def in_group(cluster: Cluster, name: str, hosts: Mapping[str, int], priority: int = 0) -> None:
+def test_a_pod_group_ends_without_its_workloads_that_have_finished(cluster: Cluster) -> None:
+    """The Placement of a finished one keeps its slots on paper; nobody has to end it."""
+    in_group(cluster, "a", {HOSTS[0]: 1})
+    in_group(cluster, "b", {HOSTS[1]: 1})
+    done = in_group(cluster, "done", {HOSTS[2]: 1})
+    for one in cluster.stores.pods.get_by(done.uid):
+        cluster.stores.pods.apply("MODIFIED", newer(replace(one, phase="Succeeded")))
+    cluster.stores.workloads.apply("MODIFIED", newer(replace(done, finished=True)))
+    cluster.runs("rest", {HOSTS[3]: 1}, priority=50)
+    assert cluster.victims(cluster.waiting(2, priority=10)) == ["a", "b"]
+
+
+def in_group(cluster: Cluster, name: str, hosts: Mapping[str, int], priority: int = 0) -> Workload:
     workload = cluster.runs(name, hosts, priority)
     asked = {**workload.annotations, names.POD_GROUP: "group", names.MIN_AVAILABLE: "2"}
-    cluster.stores.workloads.apply("MODIFIED", newer(replace(workload, annotations=asked)))
+    workload = newer(replace(workload, annotations=asked))
+    cluster.stores.workloads.apply("MODIFIED", workload)
     cluster.view.refresh()
+    return workload
 
 
 def test_nothing_is_preempted_for_one_of_several_workloads_of_a_pod_group(cluster: Cluster) -> None:
@@ -415,6 +429,20 @@ def test_nothing_is_preempted_for_one_of_several_workloads_of_a_pod_group(cluste
     assert gang.pod_group is not None
     assert in_one_group(gang)
     assert cluster.victims(gang) is None
+
+
+def test_nothing_is_preempted_for_a_workload_that_joins_a_pod_group_with_slots(cluster: Cluster) -> None:
+    """Neither the workloads that it joins, nor others."""
+    in_group(cluster, "one", dict.fromkeys(HOSTS[:2], 1))
+    cluster.runs("right", dict.fromkeys(HOSTS[2:], 1))
+    late = cluster.waiting(2, priority=10)
+    asked = {**late.workload.annotations, names.POD_GROUP: "group", names.MIN_AVAILABLE: "2"}
+    cluster.stores.workloads.apply("MODIFIED", newer(replace(late.workload, annotations=asked)))
+    cluster.view.refresh()
+    joins = cluster.view.gangs.get(late.key)
+    assert joins is not None and joins.pod_group is not None and joins.pod_group.placed
+    assert cluster.victims(late) == ["one"]
+    assert cluster.victims(joins) is None
 
 
 class Counted:

@@ -12,7 +12,13 @@ import jsonschema
 import pytest
 
 from engine.api import names
+from engine.cache.state import ClusterState
+from engine.cache.stores import Stores
+from engine.policy.model import default_policy
+from tests.support.cluster_records import placement
+from tests.support.cluster_records import pod as bound
 from tests.support.golden import golden
+from tests.support.gpu_hosts import asking, gpu_job, gpu_node, gpus, share, use, with_uses
 from tests.support.simulation import grid, node, pod
 from tests.support.snapshots import busy_cluster, placed, runs, snapshot, waiting_placement, waits
 from webhook.queries.model import GpuCounts, TopologiesAnswer
@@ -81,6 +87,25 @@ def test_every_state_of_a_gpu_is_counted_once() -> None:
     (block,) = topologies(snapshot(objects), level="block").topologies[0].domains
     assert (block.out, block.kept_for) == ({"cordoned": 1, "taint other": 1}, ("alice/job/starves",))
     assert (block.hosts, block.free_hosts, block.largest_gang) == (6, 1, 1)
+
+
+@pytest.mark.parametrize(("percent", "pods", "used", "reserved"), [(50, 2, 1, 1), (25, 4, 2, 1), (25, 4, 3, 1)])
+def test_parts_to_come_share_a_gpu_and_whole_ones_stay_in_use(
+    percent: int, pods: int, used: int, reserved: int
+) -> None:
+    """Reserved are the GPUs that only pods to come use; each part by itself would be a whole one."""
+    stores = Stores()
+    view = ClusterState(stores, default_policy())
+    stores.nodes.replace([gpu_node("host", count=4)])
+    stores.devices.replace([gpus("host", count=4)])
+    parts = gpu_job("parts", share(percent), count=pods, require=None)
+    stores.workloads.replace([replace(parts, annotations={names.UNCONSTRAINED: "true"})])
+    stores.placements.replace([placement(parts, {"host": pods})])
+    other = gpu_job("other", asking(gpu=1))
+    stores.pods.replace([with_uses(bound(other, None, host="host", name=f"p{n}"), use(n)) for n in range(used)])
+    view.refresh()
+    (one,) = topologies(replace(snapshot([]), view=view)).topologies
+    assert one.gpus == counts(total=4, used=used, reserved=reserved, free=4 - used - reserved)
 
 
 def test_the_hosts_tell_who_is_there() -> None:
