@@ -235,6 +235,12 @@ class GangIndex:
         """Return the workload object of a gang as it is written; None for a gang of pods."""
         return self._workloads.get(parts(key)[0])
 
+    def is_scaled_away(self, key: GangKey) -> bool:
+        """True for a replica of a live workload that has fewer of them by now."""
+        uid, group = parts(key)
+        workload = self._workloads.get(uid)
+        return group is not None and workload is not None and not workload.deleting and not has_group(workload, group)
+
     def namespace_of(self, key: GangKey) -> str:
         """Return the namespace of a gang; "" when there is none of that key."""
         if plain_pods.is_plain(key) or plain_pods.is_single(key):

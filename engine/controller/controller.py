@@ -277,7 +277,11 @@ class Controller:
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None:
+                left = view.gangs.placement_of(key) if view.gangs.is_scaled_away(key) else None
                 self._forget(key)
+                if left is not None and left.assignment is not None and not left.deleting:
+                    # They are free for others: it must not have them again when it is scaled up before it is forgotten.
+                    self._term.send(key, partial(self._executor.take_slots, left))
                 return
             gang_state = self._term.of(key)
             gang_state.namespace = gang.workload.namespace

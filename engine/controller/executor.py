@@ -315,6 +315,10 @@ class ActionExecutor:
                 # If a finalizer keeps it, the watch shows it again, as one that is being deleted.
                 self._view.stores.placements.apply("DELETED", placement)
 
+    def take_slots(self, placement: Placement) -> None:
+        """Take the slots of a replica that was scaled away; if it is there again by now, it is planned anew."""
+        self._writer.take_slots(placement)
+
     def report(
         self, gang: Gang, status: Status, placed: Placed | None, *, event: bool, since: str | None = None
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -74,6 +75,11 @@ class Writer:
         else:
             result = writes.create_placement(self._api, placement.namespace, body, fence=self._fence)
         return self.took_placement(result)
+
+    def take_slots(self, placement: Placement) -> Placement:
+        """Write a Placement without its slots, and return the current one."""
+        body = placements.placement_body(replace(placement, assignment=None), owners=())
+        return self.took_placement(writes.replace_placement_spec(self._api, placement, body["spec"], fence=self._fence))
 
     def write_slots(self, placement: Placement, gang: Gang) -> Placement:
         """Write a Placement with new slots, and return the current one; without a response it is read back first."""

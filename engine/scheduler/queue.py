@@ -15,6 +15,7 @@ from typing import Any, Final
 from engine.api.names import AUTO
 from engine.api.pod import Shape
 from engine.api.workload import GangKey
+from engine.gang.key import parts
 from engine.gang.request import PlacementRequest
 from engine.scheduler.fairness import Turn, WeightedUsage, in_turns, turn_of
 from engine.scheduler.outcome import Never, Waits
@@ -183,7 +184,7 @@ class GangQueue:
         namespace = self._entries[key].namespace
         if namespace not in self._orders:
             gangs = [other for other, entry in self._entries.items() if entry.namespace == namespace]
-            self._orders[namespace] = sorted(gangs, key=self._turn)
+            self._orders[namespace] = sorted(gangs, key=self._unique_turn)
         for other in self._orders[namespace]:
             if other == key:
                 return
@@ -240,7 +241,7 @@ class GangQueue:
             for key, one in self._entries.items()
             if one.patient_until <= now and one.not_before <= now and key not in self._for_hosts
         ]
-        return sorted(waited, key=self._turn)
+        return sorted(waited, key=self._unique_turn)
 
     def take(self, now: float, *, strict: bool) -> list[GangKey]:
         """Return the gangs to plan now, in order: all that freed capacity may help, else only new ones.
@@ -260,7 +261,7 @@ class GangQueue:
         ready = {key for key in wanted if self._entries[key].not_before <= now}
         self.capacity_freed = False
         self._fresh -= ready
-        return sorted(ready, key=self._turn)
+        return sorted(ready, key=self._unique_turn)
 
     def in_turns(self, keys: Sequence[GangKey]) -> Iterator[GangKey]:
         """Iterate over gangs that are in order, while some of them are placed and `usage` grows."""
@@ -272,12 +273,12 @@ class GangQueue:
     def first(self, now: float, *, blocks: Callable[[GangKey], bool]) -> GangKey | None:
         """Return the first waiting gang in order that blocks others and is not paused; None if there is none."""
         waiting = (key for key, one in self._entries.items() if one.not_before <= now and blocks(key))
-        return min(waiting, key=self._turn, default=None)
+        return min(waiting, key=self._unique_turn, default=None)
 
     def later_than(self, key: GangKey) -> list[GangKey]:
         """Return the gangs behind one in the queue."""
-        mine = self._turn(key)
-        return sorted((other for other in self._entries if self._turn(other) > mine), key=self._turn)
+        mine = self._unique_turn(key)
+        return sorted((other for other in self._entries if self._unique_turn(other) > mine), key=self._unique_turn)
 
     def stop_behind(self, key: GangKey) -> None:
         """Block the queue behind this gang; new gangs are planned when capacity is freed."""
@@ -302,7 +303,7 @@ class GangQueue:
         """Return the place of every gang in the queue of its topology; None for those that `queues` leaves out."""
         lines: defaultdict[str, list[GangKey]] = defaultdict(list)
         found: dict[GangKey, QueuePlace | None] = dict.fromkeys(self._entries)
-        for key in sorted(filter(queues, self._entries), key=self._turn):
+        for key in sorted(filter(queues, self._entries), key=self._unique_turn):
             lines[self._entries[key].topology].append(key)
         for line in lines.values():
             found |= {key: QueuePlace(position, len(line)) for position, key in enumerate(line, start=1)}
@@ -311,6 +312,11 @@ class GangQueue:
     def turn(self, key: GangKey) -> Turn | None:
         """Return the place of a waiting gang."""
         return self._turn(key) if key in self._entries else None
+
+    def _unique_turn(self, key: GangKey) -> tuple[Turn, str, int, str]:
+        """Return the turn of a gang, made unique: replicas of a workload share one, and so do workloads of one name."""
+        uid, group = parts(key)
+        return self._turn(key), uid, len(group or ""), group or ""
 
     def _turn(self, key: GangKey) -> Turn:
         return self._entries[key].turn(self.usage)

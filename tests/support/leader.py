@@ -302,6 +302,10 @@ class Hands(ActionExecutor):
         self._called("forget", placement.name)
         self._view.stores.placements.apply("DELETED", placement)
 
+    def take_slots(self, placement: Placement) -> None:
+        self._called("take slots", placement.name)
+        self.put(replace(placement, assignment=None))
+
     def report(
         self, gang: Gang, status: Status, placed: Placed | None, *, event: bool, since: str | None = None
     ) -> None:

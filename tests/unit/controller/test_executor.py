@@ -46,10 +46,12 @@ class Script:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
         self.answer: Answer = lambda method, path: b"{}"
 
-    def request(self, method: str, path: str, **_more: Any) -> bytes:
+    def request(self, method: str, path: str, *, body: Any = None, **_more: Any) -> bytes:
         self.asked.append((method, path.rpartition("/")[2]))
+        self.bodies.append(body)
         return self.answer(method, path)
 
 
@@ -497,6 +499,23 @@ def test_a_deleted_placement_is_gone_at_once(desk: Desk) -> None:
     assert desk.stores.placements.values() == []
 
 
+def test_slots_are_taken_from_a_placement_whose_gang_is_gone(desk: Desk) -> None:
+    """Only the slots: the request stays, and the owner, which deletes it."""
+    placed = placement(job(count=1), {"b0-r0-h0": 1})
+    desk.stores.placements.replace([placed])
+    taken = replace(placed, assignment=None, resource_version="99999999")
+    desk.server.answer = lambda _method, _path: json.dumps(placement_body(taken)).encode()
+    desk.executor.take_slots(placed)
+    assert desk.server.asked == [("PATCH", placed.name)]
+    (body,) = desk.server.bodies
+    assert body["metadata"]["resourceVersion"] == placed.resource_version
+    assert "ownerReferences" not in body["metadata"]
+    assert body["spec"]["assignment"] is None
+    assert body["spec"]["podSets"]
+    (left,) = desk.stores.placements.values()
+    assert left.assignment is None
+
+
 def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
     """The fence comes before every single write."""
     gang = job(count=1, held=True)
@@ -513,6 +532,7 @@ def test_without_the_lease_nothing_is_sent(desk: Desk) -> None:
         lambda: desk.executor.unplace(replace(known, placement=placed), WAITS, suspend=True, event=True),
         lambda: desk.executor.unmanage(known, going(pod(gang, 0, gated=True), resume=True, forget=True)),
         lambda: desk.executor.forget(placed),
+        lambda: desk.executor.take_slots(placed),
         lambda: desk.executor.extend(replace(known, placement=placed), placed, ExtensionRequest((), None, {}), "moved"),
         lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=True, reason="NodeLost", message="lost"),
         lambda: desk.executor.remove(known, (pod(gang, 0, host="h"),), evict=False, reason="NodeLost", message="lost"),

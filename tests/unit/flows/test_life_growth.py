@@ -10,9 +10,11 @@ import pytest
 from engine.api import names
 from engine.api.pod import Pod
 from engine.api.workload import Workload
+from engine.gang.gang import host_of
 from engine.gang.key import key_of
 from engine.lifecycle.gang_state import EXCLUDE_FIRST
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod
+from tests.support.families import leader_worker_set, link, replica
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 
@@ -596,3 +598,41 @@ def test_a_gang_that_is_scaled_below_its_minimum_needs_no_more_pods_than_it_has(
     assert placed is not None
     assert set(ranks(leader)) == {0, 1}
     assert [(one.count, one.min_available) for one in placed.pod_sets] == [(2, 2)]
+
+
+@pytest.mark.parametrize("away", [0.0, 5.0, 20.0])
+def test_a_replica_that_is_scaled_away_and_back_does_not_get_slots_again_that_others_have_by_then(away: float) -> None:
+    """Its Placement is there for a while; a Job got the host meanwhile, so the replica waits."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    serve = leader_worker_set(groups=2, size=1)
+    sets = link("apps/v1", "StatefulSet", serve.name, serve)
+    leader.has(serve, sets, *[replica(serve, group, 0, sets) for group in "01"])
+    leader.settle()
+    for one in leader.stores.pods.values():
+        bound = replace(one.spec, node_name=host_of(one))
+        leader.has(replace(one, spec=bound, phase="Running", resource_version=leader.hands.version()))
+    leader.settle()
+    leader.has(replace(serve, groups=1, generation=2, resource_version=leader.hands.version()))
+    leader.stores.pods.apply("DELETED", leader.stores.pods.get(("default", "serve-1-0")))
+    leader.later(away)
+    leader.has(job("train", count=2, held=True))
+    leader.later(5)
+    assert sorted(slots(leader)) == ["b0-r0-h1", "b0-r0-h2"]
+    again = replace(serve, groups=2, generation=3, resource_version=leader.hands.version())
+    leader.has(again, replica(again, "1", 0, sets, created=2.0))
+    leader.later(5)
+    assert min(dict(leader.view.capacity.free(one.name))["nvidia.com/gpu"] for one in leader.stores.nodes.values()) == 0
+    assert sorted(slots(leader)) == ["b0-r0-h1", "b0-r0-h2"]
+    assert not leader.workload("train").suspended
+    assert next(one for one in leader.stores.placements.values() if one.group == "1").assignment is None
+
+
+def test_in_strict_order_every_replica_that_waits_is_told_why() -> None:
+    """Priority, age and name are the same for all of them."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=POLICY + "queue: {order: strict}\n")
+    serve = leader_worker_set(groups=3, size=2)
+    sets = link("apps/v1", "StatefulSet", serve.name, serve)
+    leader.has(serve, sets, *[replica(serve, group, rank, sets) for group in "012" for rank in range(2)])
+    leader.later(60)
+    told = {one.group: one.status.get("reason", "") for one in leader.stores.placements.values()}
+    assert told == {"0": "", "1": "InsufficientFreeGPUs", "2": "QueuedBehind"}

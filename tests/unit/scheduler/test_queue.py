@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api.placement import PodSetRequest
-from engine.gang.key import workload_key
+from engine.gang.key import key_of, workload_key
 from engine.gang.request import PlacementRequest
 from engine.scheduler.outcome import Waits
 from engine.scheduler.queue import GangQueue, Miss, PlanKey, QueueEntry, QueuePlace, plan_key
 from tests.support.cluster_records import shape
+from tests.support.families import leader_worker_set
 
 
 def filled(**entries: tuple[int, float]) -> GangQueue:
@@ -25,6 +26,16 @@ def test_higher_priority_goes_first_then_the_older_gang() -> None:
     """Priority, then age, then name."""
     queue = filled(young=(0, 20.0), old=(0, 10.0), urgent=(5, 30.0), twin=(0, 10.0))
     assert queue.take(0.0, strict=False) == ["urgent", "old", "twin", "young"]
+
+
+def test_replicas_of_one_workload_have_an_order() -> None:
+    """Priority, age and name are the same: the lower index goes first, and each has its place."""
+    queue, keys = GangQueue(), [key_of(leader_worker_set(), group) for group in ("10", "0", "2")]
+    for key in keys:
+        queue.add(key, QueueEntry(priority=0, created=10.0, name="serve"))
+    first, second, third = keys[1], keys[2], keys[0]
+    assert queue.take(0.0, strict=True) == [first, second, third]
+    assert queue.later_than(first) == [second, third]
 
 
 def test_a_gang_that_did_not_fit_is_not_planned_again_without_room() -> None:

@@ -75,6 +75,22 @@ def test_a_rolling_update_with_a_surge_is_finished(gangs: Gangs) -> None:
 
 
 @pytest.mark.controllers("lws")
+def test_a_group_that_is_scaled_away_loses_its_slots_and_gets_new_ones(gangs: Gangs) -> None:
+    """At once, not only when its Placement is deleted: others may have them."""
+    gangs.fleet.grid("1x1x4")
+    gangs.create("LeaderWorkerSet", "serve", leader_worker_set(gangs, replicas=2, size=2), annotations=require("rack"))
+    gangs.all_run(4)
+    for replicas in (1, 2):
+        gangs.client.patch(gangs.path("LeaderWorkerSet", "serve"), {"spec": {"replicas": replicas}})
+        eventually(
+            lambda wanted=replicas: sum("assignment" in one["spec"] for one in gangs.placements()) == wanted,
+            timeout=20,
+            message=gangs.describe,
+        )
+    gangs.all_run(4)
+
+
+@pytest.mark.controllers("lws")
 def test_groups_that_are_spread_have_racks_of_their_own(gangs: Gangs) -> None:
     """Three groups over four racks with room for two each; of two more one gets the last rack, and one waits."""
     gangs.fleet.grid("1x4x4")
