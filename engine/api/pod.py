@@ -16,6 +16,9 @@ from engine.api.device import DeviceRequest
 from engine.api.names import GATE
 from engine.api.resources import Requests
 
+# Of `PodSpec.unmodelled`: the pod has resource claims.
+RESOURCE_CLAIMS: Final = "resource claims"
+
 
 @dataclass(frozen=True, slots=True)
 class OwnerRef:

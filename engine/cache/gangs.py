@@ -132,7 +132,8 @@ class GangIndex:
     def keep_domains(self, key: GangKey) -> None:
         """Update the index of the domains that a gang keeps other gangs out of: those with slots or with pods of it.
 
-        Its pods may outlive their slots: these are given back or moved while the pods still end.
+        Its pods may outlive their slots: these are given back or moved while the pods still end. No more hosts count
+        beyond its slots than the gang has pods: anybody may create pods on hosts with a workload as their controller.
         """
         held = self._held.get(key)
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
@@ -141,7 +142,9 @@ class GangIndex:
             before = (one.assignment for one in self.kept_domains.of(key) if one.assignment is not None)
             known = {slot.host: slot for one in before for slot in slots_of(one)}
             there = self._pods.hosts_of(key).difference(*(_hosts(one) for one in apart))
-            others = tuple(known.get(host, Slot((host,), 1, None)) for host in sorted(there))
+            most = sum(ask.count for one in apart for ask in one.pod_sets)
+            ending = sorted(there, key=lambda host: (host not in known, host))[:most]
+            others = tuple(known.get(host, Slot((host,), 1, None)) for host in ending)
             apart = [_with_slots(one, others) for one in apart]
         self.kept_domains.set_plans(key, tuple(one for one in apart if _hosts(one)))
 

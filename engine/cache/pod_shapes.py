@@ -183,17 +183,23 @@ class PodShapes:
     def priority_of(self, workload: Workload) -> int:
         """Return the priority that the pods will have; the highest, where those of the pod sets differ.
 
+        Pod sets without pods do not count: no quota of a PriorityClass is asked about them.
         The API server takes any number in a template, and refuses the pods unless it is that of their class: it counts
         only where no class is known at all, as in a file. That of plain pods is theirs already. 0 for a workload that
         has none itself, such as a RayJob that uses the cluster of another object.
         """
-        numbers = workload.handling == "pods" or not len(self._stores.priority_classes)
-        return max((self._priority(one.template, numbers=numbers) for one in workload.pod_sets), default=0)
+        return max(self._priorities(workload).values(), default=0)
+
+    def giving_priority(self, workload: Workload) -> frozenset[str]:
+        """Return the names of the pod sets that have `priority_of`, if others of the workload have less; else none."""
+        found = self._priorities(workload)
+        highest = max(found.values(), default=0)
+        return frozenset(name for name, one in found.items() if one == highest and min(found.values()) < highest)
 
     def may_preempt(self, workload: Workload) -> bool:
         """Return True if the priority classes of all pod sets let their pods preempt others."""
         default = self._default_priority_class()[0]
-        named = {pod_set.template.priority_class or default for pod_set in workload.pod_sets}
+        named = {pod_set.template.priority_class or default for pod_set in _with_pods(workload)}
         classes = (self._stores.priority_classes.get(name) for name in named)
         return all(one is None or one.preempts for one in classes)
 
@@ -241,6 +247,10 @@ class PodShapes:
             found = known.get(storage_class)
         return None if found is None else found.terms
 
+    def _priorities(self, workload: Workload) -> dict[str, int]:
+        numbers = workload.handling == "pods" or not len(self._stores.priority_classes)
+        return {one.name: self._priority(one.template, numbers=numbers) for one in _with_pods(workload)}
+
     def _priority(self, template: PodSpec, *, numbers: bool = True) -> int:
         if numbers and template.priority is not None:
             return template.priority
@@ -253,6 +263,11 @@ class PodShapes:
         defaults = [item for item in self._stores.priority_classes.values() if item.default]
         best = min(defaults, key=lambda item: item.value, default=None)
         return (best.name, best.value) if best else ("", 0)
+
+
+def _with_pods(workload: Workload) -> Iterable[PodSet]:
+    """Return the pod sets that have pods; all of them while none has any."""
+    return [one for one in workload.pod_sets if one.slots > 0] or workload.pod_sets
 
 
 def _rules(shape: Shape) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from engine.cache.host_index import HostIndex
 from engine.capacity.gang_hosts import GangHosts
 from engine.gang.key import is_gang_key, key_of, orphan_key, workload_key
 from engine.gang.ownership import Key, Link, OwnerResolver, chain_of, object_key
-from engine.gang.plain_pods import is_plain, is_single
+from engine.gang.plain_pods import is_plain, is_single, is_uid
 
 PodKey = tuple[str, str]
 _JOB: Final = ("batch", "Job")
@@ -162,7 +162,7 @@ class PodIndex:
             self._orphans[orphan] = pod
             self._count(orphan, pod, 1)
             return {orphan}
-        return set() if pod.owner is None else {workload_key(pod.owner.uid)}
+        return {workload_key(pod.owner.uid)} if pod.owner is not None and is_uid(pod.owner.uid) else set()
 
     def _remove(self, pod: PodKey) -> set[ReservationKey]:
         key = self._keys.pop(pod, None)

@@ -129,6 +129,7 @@ class ClusterState:
         self._reindex = False
         self._leaving: set[GangKey] = set()  # gangs that may ask that pods leave hosts
         self._pending = Changes(everything=True)
+        self._touched: set[ReservationKey] = set()  # to be counted again; kept if a change cannot be applied
         for what, store in stores.all().items():
             store.subscribe(self._subscriber(what))
 
@@ -162,7 +163,7 @@ class ClusterState:
     def refresh(self) -> None:
         """Apply all changes since the last call to topologies, usage and reservations."""
         with self.lock:
-            touched: set[ReservationKey] = set()
+            touched = self._touched
             if self._reindex:
                 self._reindex = False
                 touched |= self._pods.reindex(self.owners)
@@ -183,6 +184,7 @@ class ClusterState:
                 touched |= self._leaving
             for key in touched:
                 self._reserve(key)
+            self._touched = set()
             gangs = set(filter(is_gang_key, touched))
             self._pending.gangs |= gangs | self.gangs.in_group_with(gangs)
             if self._grace.release_expired():

@@ -273,9 +273,11 @@ class LeaderTerm:
                 gang_state.failures = 0
         # In this order: a gang must not be reconciled while its plan is assumed without being written, and a change
         # that comes too early, while the gang is busy, is signalled once more.
-        for key in keys:
-            self._view.confirm(key, failed=failed)
-        self.busy.difference_update(keys)
+        try:
+            for key in keys:
+                self._view.confirm(key, failed=failed)
+        finally:
+            self.busy.difference_update(keys)  # whatever happens: no term begins while a gang is busy
         for key in keys:
             # One that is not known here has no back-off: new pods may have taken the name of a gang that was gone.
             if not failed or key not in self.gang_state:

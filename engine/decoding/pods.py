@@ -14,6 +14,7 @@ from engine.api import names, resources
 from engine.api.device import DeviceRequest
 from engine.api.duration import epoch
 from engine.api.pod import (
+    RESOURCE_CLAIMS,
     FailedPod,
     OwnerRef,
     Pod,
@@ -178,7 +179,7 @@ def pod_spec(
 def _unread(spec: wire.PodSpec) -> Iterator[str]:
     """Yield what else the scheduler compares with a node, by name."""
     if spec.resource_claims:
-        yield "resource claims"
+        yield RESOURCE_CLAIMS
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     # Since 1.36 only nodes that declare the feature take such a pod (NodeDeclaredFeatures): those with a kubelet of it.
     if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):

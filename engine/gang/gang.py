@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.api import names
 from engine.api.placement import Placement
-from engine.api.pod import Pod, Readiness, Shape
+from engine.api.pod import RESOURCE_CLAIMS, Pod, Readiness, Shape
 from engine.api.rank import index_of, value
 from engine.api.text import plural, sanitize
 from engine.api.workload import GangKey, PodSet, Workload
@@ -269,6 +269,14 @@ def on_its_way(pod: Pod) -> bool:
     Anybody may write our marks on a pod that is never bound, so a refused one counts nowhere.
     """
     return released(pod) and not pod.unschedulable
+
+
+def may_land(pod: Pod) -> bool:
+    """True for a pod on its way that the scheduler looks at.
+
+    It never looks at one of a PodGroup of its own, or with a resource claim, that does not exist, and refuses neither.
+    """
+    return on_its_way(pod) and not pod.spec.has_scheduling_group and RESOURCE_CLAIMS not in pod.spec.unmodelled
 
 
 def has_room(pod: Pod) -> bool:

@@ -26,6 +26,8 @@ from engine.resources.shape import with_requests
 KIND = "Pod"
 
 _PREFIX = "pods/"
+# How the keys begin that have no uid: of plain gangs, of pods without a gang, and of grace periods (`engine.gang.key`).
+_KEY_PARTS = frozenset({"pods", "pod", "grace"})
 _SIZE_DIGITS = 7
 _MINIMUM_DIGITS = 9  # as of the annotation on workloads
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -334,7 +336,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
         or pod.mirror
     ):
         return None
-    if owner is not None and (owner.kind == "DaemonSet" or not owner.uid or "/" in owner.uid):
+    if owner is not None and (owner.kind == "DaemonSet" or not is_uid(owner.uid)):
         return None  # the API server makes no such uid, and a key must not be taken for another one's
     if pod.spec.node_name and names.MANAGED not in pod.spec.labels:
         return None  # it was bound before we could place it
@@ -343,6 +345,11 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
     mark = pod.spec.labels.get(names.POD_SET, "")
     asked = (pod.namespace, mark, *sorted({f"{one.about}={one.value}" for one in said}))
     return GangKey(ReservationKey(f"{pod.uid if owner is None else owner.uid}/{_GROUP}{_hash(asked)}"))
+
+
+def is_uid(text: str) -> bool:
+    """True unless a uid in a reference, which a user may write freely, could be taken for the first part of a key."""
+    return bool(text) and "/" not in text and text not in _KEY_PARTS
 
 
 def mark_of(pod: Pod) -> str:

@@ -18,7 +18,7 @@ from engine.gang.gang import (
     by_pod_set,
     ended,
     host_of,
-    on_its_way,
+    may_land,
     pinned_host,
     pod_set_of,
     rank_is_slot,
@@ -114,7 +114,7 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
         planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
     found: Counter[str] = Counter()
     for pod in pods:
-        if on_its_way(pod) and (host := pinned_host(pod.spec.shape)) is not None:
+        if may_land(pod) and (host := pinned_host(pod.spec.shape)) is not None:
             pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
             if pod_set is None or host not in planned.get(pod_set.name, ()):
                 found[host] += 1
@@ -157,12 +157,18 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, 
     leaving = [(pod, host) for pod, host in counted if host and pod.deleting]
     planned = {slot.host for slot in plan.slots}
     unbound = [(pod, host) for pod in pods if released(pod) and (host := pinned_host(pod.spec.shape))]
-    coming = [(pod, host) for pod, host in unbound if host in planned]
+    wanted = Counter(host for pod, host in unbound if host in planned and may_land(pod))
+    full = wanted + Counter(host for _, host in bound)
+    # Those that are refused have their slots, and no more: anybody may pin any number of pods to a host.
+    refused = Counter(host for pod, host in unbound if host in planned and not may_land(pod))
+    for slot in plan.slots:
+        kept = min(max(0, slot.count - full[slot.host]), refused[slot.host])
+        refused[slot.host] -= kept
+        wanted[slot.host] += kept
+        full[slot.host] += kept
     # A held pod needs a slot in any case: completed ones may still look as if they ran.
     held = sum(1 for pod in pods if pod.live and not host_of(pod))
-    open_total = max(0, pod_set.needed - len(bound) - len(coming), held)
-    wanted = Counter(host for _, host in coming)
-    full = wanted + Counter(host for _, host in bound)
+    open_total = max(0, pod_set.needed - len(bound) - wanted.total(), held)
     for slot in plan.slots:
         open_here = min(max(0, slot.count - full[slot.host]), open_total)
         wanted[slot.host] += open_here
@@ -240,7 +246,7 @@ def _mispinned(pod_set: PodSet, plan: PodSetPlan, by_rank: Mapping[int, Slot], p
     planned = {slot.host for slot in plan.slots}
     found: Counter[str] = Counter()
     for pod in pods:
-        if released(pod) and (host := pinned_host(pod.spec.shape)) in planned and host is not None:
+        if may_land(pod) and (host := pinned_host(pod.spec.shape)) in planned and host is not None:
             rank = rank_of(pod, pod_set)
             if rank is None or rank not in by_rank or by_rank[rank].host != host or rank >= pod_set.slots:
                 found[host] += 1

@@ -260,14 +260,19 @@ class _Coming:
     most: int
 
 
-def _coming(gang: Gang) -> list[_Coming]:
+def _coming(view: ClusterState, gang: Gang) -> list[_Coming]:
     request = gang.request
     asks, first = {ask.name: ask for ask in request.pod_sets}, request.first_counts
+    # A pod of those that give the gang its priority is needed: whose quota allows none has no right to the priority.
+    giving = set(view.pod_shapes.giving_priority(gang.workload))
     found = []
     for pod_set, pods in by_pod_set(gang.workload, [pod for pod in gang.pods if pod.live]):
         if (ask := asks.get(pod_set.name)) is not None:
             most, exist = min(pod_set.needed, ask.count), len(pods)
-            counts = (min(most, ask.min_available), min(most, first[ask.name]), most)
+            least = max(ask.min_available, pod_set.name in giving)
+            if pod_set.name in giving:
+                giving.clear()
+            counts = (min(most, least), min(most, max(least, first[ask.name])), most)
             found.append(_Coming(pod_set, *(max(0, count - exist) for count in counts)))
     return found
 
@@ -309,7 +314,7 @@ def creation_problem(view: ClusterState, gang: Gang) -> Waits | None:
 
     The caller holds the state's lock.
     """
-    coming = _coming(gang)
+    coming = _coming(view, gang)
     for one in coming:
         if one.least and (name := view.pod_shapes.missing_class(one.pod_set)) is not None:
             hint = did_you_mean(name, view.pod_shapes.known_classes())
@@ -334,7 +339,7 @@ def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: Pod
     if quotas is None:
         return None
     exist = sum(pod.live for gang in gangs for pod in gang.pods)
-    templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(gang)]
+    templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(view, gang)]
     count = min(group.missing - exist, sum(most for _, _, most in templates))
     missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)
     if missing is None:
@@ -351,5 +356,5 @@ def lacking_quota(view: ClusterState, gang: Gang) -> list[tuple[Quota, str, int]
     quotas = _Quotas.of(view, gang)
     if quotas is None:
         return []
-    templates, count = quotas.of_minimum(gang, _coming(gang))
+    templates, count = quotas.of_minimum(gang, _coming(view, gang))
     return quota.lacking(quotas.quotas, templates, count, quotas.pending)

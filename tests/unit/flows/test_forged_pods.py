@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
-from engine.api.pod import Pod
+from engine.api import names
+from engine.api.pod import RESOURCE_CLAIMS, OwnerRef, Pod
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
+from engine.gang.key import key_of
 from engine.gang.ownership import OwnerResolver, Ownership
-from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape
+from tests.support.cluster_records import gpu_nodes, job, node, pinned, placement, pod, shape, spec
+from tests.support.families import plain
+from tests.support.leader import Leader
 
 HOST = "b0-r0-h0"
 
@@ -96,3 +100,68 @@ def test_a_change_of_a_workload_concerns_nobody_in_other_namespaces(monkeypatch:
     view.stores.workloads.apply("MODIFIED", replace(victim, labels={"a": "b"}, resource_version="999999"))
     view.refresh()
     assert asked == ["own"]
+
+
+@pytest.mark.parametrize("uid", ["grace", "grace/1", "pod", "pods", "pods/default/mesh", ""])
+def test_an_owner_whose_uid_looks_like_a_key_of_ours_harms_nobody(uid: str) -> None:
+    """Whoever creates a pod writes the uid of its owner, and any text is accepted."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(job("train", count=1, held=True))
+    leader.settle()
+    leader.stores.workloads.apply("DELETED", leader.workload("train"))  # its slot is kept for a while
+    leader.view.refresh()
+    before = leader.view.capacity.free(HOST)
+    for name, asks in (("evil", {names.REQUIRE: "rack"}), ("other", {})):
+        made = plain(name, size=None)
+        owner = OwnerRef("example.com/v1", "Foo", "foo", uid, True)
+        made = replace(made, owner=owner, spec=replace(made.spec, annotations=asks, shape=shape(cpu=1)))
+        leader.has(made)
+        leader.settle()
+        leader.has(replace(made, resource_version="999998", spec=replace(made.spec, labels={"a": "b"})))
+        assert leader.view.capacity.free(HOST)["nvidia.com/gpu"] == before["nvidia.com/gpu"]
+        leader.stores.pods.apply("DELETED", replace(made, resource_version="999999"))
+        leader.settle()
+    leader.later(60)
+    leader.has(job("later", count=2, held=True))
+    leader.settle()
+    assert leader.placed("later").assignment is not None
+    assert not leader.controller._term.busy
+
+
+@pytest.mark.parametrize("why", ["scheduling group", "resource claim"])
+def test_a_pod_that_the_scheduler_never_looks_at_takes_no_room(why: str) -> None:
+    """Its PodGroup or its claim does not exist: it is never bound, and never refused."""
+    other = job("other", count=1)
+    made = replace(loose(other, gpu=8, host="b0-r0-h1"), unschedulable="")
+    group, claims = why == "scheduling group", () if why == "scheduling group" else (RESOURCE_CLAIMS,)
+    stuck = replace(made, spec=replace(made.spec, has_scheduling_group=group, unmodelled=claims))
+    victim = replace(job(count=1, require="rack"), started=True)
+    assert seen(victim, made).capacity.free("b0-r0-h1")["nvidia.com/gpu"] == 0
+    assert seen(victim, stuck).capacity.free("b0-r0-h1")["nvidia.com/gpu"] == 8
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_refused_pods_of_a_gang_take_no_more_than_its_slots(ranked: bool) -> None:
+    """However many of them their user pins to a host of the gang, and however large they are."""
+    small = spec(shape=shape(cpu=10), gates=(names.GATE,), labels={names.MANAGED: "true"})
+    mine = replace(job("mine", count=1, ranked=ranked, template=small), started=True)
+    extra = []
+    for number in range(3):
+        made = loose(mine, namespace="default", gpu=8)
+        labels = {**made.spec.labels, names.COMPLETION_INDEX: "5"}
+        extra.append(replace(made, name=f"evil-{number}", uid=f"e{number}", spec=replace(made.spec, labels=labels)))
+    bound = pod(mine, 0, host=HOST)
+    assert seen(mine, bound, *extra).capacity.free(HOST) == seen(mine, bound).capacity.free(HOST)
+
+
+def test_pods_of_an_exclusive_gang_keep_no_more_domains_than_it_has_pods() -> None:
+    """Their user may create any number of them on hosts of other racks, with the Job as their controller."""
+    leader = Leader(nodes=gpu_nodes(1, 4, 1))
+    mine = job("mine", count=1, require="rack", held=True)
+    leader.has(replace(mine, annotations={**mine.annotations, names.EXCLUSIVE: "rack"}))
+    leader.settle()
+    leader.has(pod(leader.workload("mine"), 0, host=HOST))
+    leader.has(*(pod(leader.workload("mine"), 9, host=f"b0-r{rack}-h0", name=f"evil-{rack}") for rack in (1, 2, 3)))
+    leader.settle()
+    kept = leader.view.gangs.kept_domains.of(key_of(leader.workload("mine")))
+    assert sum(len(plan.slots) for one in kept for plan in one.assignment.pod_sets) == 2

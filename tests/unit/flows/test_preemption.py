@@ -19,7 +19,7 @@ from engine.lifecycle.preemption import LIMIT
 from engine.preemption.preempt import victims_may_help
 from engine.scheduler.outcome import Waits
 from engine.scheduler.schedule import answer_in_view
-from tests.support.cluster_records import changed, gpu_nodes
+from tests.support.cluster_records import changed, gpu_nodes, job, pod_set, shape, spec
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -180,6 +180,33 @@ def test_a_priority_that_a_user_writes_into_a_template_ends_nobody() -> None:
     cluster.leader.has(decoded_job(json.dumps(claims).encode()))
     cluster.wait(30)
     assert (cluster.ended(), cluster.reason("claims")) == ([], "InsufficientFreeGPUs")
+
+
+@pytest.mark.parametrize(("pods", "least"), [(0, None), (1, None), (1, 1)])
+def test_who_may_not_use_a_priority_class_has_no_priority_by_it(pods: int, least: int | None) -> None:
+    """Neither by a pod set without pods, nor by one that the gang does not need to start: the quota allows none."""
+    cluster = full()
+    classes, quotas = cluster.leader.stores.priority_classes, cluster.leader.stores.quotas
+    classes.apply("ADDED", PriorityClass("urgent", 1000, False, resource_version="1"))
+    scope = (("PriorityClass", "In", ("urgent",)),)
+    quotas.apply("ADDED", Quota("default", "no-urgent", {"pods": 0}, {"pods": 0}, scope))
+    sets = [
+        pod_set(
+            name,
+            count=count,
+            selector=(("role", name),),
+            template=spec(shape=shape(gpu=8), gates=(names.GATE,), labels={names.MANAGED: "true"}, priority_class=of),
+        )
+        for name, count, of in (("worker", 1, ""), ("extra", pods, "urgent"))
+    ]
+    gang = replace(job("high", require="rack", held=True), pod_sets=tuple(sets))
+    asks = {names.MIN_AVAILABLE: str(least)} if least is not None else {}
+    cluster.leader.has(replace(gang, annotations={**gang.annotations, **asks}))
+    cluster.leader.settle(30)
+    for _ in range(5):
+        cluster.leader.later(10)
+    assert cluster.ended() == []
+    assert cluster.runs("low-0", "low-1")
 
 
 def test_a_gang_that_cannot_be_suspended_is_evicted() -> None:
