@@ -16,7 +16,7 @@ from typing import Final
 
 from engine.api.names import ORIGINAL_REQUESTS
 from engine.resources.containers import AmountError, Container, PodResources
-from engine.resources.names import GPU, MEMORY, RATIO, device_names, whole_names
+from engine.resources.names import DIMENSIONS, GPU, MEMORY, RATIO, device_names, whole_names
 from engine.resources.request import dimensions
 from engine.resources.validation import device_errors
 
@@ -158,7 +158,7 @@ class Reapplied:
 def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] = ()) -> Reapplied:
     """Return the template that `new` means, given the translated template `old`; containers match by name."""
     names = device_names(whole_names(vendors))
-    originals = recorded_requests(old)
+    originals, beside = recorded_requests(old), recorded_requests(new)
     old_containers = {container.name: container for container in old}
 
     def merged(container: Container) -> Container:
@@ -171,9 +171,13 @@ def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] 
                 before, after, lambda changed: _is_invalid(container, changed, names, vendors)
             ) or _completed_sides(before, after)
         else:
-            requests = _without_added(after[0], before[0], original["requests"])
-            limits = _without_added(after[1], before[1], original["limits"])
-            sides = before if (requests, limits) == _sides(original) else (requests, limits)
+            sides = _as_written(
+                before,
+                after,
+                _sides(original),
+                alone=beside.get(container.name) != original,
+                is_invalid=lambda changed: _is_invalid(container, changed, names, vendors),
+            )
         return replace(
             container,
             requests=_with(container.requests, sides[0], names),
@@ -182,7 +186,45 @@ def reapplied(old: PodResources, new: PodResources, *, vendors: Collection[str] 
 
     pod = new.map(merged)
     devices = {container.name: _devices(container, names) for container in pod}
-    return Reapplied(pod, devices == {name: _devices(container, names) for name, container in old_containers.items()})
+    stood = {name: _devices(container, names) for name, container in old_containers.items()}
+    kept = {name: entry for name, entry in beside.items() if entry != originals.get(name)}
+    kept |= {name: entry for name, entry in originals.items() if name in devices and devices[name] == stood.get(name)}
+    if kept != dict(beside):
+        notes = {key: text for key, text in pod.annotations.items() if key != ORIGINAL_REQUESTS}
+        pod = replace(pod, annotations=notes | ({ORIGINAL_REQUESTS: _text(kept)} if kept else {}))
+    return Reapplied(pod, devices == stood)
+
+
+def _as_written(
+    before: Sides, after: Sides, original: Sides, *, alone: bool, is_invalid: Callable[[Sides], bool]
+) -> Sides:
+    """Return both sides of a translated container: as they stood if its user requests the same, else as he wrote them.
+
+    `alone`: the file stands alone, as with `kubectl replace`; else it was merged into what we wrote. Of that a file in
+    dimensions may repeat what it has in common; so on the sides where it differs all stays that contradicts nothing.
+    """
+    stripped = after
+    if not alone:
+        stripped = (
+            _without_added(after[0], before[0], original[0]),
+            _without_added(after[1], before[1], original[1]),
+        )
+    if _is_same(stripped, original):
+        return before
+    if alone or not any(name in DIMENSIONS for side in stripped for name in side):
+        return stripped
+    ours = [name for name in before[1] if all(now.get(name) in (None, before[1][name]) for now in after)]
+    for repeated in (ours, [name for name in ours if name not in (RATIO, MEMORY)]):
+        sides = [{**side, **{name: before[1][name] for name in repeated}} if side else side for side in stripped]
+        if not is_invalid((sides[0], sides[1])):
+            return sides[0], sides[1]
+    return stripped
+
+
+def _is_same(sides: Sides, original: Sides) -> bool:
+    """Return True for the same requests, on either side."""
+    wanted = {**original[0], **original[1]}
+    return {**sides[0], **sides[1]} == wanted and all(wanted[name] == value for name, value in sides[0].items())
 
 
 def _without_added(side: Side, before: Side, original: Side) -> Side:

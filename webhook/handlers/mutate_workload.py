@@ -31,6 +31,7 @@ from webhook.rules.gating import (
     drop_labels,
     drop_marks,
     forged,
+    leave_variables,
     mark,
     marked,
     restore,
@@ -223,6 +224,7 @@ def _update(
     old = before.workload
     for root, pod_set in templates(new).items():
         budget.check()
+        leave_variables(edits, root)
         if _mark_or_restore(edits, root, pod_set, before, asked):
             show_devices(edits, root, policy=policy)
     if held_by_us(old) and suspended_by_user(new):

@@ -19,7 +19,7 @@ from engine.api.device import DeviceRequest
 from engine.api.field import FieldError, path_of
 from engine.api.text import join_and, plural, quote, sanitize
 from engine.policy.model import Policy
-from engine.resources.annotations import reapplied, recorded_requests
+from engine.resources.annotations import reapplied, recorded_requests, valid_entries
 from engine.resources.containers import AmountError, PodResources, pod_resources
 from engine.resources.hami import HAMI, without_hami
 from engine.resources.names import NVIDIA, WHOLE, device_names, whole_names
@@ -75,22 +75,26 @@ def translate_again(
     An unchanged request gets the same translation, also on a live workload with an immutable template; with `joins`,
     where the template becomes that of a gang, it gets its first one. A changed one is translated if the template may
     change (`may_change`); else the API server refuses it. `marked`: the old template was one of a gang, also if the
-    new one is not.
+    new one is not. One with replaced names keeps them, whoever asked for it.
     """
     new, before = _at(edits.document, root), _at(old, old_root)
     vendors = policy.gpu.vendors
     scoped = in_scope(new, managed=managed, scope=policy.gpu.scope)
-    if not (scoped or marked):
+    if not (scoped or marked or names.ORIGINAL_REQUESTS in before.annotations):
         return
     meant = reapplied(before, new, vendors=vendors)
     if not (meant.same or (may_change and scoped)):
         return
     _write(edits, root, new, meant.pod)
     if not meant.same or joins:
+        # What was translated and stays so is told by its note: a file that stands alone has none.
+        note = meant.pod.annotations.get(names.ORIGINAL_REQUESTS)
+        _put(edits, (*root, "metadata", "annotations", names.ORIGINAL_REQUESTS), note)
         translate_in(edits, root, managed=managed, view=view, policy=policy)
         return
+    noted = valid_entries(new, whole=whole_names(vendors))  # in a second call for one change, the note of the first
     for key in names.NOTE_ANNOTATIONS:
-        if (value := before.annotations.get(key)) is not None:
+        if (value := before.annotations.get(key)) is not None and not (noted and key == names.ORIGINAL_REQUESTS):
             _put(edits, (*root, "metadata", "annotations", key), value)
 
 

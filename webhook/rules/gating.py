@@ -97,6 +97,23 @@ def show_devices(edits: Edits, root: Path = (), *, policy: Policy) -> None:
                 edits.append((*path, "env"), _reference(variable))
 
 
+def leave_variables(edits: Edits, root: Path) -> None:
+    """Leave a variable of ours to the user whose own value was merged into it, as `kubectl apply` does by its name.
+
+    The API server would refuse one with two sources.
+    """
+    for path, container in _containers(edits, root):
+        env = container.get("env")
+        for index, one in enumerate(env if isinstance(env, list) else ()):
+            if not _is_our_variable(one):
+                continue
+            source = (*path, "env", index, "valueFrom")
+            if len(one["valueFrom"]) > 1:
+                edits.drop((*source, "fieldRef"))
+            elif "value" in one:
+                edits.drop(source)
+
+
 def _wanted_variables(policy: Policy) -> tuple[str, ...]:
     """Return the variables that the policy wants in containers with GPUs, in the order in which they are added."""
     wanted = set() if policy.gpu.env == "none" else {names.VISIBLE_DEVICES_VARIABLE}

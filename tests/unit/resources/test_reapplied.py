@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.resources.annotations import reapplied
+from engine.resources.annotations import reapplied, recorded_requests
 from engine.resources.containers import PodResources, pod_resources
 from engine.resources.names import CORE, GPU, KOORDINATOR, NVIDIA, RATIO, Reported, whole_names
 from engine.resources.translation import translate
@@ -124,6 +124,40 @@ def test_another_way_of_asking_is_the_users() -> None:
     meant = reapplied(old, merged(old, {"limits": {CORE: "30", RATIO: "80"}}))
     assert not meant.same
     assert sides(meant.pod)[0]["limits"] == {CORE: "30", RATIO: "80"}
+
+
+@pytest.mark.parametrize(("core", "ratio"), [("50", "50"), ("50", "60"), ("60", "50"), ("30", "80")])
+@pytest.mark.parametrize("alone", [True, False], ids=["replace", "apply"])
+def test_a_file_in_the_names_of_the_nodes_is_as_its_user_wrote_it(alone: bool, core: str, ratio: str) -> None:
+    """Also where an amount is the one that stands there already."""
+    old, file = stored({"limits": {GPU: "50"}}), {"limits": {CORE: core, RATIO: ratio}}
+    meant = reapplied(old, pod(file) if alone else merged(old, file))
+    assert sides(meant.pod)[0]["limits"] == file["limits"]
+
+
+def test_one_amount_that_is_edited_leaves_the_other() -> None:
+    """`kubectl edit` of the stored object."""
+    old = stored({"limits": {GPU: "50"}})
+    edited = sides(old)[0]
+    edited["limits"][RATIO] = edited["requests"][RATIO] = "60"
+    meant = reapplied(old, pod(edited, annotations=dict(old.annotations)))
+    assert sides(meant.pod) == [{"requests": {CORE: "50", RATIO: "60"}, "limits": {CORE: "50", RATIO: "60"}}]
+
+
+def test_a_container_that_stays_keeps_its_note_beside_one_that_changes() -> None:
+    """The file stands alone, as `kubectl replace` sends it; the note of the changed one goes."""
+    old = stored({"limits": {NVIDIA: "1"}}, {"limits": {NVIDIA: "1"}})
+    meant = reapplied(old, pod({"limits": {NVIDIA: "1"}}, {"limits": {"cpu": "1"}}))
+    assert not meant.same
+    assert sides(meant.pod)[0] == sides(old)[0]
+    assert recorded_requests(meant.pod) == {"c0": {"requests": {}, "limits": {NVIDIA: "1"}}}
+
+
+def test_the_note_of_a_container_with_another_name_for_its_gpus_goes() -> None:
+    """Else a return to the first name would be taken for no change."""
+    old = stored({"limits": {NVIDIA: "1"}})
+    meant = reapplied(old, merged(old, {"limits": {"amd.com/gpu": "1"}}), vendors=("amd.com/gpu",))
+    assert recorded_requests(meant.pod) == {}
 
 
 @pytest.mark.parametrize("new", ["requests", "limits"])

@@ -217,6 +217,21 @@ def test_a_file_without_the_request_rolls_nothing_out(reported: Reported) -> Non
     assert asked(updated(stored, other, view)) == [{"limits": {NVIDIA: "2"}}]
 
 
+def test_a_file_that_asks_no_more_keeps_the_stored_names_however_often_it_comes() -> None:
+    """Also when nothing but the note of the template tells that they were replaced."""
+    view = FakeView(reported=DIMENSIONS)
+    template = {"metadata": {}, "spec": spec({"limits": {NVIDIA: "4"}})}
+    metadata = {"name": "s", "namespace": "ml", "uid": "u-1"}
+    file = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": {"template": template}}
+    asking = {**file, "metadata": {**metadata, "annotations": {names.REQUIRE: "rack"}}}
+    stored = first = created(asking, view)
+    file = copy.deepcopy(file)
+    file["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
+    for _ in range(3):
+        stored = updated(stored, file, view)
+        assert asked(stored) == asked(first)
+
+
 def test_a_changed_amount_is_translated_while_the_job_is_suspended() -> None:
     """The user raises his share in the file: ours of before goes, the new one is written in dimensions."""
     view = FakeView(reported=DIMENSIONS)

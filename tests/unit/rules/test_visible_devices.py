@@ -75,6 +75,22 @@ def test_a_variable_of_the_user_stays() -> None:
     assert envs(stored) == [[own], [other, OURS]]
 
 
+@pytest.mark.parametrize("own", [{"value": "all"}, {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}])
+def test_a_variable_that_its_user_applies_later_is_his(own: Json) -> None:
+    """`kubectl apply` merges it into ours by its name; the API server refuses two sources."""
+    job = gang({"resources": HALF})
+    template = {"metadata": {}, "spec": job["spec"]["template"]["spec"]}
+    metadata = {"name": "s", "namespace": "ml", "uid": "u-1", "annotations": {names.REQUIRE: "rack"}}
+    stored = create(
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": {"template": template}}, view()
+    )
+    sent = copy.deepcopy(stored)
+    (variable,) = envs(sent)[0]
+    sources = {"valueFrom": {**OURS["valueFrom"], **own.get("valueFrom", {})}}
+    variable |= own | sources
+    assert envs(update(stored, sent, view())[0]) == [[{"name": ENV, **own}]]
+
+
 def test_a_second_pass_and_a_second_apply_change_nothing() -> None:
     """Of a held Job, and of a running one, whose template is immutable."""
     file = gang({"resources": HALF, "env": [{"name": "A", "value": "b"}]})
