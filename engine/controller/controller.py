@@ -278,9 +278,12 @@ class Controller:
             gang = view.gangs.get(key)
             if gang is None:
                 left = view.gangs.placement_of(key) if view.gangs.is_scaled_away(key) else None
+                known = self._term.gang_state.get(key)
                 self._forget(key)
                 if left is not None and left.assignment is not None and not left.deleting:
                     # They are free for others: it must not have them again when it is scaled up before it is forgotten.
+                    fresh = self._term.of(key)  # until it is written: a write that fails is tried again after a while
+                    fresh.namespace, fresh.failures = left.namespace, known.failures if known is not None else 0
                     self._term.send(key, partial(self._executor.take_slots, left))
                 return
             gang_state = self._term.of(key)

@@ -184,9 +184,17 @@ class GangScheduler:
             if key in queue and self._term.blocks(key):
                 queue.stop_behind(key)
                 for later in queue.later_than(key):
-                    if later not in self._tried_groups:  # its pod group was planned, and says why all of it waits
+                    if later in self._term.moving:
+                        self._plan_moved(later, now)
+                    elif later not in self._tried_groups:  # its pod group was planned, and says why all of it waits
                         self._report_behind(later, key, now)
                 break
+
+    def _plan_moved(self, key: GangKey, now: float) -> None:
+        """Plan a gang that moves for another one, whoever goes before it: its new hosts are kept for it alone."""
+        entry = self._term.queue.entry(key)
+        if entry is not None and entry.not_before <= now and key not in self._term.busy:
+            self._term.guarded(key, now, partial(self._plan_one, key, now))
 
     def _plan_by_shares(self, keys: list[GangKey], now: float) -> None:
         """Plan gangs in order, within the shares of their namespaces.
@@ -314,7 +322,7 @@ class GangScheduler:
             if (held := on_hold(entry.namespace, view.policy)) is not None:
                 self._report(key, gang, Miss(held), now)
                 return
-            if self._limited(key, entry, gang):
+            if key not in self._term.moving and self._limited(key, entry, gang):
                 self._wait_behind_own(key, gang, now)
                 return
             if gang.pod_group is not None and not gang.pod_group.placed:
@@ -455,6 +463,7 @@ class GangScheduler:
         """Keep a gang behind the waiting ones of its namespace; gangs of other namespaces do not wait for it."""
         self._term.queue.limit(key)
         self._term.gang_state[key].unschedulable_alone = True
+        self._overtaken(key)
         outcome = too_many_waiting(gang.workload.namespace, self._view.policy)
         self._reporter.report(key, gang, self._why(key, gang, outcome), now)
 
@@ -551,10 +560,18 @@ class GangScheduler:
         message = f"has waited for {waited}: {where} kept free until {pods}"
         return Status("Waiting", "RoomKept", message, tuple(sorted(nomination.hosts)), outcome.shortage)
 
+    def _overtaken(self, key: GangKey) -> None:
+        """Let nobody end or restart for a gang that others go before, as it would not be planned."""
+        self._preemptor.overtaken(key)
+        self._mover.overtaken(key)
+
     def _report_behind(self, key: GangKey, first: GangKey, now: float) -> None:
         with self._view.lock:
             gang, ahead = self._view.gangs.get(key), self._term.queue.turn(first)
-        if gang is not None and ahead is not None:
+        if gang is not None and (held := on_hold(gang.workload.namespace, self._view.policy)) is not None:
+            self._report(key, gang, Miss(held), now)  # whoever goes first, and its waiting time does not count
+        elif gang is not None and ahead is not None:
+            self._overtaken(key)
             outcome_behind = goes_first(ahead, gang, self._term.queue.turn(key))
             self._reporter.report(key, gang, Status("Waiting", outcome_behind.reason, outcome_behind.message), now)
 

@@ -122,11 +122,15 @@ class Mover:
         rules, gang_state = self._view.policy.defragment, self._term.of(key)
         of_room = isinstance(outcome, Waits) and REASONS[outcome.reason].until == "capacity" and not outcome.for_hosts
         if rules.mode == "never" or not of_room or key in self._term.preempting or gang_state.wait is None:
-            self._waiting.pop(key, None)
-            gang_state.restarts = None  # what is reported next is without it
+            self.overtaken(key)
             return
         if key not in self._waiting:
             self._waiting[key] = _Waiting(gang_state.wait.since + rules.after)
+
+    def overtaken(self, key: GangKey) -> None:
+        """Note a gang that is not planned before others in the queue: no restart would let it start."""
+        self._waiting.pop(key, None)
+        self._term.of(key).restarts = None  # what is reported next is without it
 
     def next(self) -> float | None:
         """Return when `plan` should be called next; None if nothing is due before the cluster changes."""

@@ -304,6 +304,10 @@ class Preemptor:
         due = max(gang_state.wait.since + rules.after, retry_at + clock if retry_at else 0.0)
         self._candidates[key] = _Candidate(due)
 
+    def overtaken(self, key: GangKey) -> None:
+        """Note a gang that is not planned before others in the queue: whoever ended for it would end in vain."""
+        self._candidates.pop(key, None)
+
     def next(self) -> float | None:
         """Return when `plan` or `refresh` should be called next; None if nothing is due at any time."""
         earliest = max(self._pace.opens, (self._on_since or 0.0) + BUDGETS_KNOWN)

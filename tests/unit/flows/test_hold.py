@@ -192,3 +192,23 @@ def test_no_running_gang_is_stopped_that_could_not_start_again(more: str) -> Non
     leader.view.set_policy(parse_policy(POLICY + more))
     leader.settle()
     assert leader.hands.of("suspend") == ["runs"]
+
+
+@pytest.mark.parametrize("order", ["best-effort", "strict"])
+def test_a_gang_of_a_namespace_on_hold_waits_for_that_alone(order: str) -> None:
+    """Whoever goes before it: the time is no waiting time, so its level is not relaxed."""
+    policy = POLICY + f"queue: {{order: {order}}}\n"
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=policy)
+    running(leader, count=3)
+    leader.has(job("first", count=2, held=True))
+    leader.settle()
+    held = job("held", count=2, held=True, namespace="ml")
+    leader.has(replace(held, annotations={**held.annotations, names.RELAX_AFTER: "10m"}))
+    leader.settle()
+    leader.view.set_policy(parse_policy(policy + "namespaces: {modes: [{namespaces: [ml], mode: hold}]}\n"))
+    leader.later(20)
+    assert leader.status("held") == ("Waiting", "PolicyHold")
+    leader.later(3600)
+    leader.later(20)
+    assert leader.status("held") == ("Waiting", "PolicyHold")
+    assert leader.placed("held").pod_sets[0].require == "rack"

@@ -16,7 +16,7 @@ from engine.lifecycle.gang_state import EXCLUDE_FIRST
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod
 from tests.support.families import leader_worker_set, link, replica
 from tests.support.gang_oracles import ranks_of
-from tests.support.leader import POLICY, Leader
+from tests.support.leader import POLICY, Leader, unavailable
 
 RACK = "b0-r0"
 
@@ -624,6 +624,22 @@ def test_a_replica_that_is_scaled_away_and_back_does_not_get_slots_again_that_ot
     assert min(dict(leader.view.capacity.free(one.name))["nvidia.com/gpu"] for one in leader.stores.nodes.values()) == 0
     assert sorted(slots(leader)) == ["b0-r0-h1", "b0-r0-h2"]
     assert not leader.workload("train").suspended
+    assert next(one for one in leader.stores.placements.values() if one.group == "1").assignment is None
+
+
+def test_taking_the_slots_of_a_replica_is_tried_again_after_a_while() -> None:
+    """Not at once and again and again, while the API server fails."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    serve = leader_worker_set(groups=2, size=1)
+    sets = link("apps/v1", "StatefulSet", serve.name, serve)
+    leader.has(serve, sets, *[replica(serve, group, 0, sets) for group in "01"])
+    leader.settle()
+    leader.hands.broken = {"take slots": unavailable}
+    leader.has(replace(serve, groups=1, generation=2, resource_version=leader.hands.version()))
+    leader.settle(100)
+    assert len(leader.hands.of("take slots")) == 1
+    leader.hands.broken = {}
+    leader.later(5)
     assert next(one for one in leader.stores.placements.values() if one.group == "1").assignment is None
 
 

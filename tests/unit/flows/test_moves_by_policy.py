@@ -466,3 +466,28 @@ def test_in_strict_order_a_move_succeeds_too() -> None:
     cluster.submit("wide", 2)
     cluster.wait(60)
     assert cluster.runs("wide", "one", "two")
+
+
+def test_in_strict_order_nobody_restarts_for_a_gang_that_others_go_before() -> None:
+    """It would not be planned; the one that goes first does not fit whoever restarts."""
+    cluster = in_pieces("queue: {order: strict}\ndefragment: {mode: act, after: 60s}\n")
+    cluster.submit("wide", 2)
+    cluster.go_on(20)
+    assert cluster.reason("wide") == "Fragmented"
+    cluster.submit("first", 4, priority=5, require="block")
+    cluster.wait(300, every=20)
+    assert cluster.reason("wide") == "QueuedBehind"
+    assert moved(cluster) == []
+    assert cluster.runs("one", "two")
+
+
+def test_in_strict_order_a_moved_gang_starts_again_whoever_waits_before_it() -> None:
+    """Its new host is kept for it, so it is of no use for the one that goes first."""
+    cluster = in_pieces("queue: {order: strict}\ndefragment: {mode: act, after: 60s}\n", racks=3)
+    cluster.submit("wide", 2, priority=5)
+    cluster.go_on(5)
+    cluster.submit("next", 6, priority=3, require="block")
+    cluster.wait(120)
+    assert len(moved(cluster)) == 1
+    assert cluster.runs("wide", "one", "two", "three")
+    assert cluster.leader.status("next")[0] == "Waiting"

@@ -209,6 +209,27 @@ def test_who_may_not_use_a_priority_class_has_no_priority_by_it(pods: int, least
     assert cluster.runs("low-0", "low-1")
 
 
+@pytest.mark.parametrize(
+    "policy",
+    ["queue: {order: strict}\n", "namespaces: {rules: [{namespaces: [default], maxWaitingGangs: 1}]}\n"],
+    ids=["strict", "limit"],
+)
+def test_nobody_ends_for_a_gang_that_others_go_before(policy: str) -> None:
+    """It would not be planned; the one that goes first does not fit whoever ends."""
+    cluster = PreemptingCluster(policy=policy + "preemption: {mode: lower-priority, after: 60s}\n")
+    cluster.submit("top", 2, priority=20)
+    cluster.go_on()
+    cluster.submit("low", 2)
+    cluster.go_on()
+    cluster.submit("high", 2, priority=5)
+    cluster.go_on(20)
+    assert cluster.reason("high") == "InsufficientFreeGPUs"
+    cluster.submit("first", 4, priority=10, require="block")
+    cluster.wait(300, every=20)
+    assert cluster.reason("high") in ("QueuedBehind", "WaitingGangsLimit")
+    assert cluster.ended() == []
+
+
 def test_a_gang_that_cannot_be_suspended_is_evicted() -> None:
     """Its slots go first, its new pods wait, and none of them comes between."""
     cluster = full(suspendable=False)
