@@ -28,7 +28,7 @@ def pinned_terms(affinity: Sequence[SelectorTerm] | None, host: str) -> list[dic
     return [_term(_pinned(term, pin)) for term in affinity]
 
 
-def unpinned(shape: Shape, host: str, *, pin_labels: Mapping[str, str], planned: Shape | None) -> Shape:
+def unpinned(shape: Shape, host: str, *, pin_labels: Mapping[str, str], planned: Shape) -> Shape:
     """Return a pod's shape without its pin to a host.
 
     Whatever equals a part of the pin goes, but for the labels in the nodeSelector of the plan's shape. So a shape that
@@ -40,7 +40,7 @@ def unpinned(shape: Shape, host: str, *, pin_labels: Mapping[str, str], planned:
         affinity = tuple(replace(term, fields=tuple(one for one in term.fields if one != pin)) for term in affinity)
         if not any(term.expressions or term.fields for term in affinity):
             affinity = None  # the pin was all there was
-    kept = planned.node_selector if planned is not None else ()
+    kept = planned.node_selector
     selector = tuple(pair for pair in shape.node_selector if pair in kept or pair not in pin_labels.items())
     return replace(shape, node_selector=selector, affinity=affinity)
 

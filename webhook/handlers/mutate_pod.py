@@ -77,9 +77,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             if pod_exemption(pod, view, policy) is None:
                 translate_in(edits, (), managed=False, view=view, policy=policy)
         case Undetermined(mark=mark):
-            if mark is None:
-                _unbind(edits, pod, None, view)
-            else:  # the leader alone pins these: what looks like a pin is a rule of the user's
+            if mark is not None:
                 translate_in(edits, (), managed=True, view=view, policy=policy)
                 if edits.operations:
                     mark = mark_of(decoded_pod(edits.document, policy))  # as in a second call, which gets the result
@@ -91,7 +89,7 @@ def mutate_pod(review: Review, view: Reader, policy: Policy, deadline: float) ->
             _label(edits, pod, member, policy)
             placed = _pod_on_slot(pod, member, view, policy, deadline)
             if placed is None:
-                _unbind(edits, pod, _planned_shape(member, view), view)
+                _unbind(edits, pod, member, view)
                 _hold(edits, pod_set=member.pod_set.name, in_gang=True)
             else:
                 _bind(edits, pod, placed)
@@ -148,7 +146,7 @@ def _pod_on_slot(pod: Pod, member: Member, view: Reader, policy: Policy, deadlin
     if not covers(planned, shape) or exclusion(shape, node) is not None:
         return None
     own = _own_shape(pod, slot.host, planned, view)
-    if own != shape and _bound_to(pod) is None:
+    if own != shape and _bound_to(pod, placement) is None:
         return None  # its rules could not be told from our pin, should a later call in this request undo that
     if _excludes_any(own, planned, filter(None, (view.node(one.host) for one in plan.slots))):
         return None  # the leader plans anew with what admission adds to the pods, before any of them starts
@@ -186,22 +184,23 @@ def _excludes_any(own: Shape, planned: Shape, hosts: Iterable[Node]) -> bool:
     return any(exclusion(own, node) in (NODE_SELECTOR, NODE_AFFINITY) for node in hosts)
 
 
-def _bound_to(pod: Pod) -> str | None:
-    """Return the host that an earlier call in this request has pinned a pod to; None if none has."""
+def _bound_to(pod: Pod, placement: Placement | None) -> str | None:
+    """Return the host that an earlier call in this request has pinned a pod of a gang to; None if none has.
+
+    Only a host of the gang's slots: whoever forges the annotation of another one loses no rule by it that others have
+    added.
+    """
     path = pod.spec.annotations.get(names.DOMAIN_PATH)
-    return None if path is None or names.GATE in pod.spec.gates else path.rpartition("/")[2]
+    if path is None or names.GATE in pod.spec.gates or placement is None or placement.assignment is None:
+        return None
+    host = path.rpartition("/")[2]
+    return host if any(slot.host == host for plan in placement.assignment.pod_sets for slot in plan.slots) else None
 
 
-def _own_shape(pod: Pod, host: str, planned: Shape | None, view: Reader) -> Shape:
+def _own_shape(pod: Pod, host: str, planned: Shape, view: Reader) -> Shape:
     """Return the shape of a pod without a pin to the host, under whatever topology it was pinned."""
     labels = {key: value for one in view.topologies.values() for key, value in one.pin_labels(host).items()}
     return unpinned(pod.spec.shape, host, pin_labels=labels, planned=planned)
-
-
-def _planned_shape(member: Member, view: Reader) -> Shape:
-    placement = view.placement_of(member.key)
-    planned = view.planned_shape(placement, member.pod_set) if placement is not None else None
-    return planned or member.pod_set.template.shape
 
 
 def _placement(pod: Pod, member: Member, view: Reader, deadline: float) -> Placement | None:
@@ -244,11 +243,13 @@ def _hold(edits: Edits, *, pod_set: str, in_gang: bool) -> None:
     drop_labels(edits, keep=(names.MANAGED, names.POD_SET, names.GANG) if in_gang else (names.MANAGED, names.POD_SET))
 
 
-def _unbind(edits: Edits, pod: Pod, planned: Shape | None, view: Reader) -> None:
+def _unbind(edits: Edits, pod: Pod, member: Member, view: Reader) -> None:
     """Undo a binding made earlier in this request, before the pod grew; the pod's own rules stay."""
-    host = _bound_to(pod)
-    if host is None:
+    placement = view.placement_of(member.key)
+    host = _bound_to(pod, placement)
+    if placement is None or host is None:
         return
+    planned = view.planned_shape(placement, member.pod_set) or member.pod_set.template.shape
     shape, own = pod.spec.shape, _own_shape(pod, host, planned, view)
     pin = {"key": "metadata.name", "operator": "In", "values": [host]}
     if own.affinity is None and shape.affinity is not None:

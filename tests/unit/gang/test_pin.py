@@ -109,7 +109,7 @@ def test_unpinning_undoes_the_pin_and_nothing_else(affinity: tuple[SelectorTerm,
 def test_rules_that_equal_a_part_of_the_pin_cannot_be_told_from_it(rules: dict[str, Any]) -> None:
     """Unpinning takes them off, so that who pins can ask beforehand."""
     own = replace(shape(), **rules)
-    assert unpinned(own, "host-1", pin_labels={"rack": "r-7"}, planned=None) != own
+    assert unpinned(own, "host-1", pin_labels={"rack": "r-7"}, planned=shape()) != own
 
 
 @pytest.mark.parametrize("selector", [{"rack": "r-9"}, (("rack", "r-9"),)])

@@ -395,6 +395,17 @@ def test_a_pod_without_a_workload_keeps_its_rules_whatever_marks_come_with_it(ru
     assert mutate(review(pod), FakeView(), 0.0).patch == ()
 
 
+@pytest.mark.parametrize("known", ["waits", "placed elsewhere", "unknown"])
+@pytest.mark.parametrize("rules", OWN_RULES.values(), ids=OWN_RULES)
+def test_a_forged_domain_takes_no_rule_from_a_pod_of_a_gang_without_a_slot_there(rules: Json, known: str) -> None:
+    """Rules that other webhooks have added, for which the API server does not call them again."""
+    views = {"waits": gang_view(JOB), "placed elsewhere": gang_view(JOB, HOSTS[1:]), "unknown": FakeView()}
+    marks = {names.DOMAIN_PATH: f"b0/b0-r0/{HOSTS[0]}"}
+    pod = created(raw_pod(JOB, index=9, annotations=marks, gates=(), **copy.deepcopy(rules)), views[known])
+    assert gates(pod) == [names.GATE]
+    assert rules_of(pod) == rules
+
+
 def test_a_pin_that_is_none_takes_no_term_away() -> None:
     """Somebody writes our annotation himself: his own empty term matches nothing, and goes on doing so."""
     nothing = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
