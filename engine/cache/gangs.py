@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from engine.api.objects import PodGroupObject
 from engine.api.placement import Assignment, Placement, PodSetPlan, Slot, kept_hosts
@@ -30,6 +31,9 @@ from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
 from engine.gang.slots import slots_of
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
+
+# Replicas of one workload that are gangs before they have a pod: the first ones.
+_REPLICAS_WITHOUT_PODS: Final = 64
 
 
 class GangIndex:
@@ -72,7 +76,7 @@ class GangIndex:
         # Most changes of a status are no news here: how many pods are active, or ready.
         if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
             return around
-        return around | {key for one in (old, new) if one is not None for key in keys_of(one)}
+        return around | {key for one in (old, new) if one is not None for key in self._known_keys(one)}
 
     def set_pod_group(self, old: PodGroupObject | None, new: PodGroupObject | None) -> set[GangKey]:
         """Apply a change of a PodGroup object; returns the keys of the group's gangs."""
@@ -238,6 +242,15 @@ class GangIndex:
         """Return the workload object of a gang as it is written; None for a gang of pods."""
         return self._workloads.get(parts(key)[0])
 
+    def is_idle(self, key: GangKey) -> bool:
+        """True for a replica of a high index that has neither a pod nor a plan: no gang yet.
+
+        Anybody may write ten thousand replicas into a few lines.
+        """
+        group = parts(key)[1]
+        high = group is not None and group.isdigit() and int(group) >= _REPLICAS_WITHOUT_PODS
+        return high and not self.placed(key) and not self._pods.has_members(key)
+
     def is_scaled_away(self, key: GangKey) -> bool:
         """True for a replica of a live workload that has fewer of them by now."""
         uid, group = parts(key)
@@ -338,7 +351,7 @@ class GangIndex:
 
     def keys(self) -> list[GangKey]:
         """Return the keys of all gangs and of all Placements."""
-        of_workloads = {key for one in self._workloads.values() for key in keys_of(one)}
+        of_workloads = {key for one in self._workloads.values() for key in self._known_keys(one)}
         return sorted(of_workloads | self._placements.keys() | set(self._pods.plain_keys()))
 
     def waiting(self) -> Iterator[tuple[GangKey, Workload, Placement]]:
@@ -377,6 +390,11 @@ class GangIndex:
         return found
 
     # -- internal ----------------------------------------------------------------------------------------------------
+
+    def _known_keys(self, workload: Workload) -> Iterable[GangKey]:
+        """Return the keys of a workload's gangs without those that are no gangs yet (`is_idle`)."""
+        keys = keys_of(workload)
+        return keys if len(keys) <= _REPLICAS_WITHOUT_PODS else [key for key in keys if not self.is_idle(key)]
 
     def _index_slots(self, key: GangKey) -> None:
         held = self._held.get(key)

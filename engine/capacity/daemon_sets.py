@@ -5,13 +5,15 @@ every host that its template may run on (selector, affinity, taints with the tol
 adds) and that is large enough for it, until its real pod is counted there.
 
 Anybody may create a DaemonSet with pods that never come. So no more pods of one are expected than it has already, and
-none beyond what the quotas of its namespace admit. Where nobody can mean harm (files), all are expected.
+none beyond what the quotas of its namespace admit; none at all where its template has more requirements, or its
+namespace more quotas, than are compared with every host. Where nobody can mean harm (files), all are expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from engine.api.objects import DaemonSet, Node, Quota
@@ -19,6 +21,7 @@ from engine.api.pod import OwnerRef, Pod, PodSpec, Toleration
 from engine.api.resources import is_claim
 from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add_in
+from engine.capacity.eligibility import weight_of
 from engine.capacity.quota import shortfall
 from engine.resources.shape import exclusion
 
@@ -36,6 +39,8 @@ _ADDED: Final = tuple(
 )
 # So many changed hosts are checked one by one; more, and all are checked at once.
 FEW: Final = 32
+MAX_WEIGHT: Final = 1_000  # of a template, as `weight_of` counts
+_MAX_QUOTAS: Final = 64  # of a namespace
 
 
 class ExpectedDaemonPods:
@@ -67,7 +72,8 @@ class ExpectedDaemonPods:
                 self._freed = True
             self._missing.pop(key, None)
             self._pods.pop(key, None)
-        if new is not None and not new.deleting:
+        light = self._without_pods or new is None or weight_of(new.template.shape) <= MAX_WEIGHT
+        if new is not None and not new.deleting and light:
             self._pods[_key(new)] = _pod(new)
             self._stale.add(_key(new))
 
@@ -134,7 +140,9 @@ class ExpectedDaemonPods:
         missing = self._missing.get(key, set())
         if len(missing) > len(self._existing.get(key, ())) and not self._without_pods:
             missing = set()
-        if missing and shortfall(self._quotas(pod.namespace), [(pod.spec, len(missing))], []) is not None:
+        quotas = list(islice(self._quotas(pod.namespace), _MAX_QUOTAS + 1)) if missing else []
+        many = len(quotas) > _MAX_QUOTAS and not self._without_pods
+        if missing and (many or shortfall(quotas, [(pod.spec, len(missing))], []) is not None):
             missing = set()
         gone = expected - missing
         for host in gone:

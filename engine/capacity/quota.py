@@ -7,7 +7,7 @@ and resource names: Kubernetes' quota evaluator for pods.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -38,7 +38,7 @@ def usage_of(spec: PodSpec, count: int) -> dict[str, int]:
 
 def applies(quota: Quota, spec: PodSpec) -> bool:
     """Return True if every scope of the quota matches the pod; an unknown scope matches (the stricter reading)."""
-    best_effort = not any(name in ("cpu", "memory") for name, _ in (*spec.shape.requests, *spec.limits))
+    best_effort = _best_effort(spec) if quota.scopes else False
     for scope, operator, values in quota.scopes:
         match scope:
             case "BestEffort":
@@ -67,6 +67,10 @@ def applies(quota: Quota, spec: PodSpec) -> bool:
     return True
 
 
+def _best_effort(spec: PodSpec) -> bool:
+    return not any(name in ("cpu", "memory") for name, _ in (*spec.shape.requests, *spec.limits))
+
+
 def shortfall(
     quotas: Iterable[Quota],
     wanted: Sequence[tuple[PodSpec, int]],
@@ -80,12 +84,13 @@ def shortfall(
     them.
     """
     full: str | None = None
+    together, freed = _alike(pending), _alike((spec, 1) for spec in ending)
     for quota in sorted(quotas, key=lambda quota: quota.name):
         under = [(spec, count) for spec, count in wanted if applies(quota, spec)]
         pods = plural(sum(count for _, count in under), "pod")
         usage = usage_under(quota, under)
-        room = _room(quota, pending, ending)
-        for name in sorted(quota.hard):
+        room = _room(quota, together, freed, of=usage)
+        for name in sorted(room):
             if usage[name] <= 0:
                 continue
             needs = f"{pods} need {_amount(name, usage[name])}"
@@ -104,9 +109,11 @@ def lacking(
 ) -> list[tuple[Quota, str, int]]:
     """Return the resources of quotas that `count` further pods lack, and how much, as in `minimum_shortfall`."""
     found = []
+    together, each = _alike(pending), [(spec, usage_of(spec, 1), least, most) for spec, least, most in templates]
+    names = {name for _, usage, _, _ in each for name in usage}
     for quota in quotas:
-        for name, left in _room(quota, pending).items():
-            if (needed := _least_usage(quota, name, templates, count)) > max(left, 0):
+        for name, left in _room(quota, together, of=names).items():
+            if (needed := _least_usage(quota, name, each, count)) > max(left, 0):
                 found.append((quota, name, needed - left))
     return found
 
@@ -123,10 +130,13 @@ def minimum_shortfall(
     `templates`: template, fewest and most pods of it. Each resource of a quota is looked at alone, with the pods that
     use least of it: so what is refused can never start. `pending` and `ending` as in `shortfall`.
     """
+    together, freed = _alike(pending), _alike((spec, 1) for spec in ending)
+    each = [(spec, usage_of(spec, 1), least, most) for spec, least, most in templates]
+    names = {name for _, usage, _, _ in each for name in usage}
     for quota in sorted(quotas, key=lambda quota: quota.name):
-        room = _room(quota, pending, ending)
-        for name in sorted(quota.hard):
-            needed = _least_usage(quota, name, templates, count)
+        room = _room(quota, together, freed, of=names)
+        for name in sorted(room):
+            needed = _least_usage(quota, name, each, count)
             if needed <= max(room[name], 0):
                 continue
             needs = f"{plural(count, 'pod')} need {_amount(name, needed)} at least"
@@ -136,12 +146,17 @@ def minimum_shortfall(
     return None
 
 
-def _least_usage(quota: Quota, name: str, templates: Sequence[tuple[PodSpec, int, int]], count: int) -> int:
-    """Return how much of one resource of a quota `count` pods of these templates use at least."""
-    each = [usage_of(spec, 1).get(name, 0) if applies(quota, spec) else 0 for spec, _, _ in templates]
-    needed = sum(one * least for one, (_, least, _) in zip(each, templates, strict=True))
-    left = count - sum(least for _, least, _ in templates)
-    for one, (_, least, most) in sorted(zip(each, templates, strict=True), key=lambda pair: pair[0]):
+def _least_usage(
+    quota: Quota, name: str, templates: Sequence[tuple[PodSpec, Mapping[str, int], int, int]], count: int
+) -> int:
+    """Return how much of one resource of a quota `count` pods of these templates use at least.
+
+    `templates`: template, usage of one pod, fewest and most pods of it.
+    """
+    each = [usage.get(name, 0) if applies(quota, spec) else 0 for spec, usage, _, _ in templates]
+    needed = sum(one * least for one, (_, _, least, _) in zip(each, templates, strict=True))
+    left = count - sum(least for _, _, least, _ in templates)
+    for one, (_, _, least, most) in sorted(zip(each, templates, strict=True), key=lambda pair: pair[0]):
         taken = max(0, min(left, most - least))
         needed, left = needed + one * taken, left - taken
     return needed
@@ -160,10 +175,30 @@ def _amount(name: str, units: int) -> str:
     return format_units(name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/"), units)
 
 
-def _room(quota: Quota, pending: Iterable[tuple[PodSpec, int]], ending: Iterable[PodSpec] = ()) -> dict[str, int]:
-    """Return how much of each of its resources a quota leaves; less than nothing where it is overdrawn."""
-    coming, freed = usage_under(quota, pending), usage_under(quota, ((spec, 1) for spec in ending))
-    return {name: hard - quota.used.get(name, 0) - coming[name] + freed[name] for name, hard in quota.hard.items()}
+_Usages = Sequence[tuple[PodSpec, Mapping[str, int]]]
+
+
+def _alike(pods: Iterable[tuple[PodSpec, int]]) -> _Usages:
+    """Return the usage of numbers of pods, those together that no scope of a quota tells apart, with one of each."""
+    found: dict[tuple[object, ...], tuple[PodSpec, Counter[str]]] = {}
+    for spec, count in pods:
+        alike = (_best_effort(spec), spec.deadline, spec.priority_class, spec.cross_namespace)
+        found.setdefault(alike, (spec, Counter()))[1].update(usage_of(spec, count))
+    return list(found.values())
+
+
+def _room(quota: Quota, pending: _Usages, ending: _Usages = (), *, of: Collection[str]) -> dict[str, int]:
+    """Return how much of these resources a quota leaves; less than nothing where it is overdrawn."""
+    coming = [usage for spec, usage in pending if applies(quota, spec)]
+    freed = [usage for spec, usage in ending if applies(quota, spec)]
+    return {
+        name: quota.hard[name]
+        - quota.used.get(name, 0)
+        - sum(usage.get(name, 0) for usage in coming)
+        + sum(usage.get(name, 0) for usage in freed)
+        for name in of
+        if name in quota.hard
+    }
 
 
 def usage_under(quota: Quota, pods: Iterable[tuple[PodSpec, int]]) -> Counter[str]:

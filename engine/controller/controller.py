@@ -286,6 +286,9 @@ class Controller:
                     fresh.namespace, fresh.failures = left.namespace, known.failures if known is not None else 0
                     self._term.send(key, partial(self._executor.take_slots, left))
                 return
+            if view.gangs.is_idle(key):
+                self._forget(key)  # no news of its workload reaches it any more
+                return
             gang_state = self._term.of(key)
             gang_state.namespace = gang.workload.namespace
             if gang_state.name is None and gang.request.asked is not None:

@@ -52,8 +52,11 @@ class ExtensionQueue:
         known = self._entries.get(key)
         if known is None or known.answer is None:
             return None
-        action, answer = known.action, known.answer
-        return Status(action.meanwhile.phase, answer.reason, f"{action.why}: {answer.message}")
+        meanwhile, answer = known.action.meanwhile, known.answer
+        message = f"{known.action.why}: {answer.message}"
+        if known.action.extension.on_request and meanwhile.reason:  # a lost node is more urgent than a wish
+            return replace(meanwhile, message=f"{meanwhile.message}; {message}")
+        return Status(meanwhile.phase, answer.reason, message)
 
     def drop(self, key: GangKey) -> None:
         """Remove the extension of a gang."""

@@ -50,6 +50,7 @@ _QUOTA_NAMES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", "
 
 MAX_LEVELS: Final = 16  # Kueue's and KAI's own limit
 _MAX_TEXT: Final = 400  # of a problem
+_MAX_OF_BUDGET: Final = 1_000  # keys and values of a selector that pods are compared with
 _MAX_MEMBERS: Final = 999_999_999
 _LEAST_WAIT: Final = 10  # seconds; as of a schedule-timeout in an annotation
 
@@ -108,10 +109,13 @@ def disruption_budget(source: Source) -> DisruptionBudget:
     raw = decode(wire.DisruptionBudget, source)
     meta, spec, status = raw.metadata or wire.ObjectMeta(), raw.spec, raw.status
     selector = spec.selector if spec is not None else None
+    rules = _requirements(selector) if selector is not None else None
+    if rules and sum(1 + len(one.values) for one in rules) > _MAX_OF_BUDGET:
+        rules = ()  # it may select every pod of its namespace
     return DisruptionBudget(
         namespace=meta.namespace or "",
         name=_name(meta),
-        selector=_requirements(selector) if selector is not None else None,
+        selector=rules,
         allowed=max(0, (status.disruptions_allowed if status is not None else None) or 0),
         resource_version=meta.resource_version or "",
     )

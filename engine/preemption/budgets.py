@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Final
 
 from engine.api.objects import DisruptionBudget
 from engine.api.placement import PreemptionIntent
@@ -11,6 +13,9 @@ from engine.api.pod import Pod
 from engine.cache.state import ClusterState
 from engine.capacity.nearby_pods import labels_of, selects
 from engine.gang.key import placed_key
+
+# Disruption budgets of one namespace; with more of them nothing of it is made to end.
+MAX_BUDGETS: Final = 256
 
 
 def within_budgets(view: ClusterState, pods: Iterable[Pod], *, beside: Iterable[Pod] = ()) -> bool:
@@ -31,9 +36,15 @@ def jointly_within_budgets(
     own = {key: [pod for pod in pods if pod.uid not in others] for key, pods in pods_of.items()}
     allowances: list[tuple[int, Counter[str]]] = []  # of each budget: what is left of it, and what each gang takes
     for namespace in {pod.namespace for pods in own.values() for pod in pods}:
-        for budget in view.stores.disruption_budgets.get_by(namespace):
-            taken = Counter({key: _disrupted(pods, budget) for key, pods in own.items()})
-            allowances.append((budget.allowed - _disrupted(others.values(), budget), taken))
+        budgets = list(islice(view.stores.disruption_budgets.get_by(namespace), MAX_BUDGETS + 1))
+        known = {key: _by_labels(pods, namespace) for key, pods in own.items()} if budgets else {}
+        beside_here = _by_labels(others.values(), namespace) if budgets else {}
+        if len(budgets) > MAX_BUDGETS:  # each is compared with each pod: nothing of the namespace ends
+            allowances.append((0, Counter({key: sum(here.values()) for key, here in known.items()})))
+            continue
+        for budget in budgets:
+            taken = Counter({key: _disrupted(here, budget) for key, here in known.items()})
+            allowances.append((budget.allowed - _disrupted(beside_here, budget), taken))
 
     def allowed(keys: Iterable[str]) -> bool:
         chosen = list(keys)
@@ -43,10 +54,15 @@ def jointly_within_budgets(
     return allowed
 
 
-def _disrupted(pods: Iterable[Pod], budget: DisruptionBudget) -> int:
-    """Return how many of some pods a budget counts when they end."""
-    here = (pod for pod in pods if pod.namespace == budget.namespace and pod.live and pod.spec.node_name)
-    return sum(selects(budget.selector, labels_of(pod.spec.own_labels)) for pod in here)
+def _by_labels(pods: Iterable[Pod], namespace: str) -> Counter[tuple[str, ...]]:
+    """Return how many of some pods budgets of a namespace count when they end, by their labels."""
+    here = (pod for pod in pods if pod.namespace == namespace and pod.live and pod.spec.node_name)
+    return Counter(pod.spec.own_labels for pod in here)
+
+
+def _disrupted(pods: Mapping[tuple[str, ...], int], budget: DisruptionBudget) -> int:
+    """Return how many of some pods, by their labels, a budget counts when they end."""
+    return sum(number for labels, number in pods.items() if selects(budget.selector, labels_of(labels)))
 
 
 def ending_pods(view: ClusterState, intents: Iterable[PreemptionIntent], others: Iterable[Pod] = ()) -> list[Pod]:

@@ -65,17 +65,15 @@ def group_answer_in_view(
     The caller holds the state's lock.
     """
     first = min(gangs, key=lambda gang: _place(view, gang))
-    held = on_hold(first.workload.namespace, view.policy)
+    if (held := on_hold(first.workload.namespace, view.policy)) is not None:
+        return held
     before = precedence_of(view, first, created=queued_at(first.workload, first.placement))
-    if held is None and before.limited:
+    if before.limited:
         return too_many_waiting(first.workload.namespace, view.policy)
-    if held is None and before.first is not None:
+    if before.first is not None:
         return goes_first(before.first, first, before.turn)
 
     def plan(gang: Gang) -> Outcome:
-        if held is not None:
-            return held
-
         def beside(nominated: frozenset[str]) -> Outcome:
             return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)
 

@@ -55,10 +55,10 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
             if (counts or (strict and place < first)) and key not in own and _in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)
+        if strict:  # those of its own namespace that count are ahead of it too: then the first of all is why it waits
+            return Precedence(turn=mine, first=first if first < mine else None)
         if limit is not None and waiting >= limit:
             return Precedence(limited=True)
-        if strict:
-            return Precedence(turn=mine, first=first if first < mine else None)
     nominations = [
         Nomination(
             key=key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,10 +16,10 @@ from engine.api.resources import Requests
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.state import ClusterState
 from engine.devices.allocation import Uses, allocation
-from engine.gang.gang import Gang, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.gang import Gang, PodGroupState, host_of, pod_set_of, rank_is_slot, rank_of
 from engine.gang.key import key_of, keys_of, placed_key
 from engine.gang.ownership import Key, Link, OwnerResolver
-from engine.gang.request import PlacementRequest
+from engine.gang.request import PlacementRequest, of_group
 from engine.gang.slots import slot_of_rank
 from engine.gang.validation import checks
 from engine.kinds.registry import Registry
@@ -26,7 +27,7 @@ from engine.policy.model import Policy
 from engine.preemption.preempt import Preemption, preemption_for
 from engine.preemption.search import SearchLimits
 from engine.resources.names import Reported
-from engine.scheduler.outcome import Outcome
+from engine.scheduler.outcome import Never, Outcome, Placed
 from engine.scheduler.schedule import answer_in_view
 from engine.topology.topology import Topology
 from webhook.admission.concurrency import ReviewSlots
@@ -277,13 +278,17 @@ class LiveReader:
     def forecast(self, workload: Workload, request: PlacementRequest, deadline: float) -> Outcome | None:
         """Return the outcome of planning the workload now.
 
-        None if there is no time for it or the caches lag, or if it would cost others too much: by itself, or together
-        with what its namespace had before.
+        None if there is no time for it or the caches lag, if it would cost others too much (by itself, or together with
+        what its namespace had before), or if it depends on the plans of other members of its pod group.
         """
         with self._planning(workload, deadline) as may_plan:
             if not may_plan:
                 return None
-            return self._answer(self._view.gangs.as_reviewed(workload, request))
+            gang = self._view.gangs.as_reviewed(workload, request)
+            outcome = self._answer(gang)
+            if isinstance(outcome, Never) and gang.pod_group is not None:
+                return self._answer_in_group(gang, gang.pod_group, outcome)
+            return outcome
 
     def preemption(self, workload: Workload, request: PlacementRequest, deadline: float) -> Preemption | None:
         """Return what the policy would preempt for a workload that does not fit now; None too if it costs too much.
@@ -308,6 +313,17 @@ class LiveReader:
                 now=self._wall(),
                 limits=SearchLimits(seconds=PREEMPTION_CPU),
             )
+
+    def _answer_in_group(self, gang: Gang, group: PodGroupState, alone: Never) -> Outcome | None:
+        """Return the outcome of a member of a pod group that never fits by itself (`alone`): fewer of its pods may.
+
+        None if that depends on the plans of the other members.
+        """
+        outcome = self._answer(replace(gang, request=of_group(gang.request)))
+        if isinstance(outcome, Never):
+            return alone
+        starts = group.placed or (isinstance(outcome, Placed) and group.assigned + outcome.count >= group.minimum)
+        return outcome if starts and not group.problem else None
 
     def _answer(self, gang: Gang) -> Outcome:
         view, now = self._view, self._wall()

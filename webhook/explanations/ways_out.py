@@ -134,6 +134,7 @@ def _fewer_pods(asked: _Question) -> Iterator[output.WayOut]:
     gang, (first, *others) = asked.gang, asked.gang.workload.pod_sets
     ask = gang.request.pod_sets[0]
     fixed = first.minimum is not None or gang.workload.minimum is not None or first.ordered
+    fixed = fixed or gang.request.pod_group is not None  # with fewer pods it would wait for other members
     if others or fixed or ask.min_available < ask.count or first.needed < first.slots:
         return
     step = max((size for _, size in ask.slices), default=1)

@@ -336,6 +336,14 @@ def test_a_gang_that_is_half_done_needs_room_for_the_rest(hosts: int) -> None:
     assert not [way for way in found.ways_out if way.change == "pods"]
 
 
+def test_a_pod_group_of_one_workload_is_not_told_to_have_fewer_pods() -> None:
+    """With fewer than the group's minimum it would wait for other members."""
+    asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "3"}
+    found = one([*grid(1, 2, 2), waits("grouped", 3, asks)], "job/grouped")
+    assert "block" in [way.to for way in found.ways_out]
+    assert not [way for way in found.ways_out if way.change == "pods"]
+
+
 def test_a_priority_that_would_go_first() -> None:
     cluster = [
         *grid(1, 1, 2),

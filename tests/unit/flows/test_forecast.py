@@ -247,3 +247,51 @@ def test_where_nodes_are_requested_too_large_a_gang_waits_for_them() -> None:
     assert agreed(Leader(policy=asks + nodes), job("first", count=2, held=True)) == "InsufficientFreeHosts"
     bare = [replace(node, labels={}) for node in gpu_nodes(1, 1, 2)]
     assert agreed(Leader(nodes=bare, policy=asks + nodes), job("labels", count=2, held=True)) == "LabelsMissing"
+
+
+def test_in_strict_order_a_gang_past_its_limit_is_told_who_goes_first() -> None:
+    """As the leader tells it: the gangs that count towards the limit are ahead of it in the queue of all."""
+    limited = "namespaces: {rules: [{namespaces: [default], maxWaitingGangs: 1}]}\n"
+    leader = Leader(nodes=gpu_nodes(1, 1, 3), policy=STRICT + limited)
+    leader.has(job("fill", count=2, created=1.0, held=True))
+    leader.settle()
+    leader.has(job("wide", count=3, created=2.0, held=True))
+    leader.settle()
+    late = job("late", count=1, created=3.0, held=True)
+    told = forecast(leader, late)
+    leader.has(late)
+    leader.settle()
+    written = leader.placed("late")
+    assert written is not None and not isinstance(told, Placed)
+    assert (told.reason, told.message) == (written.status["reason"], written.status["message"])
+    assert told.reason == "QueuedBehind"
+
+
+@pytest.mark.parametrize(("pods", "minimum", "starts"), [(5, 4, True), (3, 5, False)])
+def test_a_member_of_a_pod_group_that_never_fits_by_itself_may_start_in_part(
+    pods: int, minimum: int, starts: bool
+) -> None:
+    """The group's minimum is about all of its members: so `neverFits: deny` does not refuse one of them."""
+    grouped = {names.POD_GROUP: "g", names.MIN_AVAILABLE: str(minimum)}
+    leader = Leader(nodes=gpu_nodes(1, 3, 2))
+    first = job("first", count=2, require=None, held=True)
+    leader.has(replace(first, annotations={**first.annotations, names.UNCONSTRAINED: "true", **grouped}))
+    leader.settle()
+    wide = job("wide", count=pods, require="rack", held=True)
+    wide = replace(wide, annotations={**wide.annotations, **grouped})
+    told = LiveReader(leader.view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
+    leader.view.refresh()
+    outcome = told.forecast(wide, leader.view.request_of(wide), float("inf"))
+    assert outcome is None  # the plans of both decide
+    leader.has(wide)
+    leader.settle()
+    placed = leader.placed("wide")
+    assert placed is not None and (placed.assignment is not None) is starts
+
+
+def test_a_member_of_a_pod_group_of_which_no_pod_fits_never_fits() -> None:
+    """The group does not help it, whatever the others do."""
+    leader = Leader(nodes=gpu_nodes(1, 3, 2))
+    grouped = {names.REQUIRE: "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
+    large = replace(job("large", count=2, held=True, template=spec(shape=shape(gpu=16))), annotations=grouped)
+    assert isinstance(forecast(leader, large), Never)

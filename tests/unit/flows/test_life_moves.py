@@ -153,6 +153,25 @@ def test_without_a_free_host_in_the_rack_nobody_is_evicted_and_the_message_says_
     assert leader.hands.of("evict") == [pods[1].name]
 
 
+def test_a_lost_node_is_told_while_a_pod_finds_no_room_to_leave_its_host() -> None:
+    """Both the node and what lacks for the move are in the message, and the reason is that of the more urgent one."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    running(leader)
+    hosts = ranks_of(leader.placed())
+    ask(leader, replace=hosts[2])
+    node = leader.stores.nodes.get(hosts[0])
+    assert node is not None
+    since = 1_800_000_000.0 + leader.now
+    leader.has(replace(node, ready=False, settled_at=since, resource_version=leader.hands.version()))
+    leader.later(70.0)
+    leader.later(70.0)  # its text follows after a while
+    assert leader.status() == ("Incomplete", "NodeLost")
+    placed = leader.placed()
+    assert placed is not None
+    assert f"{hosts[0]} is not ready for 60 s" in placed.status["message"]
+    assert f"rank 2 leaves {hosts[2]} (topogate.dev/replace): needs room" in placed.status["message"]
+
+
 def test_pods_of_several_hosts_leave_together_or_not_at_all() -> None:
     """Two hosts to be left, one free host: nobody moves. With two free ones both move by one write."""
     leader = two_racks(hosts=5)

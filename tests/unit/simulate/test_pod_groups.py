@@ -61,5 +61,6 @@ def test_a_group_on_hold_is_told_that() -> None:
     """It is neither behind a gang nor beyond a limit: nothing new is placed at all."""
     held = policy("mode: hold\nqueue: {order: strict}")
     cluster = [*grid(1, 1, 6), waits("big", 6, RACK), waiting_placement("big")]
-    found = verdicts(cluster, members(), policy=held)
-    assert found == [("a", "waits", "PolicyHold"), ("b", "waits", "PolicyHold")]
+    found = answer(cluster, members(), policy=held)["workloads"]
+    assert [(one["verdict"], one["reason"]) for one in found] == [("waits", "PolicyHold")] * 2
+    assert {one["message"] for one in found} == {"the policy's mode is hold; nothing new is placed until that changes"}
