@@ -20,8 +20,10 @@ TO_ANNOTATIONS: Final = ("metadata", "annotations")  # the steps to a template's
 ReservationKey = NewType("ReservationKey", str)
 # The key of a gang, unique in the cluster and the same in every replica; made in `engine.gang.key` and `plain_pods`.
 GangKey = NewType("GangKey", ReservationKey)
-# How the key of a pod without a gang starts.
+# How the keys start that have no uid: of a gang of plain pods, of a pod without a gang, and of a grace period.
+PLAIN_PREFIX: Final = "pods/"
 ORPHAN_PREFIX: Final = "pod/"
+GRACE_PREFIX: Final = "grace/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add, add_in
 from engine.gang import plain_pods
 from engine.gang.gang import Gang, by_pod_set
-from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key
+from engine.gang.key import has_group, is_gang_key, key_of, keys_of, parts, placed_key, replica_index
 from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
@@ -247,8 +247,8 @@ class GangIndex:
 
         Anybody may write ten thousand replicas into a few lines.
         """
-        group = parts(key)[1]
-        high = group is not None and group.isdigit() and int(group) >= _REPLICAS_WITHOUT_PODS
+        index = replica_index(key)
+        high = index is not None and index >= _REPLICAS_WITHOUT_PODS
         return high and not self.placed(key) and not self._pods.has_members(key)
 
     def is_scaled_away(self, key: GangKey) -> bool:

@@ -193,8 +193,8 @@ class PodShapes:
     def giving_priority(self, workload: Workload) -> frozenset[str]:
         """Return the names of the pod sets that have `priority_of`, if others of the workload have less; else none."""
         found = self._priorities(workload)
-        highest = max(found.values(), default=0)
-        return frozenset(name for name, one in found.items() if one == highest and min(found.values()) < highest)
+        lowest, highest = min(found.values(), default=0), max(found.values(), default=0)
+        return frozenset(name for name, one in found.items() if lowest < one == highest)
 
     def may_preempt(self, workload: Workload) -> bool:
         """Return True if the priority classes of all pod sets let their pods preempt others."""

@@ -18,6 +18,9 @@ from engine.api.resources import Requests, format_units
 from engine.api.text import plural
 from engine.resources.names import CORE, GPU, RATIO, WHOLE, is_gpu
 
+_Usages = Sequence[tuple[PodSpec, Mapping[str, int]]]
+_Template = tuple[PodSpec, Mapping[str, int], int, int]  # usage of one pod, fewest and most pods
+
 # Names for a part of a GPU, in percent of one.
 _PARTS: Final = frozenset({GPU, CORE, RATIO})
 
@@ -109,8 +112,7 @@ def lacking(
 ) -> list[tuple[Quota, str, int]]:
     """Return the resources of quotas that `count` further pods lack, and how much, as in `minimum_shortfall`."""
     found = []
-    together, each = _alike(pending), [(spec, usage_of(spec, 1), least, most) for spec, least, most in templates]
-    names = {name for _, usage, _, _ in each for name in usage}
+    together, each, names = _alike(pending), *_each_of(templates)
     for quota in quotas:
         for name, left in _room(quota, together, of=names).items():
             if (needed := _least_usage(quota, name, each, count)) > max(left, 0):
@@ -131,8 +133,7 @@ def minimum_shortfall(
     use least of it: so what is refused can never start. `pending` and `ending` as in `shortfall`.
     """
     together, freed = _alike(pending), _alike((spec, 1) for spec in ending)
-    each = [(spec, usage_of(spec, 1), least, most) for spec, least, most in templates]
-    names = {name for _, usage, _, _ in each for name in usage}
+    each, names = _each_of(templates)
     for quota in sorted(quotas, key=lambda quota: quota.name):
         room = _room(quota, together, freed, of=names)
         for name in sorted(room):
@@ -146,13 +147,14 @@ def minimum_shortfall(
     return None
 
 
-def _least_usage(
-    quota: Quota, name: str, templates: Sequence[tuple[PodSpec, Mapping[str, int], int, int]], count: int
-) -> int:
-    """Return how much of one resource of a quota `count` pods of these templates use at least.
+def _each_of(templates: Iterable[tuple[PodSpec, int, int]]) -> tuple[list[_Template], set[str]]:
+    """Return the templates with the usage of one pod of each, and the names that any of them uses."""
+    each: list[_Template] = [(spec, usage_of(spec, 1), least, most) for spec, least, most in templates]
+    return each, {name for _, usage, _, _ in each for name in usage}
 
-    `templates`: template, usage of one pod, fewest and most pods of it.
-    """
+
+def _least_usage(quota: Quota, name: str, templates: Sequence[_Template], count: int) -> int:
+    """Return how much of one resource of a quota `count` pods of these templates use at least."""
     each = [usage.get(name, 0) if applies(quota, spec) else 0 for spec, usage, _, _ in templates]
     needed = sum(one * least for one, (_, _, least, _) in zip(each, templates, strict=True))
     left = count - sum(least for _, _, least, _ in templates)
@@ -173,9 +175,6 @@ def _full_text(quota: Quota, name: str, left: int, needs: str) -> str:
 def _amount(name: str, units: int) -> str:
     """Return an amount of a resource by its name in a quota."""
     return format_units(name.removeprefix("requests.").removeprefix("limits.").removeprefix("count/"), units)
-
-
-_Usages = Sequence[tuple[PodSpec, Mapping[str, int]]]
 
 
 def _alike(pods: Iterable[tuple[PodSpec, int]]) -> _Usages:

@@ -277,14 +277,7 @@ class Controller:
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None:
-                left = view.gangs.placement_of(key) if view.gangs.is_scaled_away(key) else None
-                known = self._term.gang_state.get(key)
-                self._forget(key)
-                if left is not None and left.assignment is not None and not left.deleting:
-                    # They are free for others: it must not have them again when it is scaled up before it is forgotten.
-                    fresh = self._term.of(key)  # until it is written: a write that fails is tried again after a while
-                    fresh.namespace, fresh.failures = left.namespace, known.failures if known is not None else 0
-                    self._term.send(key, partial(self._executor.take_slots, left))
+                self._let_go(key)
                 return
             if view.gangs.is_idle(key):
                 self._forget(key)  # no news of its workload reaches it any more
@@ -311,6 +304,20 @@ class Controller:
         if gang.placement is not None and isinstance(decision.action, NoAction) and self._term.bursts.lasts(now):
             rest = LONGEST_REST
         gang_state.rests_until = ended + min(rest, LONGEST_REST)
+
+    def _let_go(self, key: GangKey) -> None:
+        """Forget a gang that is gone, and take the slots of a replica that was scaled away.
+
+        They are free for others: it must not have them again when it is scaled up before its Placement is deleted. The
+        caller holds the state's lock.
+        """
+        known, gangs = self._term.gang_state.get(key), self._view.gangs
+        left = gangs.placement_of(key) if gangs.is_scaled_away(key) else None
+        self._forget(key)
+        if left is not None and left.assignment is not None and not left.deleting:
+            fresh = self._term.of(key)  # until it is written: a write that fails is tried again after a while
+            fresh.namespace, fresh.failures = left.namespace, known.failures if known is not None else 0
+            self._term.send(key, partial(self._executor.take_slots, left))
 
     def _forget(self, key: GangKey) -> None:
         """Forget a gang that is gone; record that, if it had not ended."""

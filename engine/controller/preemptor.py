@@ -44,7 +44,7 @@ from engine.policy.making_room import PreemptionRules
 from engine.preemption.budgets import ending_pods
 from engine.preemption.movable import cannot_move
 from engine.preemption.moves import Defragmentation, Restart
-from engine.preemption.preempt import Preemption, all_within_budgets, has_group, preemption_for, victims_may_help
+from engine.preemption.preempt import Preemption, all_within_budgets, preemption_for, victims_may_help
 from engine.preemption.victims import Victim, may_be_evicted, spared
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Placed
@@ -297,7 +297,7 @@ class Preemptor:
             return
         with self._view.lock:
             gang = self._view.gangs.get(key)
-            if gang is None or not self._view.pod_shapes.may_preempt(gang.workload) or has_group(gang):
+            if gang is None or not self._view.pod_shapes.may_preempt(gang.workload) or gang.shares_group:
                 return
             retry_at = preemption_intent(gang.status).retry_at
         clock = now - self._wall()

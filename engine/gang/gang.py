@@ -102,6 +102,11 @@ class Gang:
         return self.placement.status if self.placement is not None else {}
 
     @property
+    def shares_group(self) -> bool:
+        """True if it is one of several workloads of a pod group."""
+        return self.pod_group is not None and len(self.pod_group.members) > 1
+
+    @property
     def has_pod_constraints(self) -> bool:
         """True if a template says where its pods may be beside other pods: (anti-)affinity, topology spread."""
         return any(one.template.constraints is not None for one in self.workload.pod_sets)

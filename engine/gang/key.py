@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 
 from engine.api.placement import Placement
 from engine.api.pod import Pod
-from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey, Workload
+from engine.api.workload import GRACE_PREFIX, ORPHAN_PREFIX, GangKey, ReservationKey, Workload
 from engine.gang import plain_pods
 from engine.gang.plain_pods import KIND
 
@@ -20,7 +20,6 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9.-]")
 # Replicas of one workload that are gangs; pods of further replicas stay held, with an Event.
 MAX_GROUPS = 10_000
 _GROUP_DIGITS = 7
-_GRACE = "grace/"
 
 
 def key_of(workload: Workload, group: str | None = None) -> GangKey:
@@ -70,6 +69,12 @@ def has_group(workload: Workload, group: str | None) -> bool:
     return _is_index(group) and int(group) < min(workload.groups, MAX_GROUPS)
 
 
+def replica_index(key: GangKey) -> int | None:
+    """Return the index of the replica that a gang is; None for any other gang."""
+    group = parts(key)[1]
+    return int(group) if group is not None and _is_index(group) else None
+
+
 def _key(uid: str, group: str | None) -> GangKey:
     return GangKey(ReservationKey(uid if group is None else f"{uid}/{group}"))
 
@@ -86,12 +91,12 @@ def orphan_key(pod: Pod) -> ReservationKey:
 
 def grace_key(number: int) -> ReservationKey:
     """Return the key of one grace period."""
-    return ReservationKey(f"{_GRACE}{number}")
+    return ReservationKey(f"{GRACE_PREFIX}{number}")
 
 
 def is_gang_key(key: ReservationKey) -> TypeGuard[GangKey]:
     """True for the key of a gang; no gang's key looks like that of a pod of no gang or of a grace period."""
-    return not key.startswith((ORPHAN_PREFIX, _GRACE))
+    return not key.startswith((ORPHAN_PREFIX, GRACE_PREFIX))
 
 
 def _is_index(group: str) -> bool:

@@ -17,7 +17,7 @@ from engine.api.field import FieldError
 from engine.api.pod import OwnerRef, Pod, PodSpec
 from engine.api.resources import largest
 from engine.api.text import plural, quote, sanitize
-from engine.api.workload import GangKey, PodSet, ReservationKey, Workload
+from engine.api.workload import GRACE_PREFIX, ORPHAN_PREFIX, PLAIN_PREFIX, GangKey, PodSet, ReservationKey, Workload
 from engine.gang.annotations import RequestAnnotation, invalid, read_own_annotations, requests_something
 from engine.gang.exemption import template_exemption
 from engine.policy.model import Policy
@@ -25,9 +25,6 @@ from engine.resources.shape import with_requests
 
 KIND = "Pod"
 
-_PREFIX = "pods/"
-# How the keys begin that have no uid: of plain gangs, of pods without a gang, and of grace periods (`engine.gang.key`).
-_KEY_PARTS = frozenset({"pods", "pod", "grace"})
 _SIZE_DIGITS = 7
 _MINIMUM_DIGITS = 9  # as of the annotation on workloads
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -138,17 +135,17 @@ def in_order(pods: Sequence[Pod]) -> list[Pod]:
 
 def gang_key(namespace: str, name: str) -> GangKey:
     """Return the key of a gang of plain pods; no uid looks like it."""
-    return GangKey(ReservationKey(f"{_PREFIX}{namespace}/{name}"))
+    return GangKey(ReservationKey(f"{PLAIN_PREFIX}{namespace}/{name}"))
 
 
 def is_plain(key: GangKey) -> bool:
     """True for the key of a gang of plain pods."""
-    return key.startswith(_PREFIX)
+    return key.startswith(PLAIN_PREFIX)
 
 
 def place_of(key: GangKey) -> tuple[str, str]:
     """The namespace and the name of a gang of plain pods."""
-    namespace, _, name = key.removeprefix(_PREFIX).partition("/")
+    namespace, _, name = key.removeprefix(PLAIN_PREFIX).partition("/")
     return namespace, name
 
 
@@ -349,7 +346,7 @@ def single_key(pod: Pod, owner: OwnerRef | None, *, policy: Policy) -> GangKey |
 
 def is_uid(text: str) -> bool:
     """True unless a uid in a reference, which a user may write freely, could be taken for the first part of a key."""
-    return bool(text) and "/" not in text and text not in _KEY_PARTS
+    return bool(text) and "/" not in text and f"{text}/" not in (PLAIN_PREFIX, ORPHAN_PREFIX, GRACE_PREFIX)
 
 
 def mark_of(pod: Pod) -> str:

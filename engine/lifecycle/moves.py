@@ -156,7 +156,7 @@ def replan_running(gang: Gang, *, wall: float) -> Decision | None:
         ends = f": {ENDS_SUSPENDED}" if gang.workload.ends_suspended else ""
         why = f"this {sanitize(gang.workload.kind)} cannot be suspended{ends}"
         return Decision(RecordReplan(kept_record(gang, why, wall=wall)))
-    if gang.pod_group is not None and len(gang.pod_group.members) > 1:
+    if gang.pod_group is not None and gang.shares_group:
         why = (
             f"the workloads of pod group {sanitize(gang.pod_group.name)} start together; suspend and resume all of them"
         )

@@ -57,7 +57,10 @@ def preemption_for(
     """
     with view.lock:
         topology = view.topologies.get(gang.request.topology or "")
-        if topology is None or topology.waits or not request_to_place(gang).count or has_group(gang):
+        if topology is None or topology.waits or not request_to_place(gang).count:
+            return None
+        # Nor when it joins others that have slots: these may be of a lower priority, and would end for it.
+        if gang.shares_group:
             return None
         if not view.pod_shapes.may_preempt(gang.workload):
             return None
@@ -117,15 +120,7 @@ def victims_may_help(outcome: Outcome) -> bool:
 
 def in_group(gang: Gang) -> bool:
     """Return whether a gang is planned together with other workloads of its pod group."""
-    return has_group(gang) and gang.pod_group is not None and not gang.pod_group.placed
-
-
-def has_group(gang: Gang) -> bool:
-    """Return whether a gang is one of several workloads of a pod group: nothing is preempted for it.
-
-    Not even when it joins others that have slots: these may be of a lower priority, and would end for it.
-    """
-    return gang.pod_group is not None and len(gang.pod_group.members) > 1
+    return gang.pod_group is not None and gang.shares_group and not gang.pod_group.placed
 
 
 def all_within_budgets(view: ClusterState, victims: Sequence[Victim], *, beside: Sequence[Pod] = ()) -> bool:

@@ -134,14 +134,13 @@ def host_table(snapshot: Snapshot, topology: Topology, holders: Holders, *, gpus
     counted = view.capacity.count(one, topology)
     eligible = np.fromiter((not why for why in reasons), dtype=np.bool_, count=len(reasons))
     faulty = np.minimum(np.where(eligible, np.maximum(counted.built - counted.empty, 0), 0), total)
+    whole = np.minimum(whole, total - faulty)
     reserved = np.zeros(len(tree.hosts), dtype=np.int64)
     for host in holders.reserved_gpus.keys() & tree.index.keys():
-        reserved[tree.index[host]] = holders.reserved_gpus[host]
-    whole = np.minimum(whole, total - faulty)
-    for place in np.flatnonzero(reserved > 0).tolist():  # parts may share a GPU, also with a pod that is bound
-        unused = view.capacity.gpus_free_of_pods(tree.hosts[place])
-        if unused is not None:
-            reserved[place] = min(int(reserved[place]), max(0, unused - int(whole[place])))
+        place, most = tree.index[host], holders.reserved_gpus[host]
+        if most and (unused := view.capacity.gpus_free_of_pods(host)) is not None:
+            most = min(most, max(0, unused - int(whole[place])))  # parts may share a GPU, also with a pod that is bound
+        reserved[place] = most
     reserved = np.minimum(reserved, total - faulty - whole)
     kept_here = np.zeros(len(tree.hosts), dtype=np.bool_)
     kept_here[[tree.index[host] for host in holders.kept_for if host in tree.index]] = True

@@ -619,9 +619,13 @@ def test_a_replica_that_is_scaled_away_and_back_does_not_get_slots_again_that_ot
     leader.later(5)
     assert sorted(slots(leader)) == ["b0-r0-h1", "b0-r0-h2"]
     again = replace(serve, groups=2, generation=3, resource_version=leader.hands.version())
-    leader.has(again, replica(again, "1", 0, sets, created=2.0))
+    leader.has(again, *(pod(leader.workload("train"), rank, gated=True) for rank in range(2)))
+    for step in (leader.view.refresh, leader.settle):
+        step()
+        free = [leader.view.capacity.free(one.name)["nvidia.com/gpu"] for one in leader.stores.nodes.values()]
+        assert min(free) == 0  # no slot is promised twice, not for a moment
+    leader.has(replica(again, "1", 0, sets, created=2.0))
     leader.later(5)
-    assert min(dict(leader.view.capacity.free(one.name))["nvidia.com/gpu"] for one in leader.stores.nodes.values()) == 0
     assert sorted(slots(leader)) == ["b0-r0-h1", "b0-r0-h2"]
     assert not leader.workload("train").suspended
     assert next(one for one in leader.stores.placements.values() if one.group == "1").assignment is None
