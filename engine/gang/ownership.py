@@ -258,11 +258,7 @@ class OwnerResolver:
 
     def watched(self, owner: OwnerRef) -> bool:
         """True when the object that a reference names would be known if it existed."""
-        group = owner.api_version.rpartition("/")[0]
-        if any(entry.handling in ("placed", "through") for entry in self.registry.of_kind(group, owner.kind)):
-            return True
-        links = (ref for one in self.registry.entries for ref in one.owners)
-        return any((ref.group, ref.kind) == (group, owner.kind) for ref in links)
+        return self.registry.watched(owner.api_version.rpartition("/")[0], owner.kind)
 
     def forget(self, uid: str) -> None:
         """Forget the request of a deleted workload, or of single pods that are gone, by the uid of their controller."""

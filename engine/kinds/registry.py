@@ -40,6 +40,7 @@ class Registry:
     extra: int = 0
     replaced: tuple[tuple[int, KindEntry], ...] = ()
     _of: Mapping[tuple[str, str], tuple[KindEntry, ...]] = field(init=False, repr=False, compare=False)
+    _watched: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         of: dict[tuple[str, str], tuple[KindEntry, ...]] = {}
@@ -47,6 +48,9 @@ class Registry:
             key = (entry.match.group, entry.match.kind)
             of[key] = (*of.get(key, ()), entry)
         object.__setattr__(self, "_of", of)
+        held = {key for key, found in of.items() if any(one.handling in ("placed", "through") for one in found)}
+        links = {(link.group, link.kind) for entry in self.entries for link in entry.owners}
+        object.__setattr__(self, "_watched", frozenset(held | links))
 
     def find(self, group: str, kind: str, version: str = ANY_VERSION) -> KindEntry | None:
         """Return the entry of a kind: the one that names the version, else the one for every version, else None."""
@@ -57,6 +61,10 @@ class Registry:
     def of_kind(self, group: str, kind: str) -> tuple[KindEntry, ...]:
         """Return the entries of a kind, for all versions."""
         return self._of.get((group, kind), ())
+
+    def watched(self, group: str, kind: str) -> bool:
+        """Return True for a kind that holds gangs, or stands between these and their pods: its objects are read."""
+        return (group, kind) in self._watched
 
     @property
     def own(self) -> tuple[KindEntry, ...]:

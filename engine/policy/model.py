@@ -471,12 +471,12 @@ class Policy(Section):
     def registry(self) -> Registry:
         """The workload kinds: the built-in ones and those of the policy. Raises RegistryError."""
         # Not kept in the model: a copy with other kinds would take it along.
-        return _registry(json.dumps(self.kinds)) if self.kinds else registry_of()
+        return _registry(_Identity(self.kinds)) if self.kinds else registry_of()
 
     @property
     def pod_labels(self) -> frozenset[str]:
         """The pod labels that the policy's own kinds read; stores keep them in addition to the usual ones."""
-        return _pod_labels(json.dumps(self.kinds)) if self.kinds else frozenset()
+        return _pod_labels(_Identity(self.kinds)) if self.kinds else frozenset()
 
     @property
     def device_kinds(self) -> DeviceKinds:
@@ -542,11 +542,26 @@ def default_policy() -> Policy:
     return Policy()
 
 
-@lru_cache(maxsize=8)
-def _registry(kinds: str) -> Registry:
-    return registry_of(json.loads(kinds))
+class _Identity:
+    """A key for the kinds of one policy: every event of a pod asks for them, so it must cost nothing to make."""
+
+    __slots__ = ("kinds",)
+
+    def __init__(self, kinds: tuple[dict[str, JsonValue], ...]) -> None:
+        self.kinds = kinds
+
+    def __hash__(self) -> int:
+        return id(self.kinds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.kinds is other.kinds
 
 
 @lru_cache(maxsize=8)
-def _pod_labels(kinds: str) -> frozenset[str]:
-    return label_keys(_registry(kinds))
+def _registry(of: _Identity) -> Registry:
+    return registry_of(of.kinds)
+
+
+@lru_cache(maxsize=8)
+def _pod_labels(of: _Identity) -> frozenset[str]:
+    return label_keys(_registry(of))

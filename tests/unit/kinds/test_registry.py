@@ -328,6 +328,17 @@ def test_a_version_with_an_entry_of_its_own() -> None:
     ] == ["jobset", "jobset-v9", "jobset"]
 
 
+def test_watched_kinds_hold_gangs_or_stand_between_them_and_their_pods() -> None:
+    """A missing owner of such a kind is waited for; one of any other kind never comes into the caches."""
+    found = registry_of([{**ENTRY, "owners": [{"group": "example.com", "kind": "Crew"}]}])
+    held = {(entry.match.group, entry.match.kind) for entry in found.entries if entry.handling in ("placed", "through")}
+    between = {(link.group, link.kind) for entry in found.entries for link in entry.owners}
+    assert {("example.com", "Fleet"), ("batch", "Job")} <= held
+    assert {("example.com", "Crew"), ("batch", "Job")} <= between
+    assert all(found.watched(*kind) for kind in held | between)
+    assert not any(found.watched(*kind) for kind in (("", "Node"), ("example.com", "Job"), ("batch", "Crew")))
+
+
 @pytest.mark.parametrize(
     "raw",
     [

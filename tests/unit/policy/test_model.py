@@ -197,6 +197,14 @@ def test_kinds_of_the_policy_join_the_registry() -> None:
     assert registry.find("batch", "Job") is not None
 
 
+def test_the_registry_is_made_once_for_each_set_of_kinds() -> None:
+    """Every event of a pod asks for it; a copy of the policy with other kinds has another one."""
+    policy = parse_policy(KIND)
+    assert policy.registry is policy.registry
+    assert policy.model_copy(update={"mode": "off"}).registry is policy.registry
+    assert policy.model_copy(update={"kinds": ()}).registry.find("example.com", "Bench", "v1") is None
+
+
 def test_faults_of_kinds_are_told_by_path() -> None:
     """Each with the others of the policy, down to the field inside the entry."""
     with pytest.raises(PolicyError) as caught:
