@@ -465,6 +465,10 @@ class Capacity:
         verdicts = self._eligibility.of(shape).reasons
         return [verdicts[row] for row in self._rows_of(topology).tolist()]
 
+    def has_label(self, key: str) -> bool:
+        """Return whether some node has a label."""
+        return self._eligibility.label(key) is not None
+
     def label_codes(self, key: str) -> Ints64:
         """Return, by row, the number of a node's value of a label, 0 for none; it must not be written to."""
         column = self._eligibility.label(key)

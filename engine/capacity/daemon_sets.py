@@ -4,9 +4,11 @@ A host that joins, or that an agent's pod has just left, looks emptier than it i
 every host that its template may run on (selector, affinity, taints with the tolerations that the DaemonSet controller
 adds) and that is large enough for it, until its real pod is counted there.
 
-Anybody may create a DaemonSet with pods that never come. So no more pods of one are expected than it has already, and
-none beyond what the quotas of its namespace admit; none at all where its template has more requirements, or its
-namespace more quotas, than are compared with every host. Where nobody can mean harm (files), all are expected.
+Anybody may create a DaemonSet with pods that never come. So the pods that are expected of one request no more in all,
+of any resource, than its pods on hosts do already: a tiny pod that names it as its owner is no reason to expect a large
+one. None are expected beyond what the quotas of its namespace admit; none at all where its template has more
+requirements, or its namespace more quotas, than are compared with every host. Where nobody can mean harm (files), all
+are expected.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Final
 
 from engine.api.objects import DaemonSet, Node, Quota
 from engine.api.pod import OwnerRef, Pod, PodSpec, Toleration
-from engine.api.resources import is_claim
+from engine.api.resources import Requests, is_claim
 from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add_in
 from engine.capacity.eligibility import weight_of
@@ -55,6 +57,7 @@ class ExpectedDaemonPods:
         self._quotas = quotas
         self._pods: dict[str, Pod] = {}  # DaemonSet -> one of its pods, without a host
         self._existing: dict[str, dict[str, int]] = {}  # DaemonSet -> host -> its pods there
+        self._requested: dict[str, dict[str, int]] = {}  # DaemonSet -> resource -> what all of these request
         self._missing: dict[str, set[str]] = {}  # DaemonSet -> hosts that its pod will run on and is not on
         self._expected: dict[str, set[str]] = {}  # DaemonSet -> those of them on which it is counted
         self._stale: set[str] = set()  # DaemonSets of which every host is to be checked
@@ -86,12 +89,14 @@ class ExpectedDaemonPods:
         before, after = _counted(old), _counted(new)
         if before == after:
             return
-        for pair, change in ((before, -1), (after, 1)):
-            if pair is None:
+        for counted, change in ((before, -1), (after, 1)):
+            if counted is None:
                 continue
-            key, host = pair
+            key, host, requests = counted
             add_in(self._existing, key, host, change)
-            self._pairs.add(pair)
+            for name, amount in requests:
+                add_in(self._requested, key, name, change * amount)
+            self._pairs.add((key, host))
 
     def set_quota(self, namespace: str) -> None:
         """Check the DaemonSets of a namespace again because one of its quotas is another."""
@@ -138,7 +143,9 @@ class ExpectedDaemonPods:
         """Count the missing pods of a DaemonSet that will come; return True if one is not counted any more."""
         pod, expected = self._pods[key], self._expected.setdefault(key, set())
         missing = self._missing.get(key, set())
-        if len(missing) > len(self._existing.get(key, ())) and not self._without_pods:
+        requested, requests = self._requested.get(key, {}), pod.spec.shape.requests
+        more = any(len(missing) * amount > requested.get(name, 0) for name, amount in requests)
+        if more and not self._without_pods:
             missing = set()
         quotas = list(islice(self._quotas(pod.namespace), _MAX_QUOTAS + 1)) if missing else []
         many = len(quotas) > _MAX_QUOTAS and not self._without_pods
@@ -159,19 +166,22 @@ def _key(daemon_set: DaemonSet) -> str:
 
 
 def _runs_on(pod: Pod, node: Node) -> bool:
-    """Return whether a host may take a pod of the DaemonSet, and is large enough for it when it is empty."""
-    requests = pod.spec.shape.requests
-    return exclusion(pod.spec.shape, node) is None and all(
-        is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in requests
-    )
+    """Return whether a host may take a pod of the DaemonSet, and is large enough for it when it is empty.
+
+    A template may name its only node (`nodeShouldRunDaemonPod` of the DaemonSet controller).
+    """
+    shape, only = pod.spec.shape, pod.spec.node_name
+    if only not in ("", node.name) or exclusion(shape, node) is not None:
+        return False
+    return all(is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in shape.requests)
 
 
-def _counted(pod: Pod | None) -> tuple[str, str] | None:
-    """Return the DaemonSet and the host of a pod that counts there; None for any other pod."""
+def _counted(pod: Pod | None) -> tuple[str, str, Requests] | None:
+    """Return the DaemonSet, the host and the requests of a pod that counts there; None for any other pod."""
     if pod is None or pod.owner is None or pod.owner.kind != "DaemonSet" or pod.finished:
         return None
     host = pod.spec.node_name or pod.nominated_node
-    return (pod.owner.uid or f"{pod.namespace}/{pod.owner.name}", host) if host else None
+    return (pod.owner.uid or f"{pod.namespace}/{pod.owner.name}", host, pod.spec.shape.requests) if host else None
 
 
 def _pod(daemon_set: DaemonSet) -> Pod:

@@ -21,12 +21,12 @@ from engine.planner.tree import Ints64
 MAX_QUERIES: Final = 256
 MAX_ANSWERS: Final = 512
 _MAX_KEYS: Final = 8  # of a selector that are looked up one by one
-_MAX_PLACES: Final = 8  # namespaces, and values of a label, under which one term is filed
+_MAX_PLACES: Final = 8  # under which one term is filed: its namespaces times values of a label
 _MANY_CHANGED: Final = 256
 
 Labels = Mapping[str, str]
 Terms = tuple[PodTerm, ...]
-_Place = tuple[str | None, tuple[str, str] | None]  # a namespace, a label and its value; None: any
+_Place = tuple[str | None, tuple[str, str | None] | None]  # a namespace, a label and its value; None: any
 
 
 def labels_of(flat: tuple[str, ...]) -> dict[str, str]:
@@ -65,6 +65,21 @@ def selects(selector: LabelSelector, labels: Labels) -> bool:
 def about(term: PodTerm, namespace: str, labels: Labels) -> bool:
     """Return whether a term is about pods with these labels in this namespace."""
     return _in_namespace(term, namespace) and selects(term.selector, labels)
+
+
+def keep_away(
+    terms: Iterable[PodTerm], namespace: str, labels: Labels, known: Callable[[str], bool]
+) -> Iterator[PodTerm]:
+    """Yield the terms of anti-affinity that keep away a pod with these labels, one for each topology key.
+
+    A pod with one such term keeps it away from the same domain as with several. `known`: whether some node has a label;
+    a topology key that none has keeps nobody away.
+    """
+    keys: set[str] = set()
+    for term in terms:
+        if term.topology_key not in keys and known(term.topology_key) and about(term, namespace, labels):
+            keys.add(term.topology_key)
+            yield term
 
 
 def _in_namespace(term: PodTerm, namespace: str) -> bool:
@@ -273,20 +288,18 @@ class NearbyPods:
         """True when some pod keeps others away."""
         return bool(self._keeping_away)
 
-    def keeping_away(self, namespace: str, labels: Labels) -> Iterator[tuple[PodTerm, Terms, Mapping[str, int]]]:
-        """Yield the terms of anti-affinity of pods that are about a pod with these labels, with the hosts of those.
-
-        With each term come all terms of the same pods, by which the pods can be told from others.
-        """
+    def keeping_away(
+        self, namespace: str, labels: Labels, known: Callable[[str], bool]
+    ) -> Iterator[tuple[PodTerm, Mapping[str, int]]]:
+        """Yield the terms of pods that `keep_away` a pod with these labels, with the hosts of those."""
         found: dict[int, tuple[Terms, Mapping[str, int]]] = {}
         for space in (namespace, None):
-            for pair in (*labels.items(), None):
+            for pair in (*labels.items(), *((key, None) for key in labels), None):
                 for terms, hosts in self._filed.get((space, pair), {}).items():
                     found[id(hosts)] = terms, hosts
         for terms, there in found.values():
-            for term in terms:
-                if about(term, namespace, labels):
-                    yield term, terms, there
+            for term in keep_away(terms, namespace, labels, known):
+                yield term, there
 
     def reserved(self, key: ReservationKey) -> Iterable[ReservedPods]:
         """Return the pods to come of a key."""
@@ -356,12 +369,12 @@ def _places(terms: Terms) -> set[_Place]:
         spaces: tuple[str | None, ...] = term.namespaces
         if term.namespace_selector is not None or len(spaces) > _MAX_PLACES:
             spaces = (None,)
-        pairs: list[tuple[str, str] | None] = [None]
-        chosen = min(
-            (one for one in term.selector or () if one.operator == "In"), key=lambda one: len(one.values), default=None
-        )
-        if chosen is not None and len(chosen.values) <= _MAX_PLACES:
-            pairs = [(chosen.key, value) for value in chosen.values]
+        pairs: list[tuple[str, str | None] | None] = [None]
+        wanted = [one for one in term.selector or () if one.operator in ("In", "Exists")]
+        if wanted:
+            chosen = min(wanted, key=lambda one: len(one.values) or _MAX_PLACES + 1)
+            values = chosen.values if len(spaces) * len(chosen.values) <= _MAX_PLACES else ()
+            pairs = [(chosen.key, value) for value in values or (None,)]
         found.update((space, pair) for space in spaces for pair in pairs)
     return found
 

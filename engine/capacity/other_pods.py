@@ -10,7 +10,7 @@ import numpy as np
 from engine.api.pod import Pod, PodConstraints
 from engine.api.workload import ReservationKey
 from engine.capacity.capacity import Capacity
-from engine.capacity.nearby_pods import Labels, NearbyPods, PodQuery, ReservedPods, hosted, labels_of
+from engine.capacity.nearby_pods import Labels, NearbyPods, PodQuery, ReservedPods, hosted, keep_away, labels_of
 from engine.planner.tree import Ints64
 
 
@@ -69,11 +69,32 @@ class OtherPods:
         there[self.emptied] = 0
         np.subtract.at(there, own, 1)
         for reserved in coming:
-            self.subtract(there, reserved.hosts)
+            self._add(there, reserved.hosts, -1)
         return np.maximum(there, 0, out=there)
 
-    def subtract(self, there: Ints64, hosts: Mapping[str, int]) -> None:
-        """Take numbers of pods by host away from those by row."""
+    def keeping_away(self, namespace: str, labels: Labels) -> dict[str, Ints64]:
+        """Return how many pods of others keep away a pod with these labels, by topology key and row."""
+        found, known = dict[str, Ints64](), self.capacity.has_label
+        for term, hosts in self.nearby.keeping_away(namespace, labels, known):
+            if (there := found.get(term.topology_key)) is None:
+                there = found[term.topology_key] = np.zeros(self.capacity.rows, dtype=np.int64)
+            self._add(there, hosts, 1)
+        if not found:
+            return found
+        for _, _, _, row, constraints in self.own:
+            terms = constraints.anti_affinity if constraints is not None else ()
+            for term in keep_away(terms, namespace, labels, known):
+                if (there := found.get(term.topology_key)) is not None:
+                    there[row] -= 1
+        for reserved in self.coming:
+            for term in keep_away(reserved.anti_affinity, namespace, labels, known):
+                if (there := found.get(term.topology_key)) is not None:
+                    self._add(there, reserved.hosts, -1)
+        for there in found.values():
+            there[self.emptied] = 0
+        return found
+
+    def _add(self, there: Ints64, hosts: Mapping[str, int], sign: int) -> None:
         for host, number in hosts.items():
             if (row := self.capacity.row_of(host)) is not None:
-                there[row] -= number
+                there[row] += sign * number

@@ -247,21 +247,9 @@ class _Compiler:
 
     def kept_away_by_others(self, one: PlannedPods) -> None:
         """Leave out the domains of pods with anti-affinity to these."""
-        found = self._others.nearby.keeping_away(one.namespace, one.labels)  # in the order in which the pods came
-        for term, terms, hosts in sorted(found, key=lambda one: one[0].topology_key):
-            there = np.zeros(self._size, dtype=np.int64)
-            for host, number in hosts.items():
-                if (row := self._capacity.row_of(host)) is not None:
-                    there[row] = number
-            for _, _, _, row, constraints in self._others.own:
-                if constraints is not None and constraints.anti_affinity == terms:
-                    there[row] -= 1
-            for reserved in self._others.coming:
-                if reserved.anti_affinity == terms:
-                    self._others.subtract(there, reserved.hosts)
-            there[self._others.emptied] = 0
-            words = _words(f"{ANTI_AFFINITY} of other pods", term.topology_key, None)
-            self._bar(one.name, words, term.topology_key, there)
+        found = self._others.keeping_away(one.namespace, one.labels)  # in the order in which the pods came
+        for key, there in sorted(found.items()):
+            self._bar(one.name, _words(f"{ANTI_AFFINITY} of other pods", key, None), key, there)
 
     def affinity(self, one: PlannedPods, terms: tuple[PodTerm, ...]) -> None:
         """Bind the pods to domains with a matching pod; the first pods of a kind to one domain of their own."""

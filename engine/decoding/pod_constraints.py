@@ -27,6 +27,8 @@ from engine.decoding import wire
 # Keys and values of all selectors of a pod, one more for each 256 characters, and the terms themselves.
 MAX_WEIGHT: Final = 1_000
 _LONG_WORD: Final = 256
+# Required terms of anti-affinity of a pod that count: every plan looks at those of all pods, whoever made them.
+MAX_APART: Final = 16
 MAX_PREFERRED: Final = 100  # preferred terms of node affinity that count; and as many of pods, of all sorts together
 MOST_WEIGHT: Final = 100  # of a preferred term; the API server refuses others
 MAX_LABELS: Final = 128  # of a pod that selectors are matched with
@@ -68,9 +70,11 @@ def constraints_of(
 
     found = PodConstraints(
         tuple(terms(near or (), AFFINITY)),
-        tuple(terms(apart or (), ANTI_AFFINITY)),
+        tuple(terms((apart or ())[:MAX_APART], ANTI_AFFINITY)),
         tuple(one for raw in spread if (one := read.spread(raw)) is not None),
     )
+    if apart and len(apart) > MAX_APART:
+        read.left_out[f"{ANTI_AFFINITY} beyond {MAX_APART} terms"] = None
     return (_shared(found) if found != PodConstraints() else None), tuple(read.left_out)
 
 

@@ -49,9 +49,8 @@ def separation_key(view: ClusterState, gang: Gang) -> tuple[object, ...]:
 def _constraints_key(view: ClusterState, gang: Gang, pod_set: PodSet) -> object:
     """Return what decides the rules for a pod set; its labels only if they matter: most Jobs have some of their own."""
     constraints, namespace, labels = pod_set.template.constraints, gang.workload.namespace, pod_labels(pod_set)
-    away = (
-        frozenset(term for term, _, _ in view.nearby.keeping_away(namespace, labels)) if view.nearby.keeps_away else ()
-    )
+    found = view.nearby.keeping_away(namespace, labels, view.capacity.has_label) if view.nearby.keeps_away else ()
+    away = frozenset(term for term, _ in found)
     return away if constraints is None else (away, constraints, namespace, tuple(labels.items()))
 
 

@@ -93,7 +93,10 @@ def seen(view: ClusterState) -> dict[str, Any]:
         "warm": view.capacity.slots(shape(gpu=2), topology, scarce="nvidia.com/gpu").slots.tolist(),
         "reserved": sorted((key, host, reserved.count) for key, host, reserved in view.capacity.reservations()),
         "near": view.nearby.by_row(WEB, ROWS, size=len(HOSTS), stamp=ROWS).tolist(),
-        "away": sorted(dict(hosts).items() for _, _, hosts in view.nearby.keeping_away("default", {"app": "web"})),
+        "away": sorted(
+            dict(hosts).items()
+            for _, hosts in view.nearby.keeping_away("default", {"app": "web"}, view.capacity.has_label)
+        ),
         "gangs": view.capacity.gang_hosts.others((), topology, rack).tolist(),
         "exclusive": sorted((key, *_hosts(plan)) for key, plan in view.gangs.kept_domains.exclusive()),
     }

@@ -199,6 +199,30 @@ def test_no_more_pods_are_expected_than_a_daemon_set_has() -> None:
     assert found.free() == {"h0": 7, "h1": 8, "h2": 8}
 
 
+def test_no_more_is_expected_of_a_daemon_set_than_its_pods_request() -> None:
+    """Anybody may create a tiny pod on a host that names it as its owner, and a template that asks for all GPUs."""
+    one, tiny = daemon_set("a", 4), daemon_set("a", 1).template
+    found = Site(without_pods=False)
+    for number in range(3):
+        found.set_node(node(f"h{number}"), f"h{number}")
+    found.set_daemon_set(one, "a")
+    pods = [agent(one, f"h{number}") for number in range(2)]
+    forged = [replace(pod, spec=replace(tiny, node_name=pod.spec.node_name)) for pod in pods]
+    for pod in forged:
+        found.set_pod(pod, pod.key)
+    assert found.free() == {"h0": 7, "h1": 7, "h2": 8}
+    found.set_pod(pods[0], pods[0].key)
+    assert found.free() == {"h0": 4, "h1": 7, "h2": 4}
+    found.set_pod(forged[0], pods[0].key)
+    assert found.free() == {"h0": 7, "h1": 7, "h2": 8}
+
+
+def test_a_template_that_names_a_node_gets_its_pod_there_alone() -> None:
+    one = daemon_set("a")
+    assert site(replace(one, template=replace(one.template, node_name="h1"))).free() == {"h0": 8, "h1": 7}
+    assert site(replace(one, template=replace(one.template, node_name="gone"))).free() == {"h0": 8, "h1": 8}
+
+
 def test_only_what_frees_a_host_is_reported() -> None:
     """A DaemonSet that changes without an effect makes nobody plan again."""
     found = site(daemon_set("a"))
@@ -251,11 +275,15 @@ SETS = [
     daemon_set("b", 2, node_selector=(("pool", "gpu"),)),
     daemon_set("c", 9),
     daemon_set("a", 3),
+    replace(daemon_set("a"), template=replace(daemon_set("a").template, node_name="h1")),
     daemon_set("b", 2, deleting=True),
 ]
 NODES = [node(f"h{number}", labels={"pool": pool}) for number in range(3) for pool in ("gpu", "cpu")]
 PODS = [
-    agent(one, f"h{number}", phase=phase) for one in SETS[:2] for number in range(3) for phase in ("Running", "Failed")
+    agent(one, f"h{number}", phase=phase)
+    for one in (*SETS[:2], SETS[3])
+    for number in range(3)
+    for phase in ("Running", "Failed")
 ]
 STEP = st.one_of(
     st.tuples(st.sampled_from(NODES), st.booleans()),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from engine.api import names
 from engine.api.objects import DisruptionBudget, Quota
+from engine.api.pod import LabelSelector, Pod, PodConstraints, PodTerm, SelectorRequirement
 from engine.api.workload import Workload
+from engine.capacity import nearby_pods
 from engine.capacity import quota as quotas
 from engine.capacity.daemon_sets import MAX_WEIGHT
+from engine.capacity.nearby_pods import NearbyPods
 from engine.decoding import objects, pods, workloads
 from engine.preemption.budgets import MAX_BUDGETS, within_budgets
 from tests.support.cluster_records import gpu_nodes, job, pod, spec
@@ -56,16 +60,58 @@ def daemon_set(terms: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("terms", "expected"), [(1, True), (MAX_WEIGHT, False)])
 def test_pods_of_a_daemon_set_with_too_many_requirements_are_not_expected(terms: int, expected: bool) -> None:
-    leader = Leader(nodes=gpu_nodes(1, 1, 2))
-    leader.stores.daemon_sets.apply("ADDED", objects.daemon_set(json.dumps(daemon_set(terms)).encode()))
+    leader, body = Leader(nodes=gpu_nodes(1, 1, 2)), daemon_set(terms)
+    leader.stores.daemon_sets.apply("ADDED", objects.daemon_set(json.dumps(body).encode()))
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent", "controller": True}
     first = {
         "metadata": {"name": "agent-0", "namespace": "evil", "uid": "uid-0", "ownerReferences": [owner]},
-        "spec": {"nodeName": "b0-r0-h0", "containers": [{"name": "c"}]},
+        "spec": {"nodeName": "b0-r0-h0", "containers": body["spec"]["template"]["spec"]["containers"]},
     }
     leader.stores.pods.apply("ADDED", pods.pod(json.dumps(first).encode()))
     leader.settle()
     assert bool(leader.view._daemon_pods._expected.get("uid-agent")) == expected
+
+
+ANYWHERE: LabelSelector = ()
+
+
+def anti_affine(*terms: PodTerm) -> Pod:
+    """A pod of nobody on a host, with required anti-affinity."""
+    one = pod(job("other"), 0, host="b0-r0-h0")
+    return replace(one, owner=None, spec=replace(one.spec, constraints=PodConstraints(anti_affinity=terms)))
+
+
+def keyed(*operators: str, key: str = "rack", number: int = 0) -> PodTerm:
+    """A term about pods of any namespace, by labels of its own."""
+    rules = tuple(SelectorRequirement(f"k{number}-{one}", one, ()) for one in operators)
+    return PodTerm(key, rules, (), ANYWHERE)
+
+
+@pytest.mark.parametrize(
+    ("terms", "looked_at", "found"),
+    [
+        ([keyed("Exists", number=number) for number in range(9)], 0, 0),
+        ([keyed("DoesNotExist", number=number) for number in range(9)], 1, 1),
+        ([keyed("DoesNotExist", key=f"invented-{number}") for number in range(9)], 0, 0),
+    ],
+)
+def test_of_many_terms_of_anti_affinity_a_plan_looks_at_those_that_can_make_a_difference(
+    terms: list[PodTerm], looked_at: int, found: int
+) -> None:
+    """Not at those about other labels, at a second one about the same domain, nor at domains that no host is in."""
+    nearby = NearbyPods(list)
+    nearby.set_pod(None, anti_affine(*terms))
+    with patch("engine.capacity.nearby_pods.about", wraps=nearby_pods.about) as looks:
+        assert len(list(nearby.keeping_away("default", {"app": "web"}, {"rack"}.__contains__))) == found
+    assert looks.call_count == looked_at
+
+
+def test_a_term_about_many_namespaces_and_values_is_filed_in_few_places() -> None:
+    """Every pod of a tenant may have one of its own."""
+    several = tuple(str(number) for number in range(8))
+    nearby = NearbyPods(list)
+    nearby.set_pod(None, anti_affine(PodTerm("rack", (SelectorRequirement("app", "In", several),), several)))
+    assert len(nearby._filed) <= len(several)
 
 
 def budget(name: str, *values: str) -> DisruptionBudget:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.api.pod import PodConstraints, PodTerm, SelectorRequirement, SpreadConstraint
-from engine.decoding.pod_constraints import MAX_LABELS
+from engine.decoding.pod_constraints import MAX_APART, MAX_LABELS
 from engine.decoding.pods import pod
 
 Json = dict[str, Any]
@@ -160,6 +160,16 @@ def test_huge_constraints_are_bounded(spec: Json) -> None:
     assert any("too many terms" in name for name in one.unmodelled)
     found = one.constraints or PodConstraints()
     assert len(found.affinity) + len(found.anti_affinity) + len(found.spread) <= 1000
+
+
+def test_the_first_required_terms_of_anti_affinity_count() -> None:
+    """Every plan looks at those of all pods; the others are named."""
+    terms = [term(labelSelector={"matchLabels": {"app": f"web-{number}"}}) for number in range(MAX_APART + 1)]
+    few, many = decoded(apart(*terms[:-1])), decoded(apart(*terms))
+    assert few.constraints is not None
+    assert len(few.constraints.anti_affinity) == MAX_APART
+    assert many.constraints == few.constraints
+    assert (few.unmodelled, many.unmodelled) == ((), ("pod anti-affinity beyond 16 terms",))
 
 
 def test_pods_of_one_template_share_their_constraints() -> None:

@@ -419,8 +419,9 @@ def test_a_slot_counts_once_when_its_pod_is_bound() -> None:
 
     def seen() -> tuple[int, int]:
         cluster.view.refresh()
-        away = [sum(hosts.values()) for _, _, hosts in cluster.view.nearby.keeping_away("default", {"app": "web"})]
-        return int(cluster.view.capacity.nearby(cluster.view.nearby, query)[row]), sum(away)
+        away = cluster.view.nearby.keeping_away("default", {"app": "web"}, cluster.view.capacity.has_label)
+        number = sum(sum(hosts.values()) for _, hosts in away)
+        return int(cluster.view.capacity.nearby(cluster.view.nearby, query)[row]), number
 
     assert seen() == (0, 0)
     cluster.stores.placements.replace([placement(train, {"b0-r0-h0": 1})])
