@@ -52,6 +52,7 @@ class GangIndex:
         self._workloads: dict[str, Workload] = {}  # by uid
         self._placements: dict[GangKey, dict[tuple[str, str], Placement]] = {}
         self._held: dict[GangKey, Placement] = {}
+        self._moving: set[GangKey] = set()  # of these the written slots count too until the held ones are written
         self._waiting: dict[GangKey, None] = {}  # gangs with a Placement that waits
         self._keeping: dict[GangKey, None] = {}  # waiting gangs with hosts that are kept free for them
         self._unfinished: Counter[str] = Counter()  # Placements by namespace
@@ -119,15 +120,21 @@ class GangIndex:
             for host in after:
                 add_in(self._hosts, new.namespace, host, 1)
 
-    def assume(self, key: GangKey, plan: Placement) -> None:
-        """Store a plan that is not written yet; it takes precedence over the written Placement."""
+    def assume(self, key: GangKey, plan: Placement, *, moves: bool = False) -> None:
+        """Store a plan that is not written yet; it takes precedence over the written Placement.
+
+        `moves`: the slots of that stand until then, as the write may fail.
+        """
         self._held[key] = plan
+        if moves:
+            self._moving.add(key)
         self._index_slots(key)
         self.keep_domains(key)
 
     def drop(self, key: GangKey) -> bool:
         """Remove the assumed plan of a gang; False when there is none."""
         held = self._held.pop(key, None)
+        self._moving.discard(key)
         if held is not None:
             self._index_slots(key)
             self.keep_domains(key)
@@ -267,6 +274,10 @@ class GangIndex:
     def plan_of(self, key: GangKey) -> Placement | None:
         """Return the Placement in force for a gang: the one that is about to be written, else the existing one."""
         return self._held.get(key) or self.placement_of(key)
+
+    def moves_from(self, key: GangKey) -> Placement | None:
+        """Return the Placement whose slots a gang still has beside those of its plan; None if it has no others."""
+        return self.placement_of(key) if key in self._moving else None
 
     def placement_of(self, key: GangKey) -> Placement | None:
         """Return the Placement of a gang, in its workload's namespace; the oldest when there are several."""

@@ -65,11 +65,13 @@ class Reservations:
         pods: Sequence[Pod],
         related: Iterable[Pod],
         leave_hosts: Collection[str] = (),
+        before: Placement | None = None,
     ) -> None:
         """Replace the reservation of a key: `pods` are those of the gang, `related` all pods that belong to the key.
 
         `leave_hosts`: hosts that the pods of the gang are to leave. Without a workload and a Placement nothing is
-        reserved for pods that do not exist yet.
+        reserved for pods that do not exist yet. `before`: the Placement that is in force until this one is written: of
+        each host what the one or the other needs is reserved.
         """
         self._unreserved.discard(key)
         shapes: dict[str, Shape] = {}
@@ -92,6 +94,13 @@ class Reservations:
                 requests = largest((requests, *(pod.spec.shape.requests for pod in pinned)))
                 shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
                 hosts.setdefault(name, Counter()).update(unreserved)
+        if workload is not None and before is not None:
+            for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
+                if kept.hosts:
+                    name = kept.pod_set.name
+                    shapes.setdefault(name, self._pod_shapes.shape_of(workload, kept.pod_set))
+                    hosts[name] = hosts.get(name, Counter()) | Counter(kept.hosts)
+                    uses[name] = {**kept.uses, **uses.get(name, {})}
         for name in self._capacity.reserved_by(key).keys() | hosts.keys():
             shape = shapes.get(name) or Shape(())
             self._capacity.reserve(

@@ -386,6 +386,7 @@ class ClusterState:
             self._reservations.keep(key, None, None, pods=(), related=() if orphan is None else (orphan,))
             return
         workload, placement = self.gangs.workload_of(key), plan or self.gangs.plan_of(key)
+        before = self.gangs.moves_from(key) if plan is None else None
         if workload is None:
             self.pod_shapes.leave(key)
         if workload is None and (plain_pods.is_plain(key) or plain_pods.is_single(key)):
@@ -402,7 +403,7 @@ class ClusterState:
             self._leaving.add(key)
         leave = self._leave_hosts(workload) if workload is not None else ()
         related = self._pods.members(key)
-        self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave)
+        self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave, before=before)
         self.gangs.keep_domains(key)
 
     def _leave_hosts(self, workload: Workload) -> frozenset[str]:
@@ -454,10 +455,13 @@ class ClusterState:
 
     # -- assumed plans -----------------------------------------------------------------------------------------------
 
-    def assume(self, key: GangKey, placement: Placement) -> None:
-        """Count a plan as reserved before its Placement is written."""
+    def assume(self, key: GangKey, placement: Placement, *, moves: bool = False) -> None:
+        """Count a plan as reserved before its Placement is written.
+
+        `moves`: instead of slots that are not lost. Both are reserved until then: the write may fail.
+        """
         with self.lock:
-            self.gangs.assume(key, placement)
+            self.gangs.assume(key, placement, moves=moves)
             self._reserve(key)
 
     def retract(self, key: GangKey) -> None:

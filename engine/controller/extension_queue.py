@@ -35,7 +35,7 @@ class ExtensionQueue:
     def add(self, key: GangKey, action: Extend, *, priority: int, created: float, out: frozenset[str]) -> None:
         """Add an extension, or keep an equal one, which is planned again only when capacity is freed."""
         known = self._entries.get(key)
-        same = known is not None and known.action.extension == action.extension and known.out == out
+        same = known is not None and known.action.requests == action.requests and known.out == out
         entry = _Entry(action, (-priority, created, key), out, True)
         if same and known is not None:
             # Without an answer its plan has failed: it is planned again like any gang after a fault.

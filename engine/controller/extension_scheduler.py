@@ -16,7 +16,7 @@ from engine.controller.term import LeaderTerm
 from engine.gang.gang import Gang
 from engine.lifecycle.actions import Extend
 from engine.lifecycle.host_health import named
-from engine.scheduler.outcome import Placed
+from engine.scheduler.outcome import Never, Placed, Waits
 from engine.scheduler.precedence import goes_first
 from engine.scheduler.schedule import extended_placement, schedule_extension
 
@@ -72,13 +72,23 @@ class ExtensionScheduler:
         return True
 
     def _extend_one(self, key: GangKey, action: Extend, now: float) -> None:
+        """Write an extension for which there is room: the one that goes first, or else this one."""
+        if action.first is not None and self._missed(key, action.first, now) is None:
+            return
+        if (missed := self._missed(key, action, now)) is not None:
+            gang, outcome = missed
+            self._term.extensions.missed(key, outcome)
+            self._report_status(key, gang, now)
+
+    def _missed(self, key: GangKey, action: Extend, now: float) -> tuple[Gang, Waits | Never] | None:
+        """Plan an extension and, if it fits, begin to write it; else return the gang and why it does not."""
         view, extension = self._view, action.extension
         gang_state = self._term.of(key)
         excluded = gang_state.timers.hosts_out(now)
         with view.lock:
             gang = view.gangs.get(key)
             if gang is None or gang.placement is None or gang.placement.assignment is None:
-                return
+                return None
             ahead = (
                 self._term.nominations_before(key, view.pod_shapes.priority_of(gang.workload))
                 if extension.more or extension.on_request
@@ -98,17 +108,16 @@ class ExtensionScheduler:
                     )
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome, topologies=view.topologies)
-                    view.assume(key, placement)
+                    view.assume(key, placement, moves=extension.on_request)
         metrics.plans.labels(type(outcome).__name__).inc()
-        if isinstance(outcome, Placed):
-            self._term.extensions.drop(key)
-            gang_state.last_plan = outcome
-            gang_state.pending_status = None  # the loss was reported already, and is repaired now
-            message = f"{extended_text(action, gang.placement, placement)}; {outcome.message}"
-            self._term.send(key, lambda: self._executor.extend(gang, placement, extension, message))
-            return
-        self._term.extensions.missed(key, outcome)
-        self._report_status(key, gang, now)
+        if not isinstance(outcome, Placed):
+            return gang, outcome
+        self._term.extensions.drop(key)
+        gang_state.last_plan = outcome
+        gang_state.pending_status = None  # the loss was reported already, and is repaired now
+        message = f"{extended_text(action, gang.placement, placement)}; {outcome.message}"
+        self._term.send(key, lambda: self._executor.extend(gang, placement, extension, message))
+        return None
 
     def _report_status(self, key: GangKey, gang: Gang, now: float) -> None:
         if (status := self._term.extensions.status(key)) is not None:
@@ -122,4 +131,6 @@ def extended_text(action: Extend, before: Placement, after: Placement) -> str:
     new = slots_by_host(after.assignment.pod_sets) - slots_by_host(kept.pod_sets)
     if action.extension.more:
         return f"{plural(new.total(), 'pod')} joined on {named(new)}"
+    if action.extension.returned:
+        return f"{action.why}: corrected"
     return f"{action.why}: new {'slot' if new.total() == 1 else 'slots'} on {named(new)}"

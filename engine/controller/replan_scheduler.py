@@ -49,7 +49,7 @@ class ReplanScheduler:
             else:
                 record, placement = self._move(gang, *found, wall=wall)
                 if gang.workload.suspended:
-                    view.assume(key, placement)
+                    view.assume(key, placement, moves=True)
         if isinstance(found, str):
             self._term.send(key, lambda: self._executor.record_replan(gang, record))
         elif not gang.workload.suspended:

@@ -19,7 +19,7 @@ from engine.api.pod import Pod
 from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
-from engine.gang.gang import by_pod_set, has_room, host_of, rank_is_slot, rank_of
+from engine.gang.gang import by_pod_set, has_room, host_of, pinned_host, rank_is_slot, rank_of
 from engine.gang.slots import done_ranks, lacking_slots, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
@@ -41,7 +41,7 @@ class ExtensionRequest:
     `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots. `lost`: by pod set, the ranks with
     slots that nothing can go to any more; `more`: how many pods beyond the assignment are requested. `replaced`: pods
     on lost slots, to be removed once the new slots are written. `on_request`: the slots are not lost, their pods leave
-    them because the user asks for it.
+    them because the user asks for it. `returned`: pods whose slots are to be where they run; none is missing then.
     """
 
     pod_sets: tuple[PodSetRequest, ...]
@@ -51,6 +51,7 @@ class ExtensionRequest:
     more: int = 0
     replaced: tuple[Pod, ...] = ()
     on_request: bool = False
+    returned: tuple[Pod, ...] = field(default=(), compare=False)
 
     def kept_part(self, assignment: Assignment) -> Assignment:
         """Return the assignment with only the slots that are kept."""
@@ -176,6 +177,29 @@ def growth_request(
         return None
     wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)
     return ExtensionRequest(*_with_minimum(wanted, gang, kept), kept=kept, more=more)
+
+
+def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]) -> ExtensionRequest | None:
+    """Return a request to have slots where pods run that we pinned there; None if no such pod has its slot elsewhere.
+
+    Its slot was moved, and the pod did not follow: it must not be that its successor has no place. A pod that somebody
+    else put on a host changes no slot.
+    """
+    kept: dict[str, dict[int, KeptSlot]] = {}
+    counts: dict[str, int] = {}
+    returned: list[Pod] = []
+    for pod_set, plan, members in _placed(workload, placement, pods):
+        slots = _numbered(plan)
+        kept[pod_set.name], counts[pod_set.name] = {rank: KeptSlot(*slot) for rank, slot in slots.items()}, _size(plan)
+        for rank, pod in _holders(pod_set, plan, members).items():
+            host = pod.spec.node_name
+            if rank in slots and host and host != slots[rank][0] and host == pinned_host(pod.spec.shape):
+                kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or ())
+                returned.append(pod)
+    if not returned:
+        return None
+    asks = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in placement.pod_sets)
+    return ExtensionRequest(*_with_minimum(asks, placement.gang, kept), kept=kept, returned=tuple(returned))
 
 
 def _placed(

@@ -116,12 +116,18 @@ class Extend:
     """Find slots for a part of a placed gang, and write them into the same Placement with the kept ones.
 
     `why` is what is missing, for users. Until capacity is free the gang continues as it is, with the status
-    `meanwhile`.
+    `meanwhile`. `first`: what is written instead if there is room for it.
     """
 
     extension: ExtensionRequest
     why: str
     meanwhile: Status
+    first: Extend | None = None
+
+    @property
+    def requests(self) -> tuple[ExtensionRequest, ...]:
+        """What is planned, in turn until one fits."""
+        return (*(self.first.requests if self.first is not None else ()), self.extension)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 `topogate.dev/replace`: its pods leave hosts. First all of them get other slots, beside the pods that stay; then they
 are evicted, and their replacements go to the new slots. Both steps follow from the Placement and the pods alone, so
-that a leader that ends anywhere in between is continued by the next one.
+that a leader that ends anywhere in between is continued by the next one. Lost ranks get their slots in the same plan:
+planned alone they would have to join pods that are to leave.
 
 `topogate.dev/replan`: the whole gang gets a better place, if there is one. It keeps its old slots until it has other
 ones: the decision is written, the workload is suspended, and when its pods have ended it is planned without them, its
@@ -22,8 +23,8 @@ from engine.api.placement import PodSetPlan, ReplanRecord, replan_record
 from engine.api.pod import Pod
 from engine.api.text import plural, sanitize
 from engine.api.workload import PodSet
-from engine.gang.gang import ENDS_SUSPENDED, Gang, by_pod_set, can_suspend, host_of, rank_is_slot, rank_of
-from engine.gang.repair import ExtensionRequest, repair_request
+from engine.gang.gang import ENDS_SUSPENDED, Gang, by_pod_set, can_suspend, host_of, pod_set_of, rank_is_slot, rank_of
+from engine.gang.repair import Blocked, ExtensionRequest, Missed, repair_request, return_request
 from engine.gang.slots import slot_by_rank
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, RecordReplan, Replan, Status
 from engine.lifecycle.gang_state import REMOVE_AGAIN, Timers
@@ -49,23 +50,23 @@ def leaving_pods(gang: Gang) -> list[Pod]:
 
 
 def leave_hosts(
-    gang: Gang, *, timers: Timers, now: float, blocked: Callable[[str], bool], progress: Status
+    gang: Gang, request: ExtensionRequest | None, *, timers: Timers, now: float, progress: Status
 ) -> Decision | None:
     """Return the next step for pods that are to leave their hosts; None if there are none.
 
-    `blocked(host)`: no pod of the gang can go there; `progress`: the status of the gang without this.
+    `request`: the result of `move_request`; `progress`: the status of the gang without this.
     """
     if not (leaving := leaving_pods(gang)):
         return None
     moved = _with_new_slots(gang, leaving)
     if due := timers.remove(moved, now):
-        message = f"{_who_leaves(gang, due)}; evicted, as the new {'slot is' if len(due) == 1 else 'slots are'} written"
+        message = f"{who_leaves(gang, due)}; evicted, as the new {'slot is' if len(due) == 1 else 'slots are'} written"
         return Decision(EvictPods(due, evict=True, reason="Moving", message=message), wake=now + REMOVE_AGAIN)
-    if (request := _move_request(gang, [pod for pod in leaving if pod not in moved], blocked)) is not None:
-        return Decision(Extend(request, _who_leaves(gang, leaving), progress), wake=now + REMOVE_AGAIN)
+    if request is not None:
+        return Decision(Extend(request, who_leaves(gang, leaving), progress), wake=now + REMOVE_AGAIN)
     if not moved:
         return None
-    why = f"{_who_leaves(gang, moved)}; evicted again every {REMOVE_AGAIN:g} s, as a disruption budget may forbid it"
+    why = f"{who_leaves(gang, moved)}; evicted again every {REMOVE_AGAIN:g} s, as a disruption budget may forbid it"
     message = f"{progress.message}; {why}"
     status = replace(progress, reason=progress.reason or "Moving", message=message)
     return Decision(NoAction(), status, wake=min(timers.removed[pod.uid] for pod in moved) + REMOVE_AGAIN)
@@ -101,40 +102,69 @@ def _spare(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod], hosts: frozen
     return max(0, free - max(0, min(pod_set.needed, plan.count) - used.total()))
 
 
-def _move_request(gang: Gang, leaving: Sequence[Pod], blocked: Callable[[str], bool]) -> ExtensionRequest | None:
-    """Return the request for slots of all leaving pods on other hosts: of all of them, or of none."""
-    if not leaving:
+def move_request(
+    gang: Gang, *, blocked: Blocked, missed: Missed, replaced: Sequence[Pod] = ()
+) -> ExtensionRequest | None:
+    """Return the request for slots on other hosts of all leaving pods and lost ranks; None if no pod leaves for it.
+
+    All of them get slots, or none does. A pod that has its new slot already keeps it, and its old host nothing of the
+    gang. `blocked`, `missed` and `replaced` as in `repair_request`.
+    """
+    if not (leaving := leaving_pods(gang)):
         return None
     assert gang.placement is not None
-    staying = [pod for pod in gang.pods if pod not in leaving]
+    moved = _with_new_slots(gang, leaving)
     ranks = {
         (pod_set.name, rank_of(pod, pod_set) if rank_is_slot(pod_set) else None)
         for pod_set, pods in by_pod_set(gang.workload, leaving)
         for pod in pods
+        if pod not in moved
     }
 
-    def missed(pod_set: str, rank: int) -> bool:
-        return (pod_set, rank) in ranks or (pod_set, None) in ranks
+    def leaves_or_missed(pod_set: str, rank: int) -> bool:
+        return (pod_set, rank) in ranks or (pod_set, None) in ranks or missed(pod_set, rank)
 
-    found = repair_request(gang.workload, gang.placement, staying, blocked=blocked, missed=missed)
+    staying = [pod for pod in gang.pods if pod not in leaving]
+    found = repair_request(
+        gang.workload, gang.placement, staying, blocked=blocked, missed=leaves_or_missed, replaced=replaced
+    )
     if found is None:
         return None
     asks = tuple(replace(ask, min_available=ask.count) for ask in found.pod_sets)
     whole = replace(found.gang, min_available=None) if found.gang is not None else None
-    return replace(found, pod_sets=asks, gang=whole, on_request=True)
+    return replace(found, pod_sets=asks, gang=whole, on_request=bool(ranks))
 
 
-def _who_leaves(gang: Gang, pods: Sequence[Pod]) -> str:
+def return_slots(gang: Gang, progress: Callable[[], Status]) -> Decision | None:
+    """Return the decision to have slots where pods have stayed whose slots were moved; None if each is on its own.
+
+    So a move that is taken back after its slots were written leaves those pods in their place that are still there.
+    `progress` returns the status of the gang without this.
+    """
+    assert gang.placement is not None
+    leaving = leaving_pods(gang)
+    request = return_request(gang.workload, gang.placement, [pod for pod in gang.pods if pod not in leaving])
+    if request is None:
+        return None
+    who, where = _who_and_where(gang, request.returned)
+    text = f"{who} {'runs' if len(request.returned) == 1 else 'run'} on {where}, where no slot is"
+    return Decision(Extend(request, text, progress()))
+
+
+def who_leaves(gang: Gang, pods: Sequence[Pod]) -> str:
     """Return which pods leave which hosts, and why."""
+    who, where = _who_and_where(gang, pods)
+    return f"{who} {'leaves' if len(pods) == 1 else 'leave'} {where} ({names.REPLACE})"
+
+
+def _who_and_where(gang: Gang, pods: Sequence[Pod]) -> tuple[str, str]:
+    """Return in words which pods these are, and their hosts."""
     where = named({host for pod in pods if (host := host_of(pod)) is not None})
-    who = plural(len(pods), "pod")
     if len(pods) == 1:
-        sets = by_pod_set(gang.workload, pods)
-        pod_set = next((one for one, members in sets if members), None)
-        rank = rank_of(pods[0], pod_set) if pod_set is not None else None
-        who = who if rank is None else f"rank {rank:,}"
-        return f"{who} leaves {where} ({names.REPLACE})"
-    return f"{who} leave {where} ({names.REPLACE})"
+        pod_set = pod_set_of(pods[0], gang.workload)
+        if pod_set is not None and (rank := rank_of(pods[0], pod_set)) is not None:
+            return f"rank {rank:,}", where
+    return plural(len(pods), "pod"), where
 
 
 def replan_running(gang: Gang, *, wall: float) -> Decision | None:
@@ -218,7 +248,7 @@ def moves_text(gang: Gang) -> str:
     elif gang.request.replan is not None:
         parts.append(f"to be planned anew ({names.REPLAN})")
     if leaving := leaving_pods(gang):
-        parts.append(_who_leaves(gang, leaving))
+        parts.append(who_leaves(gang, leaving))
     elif hosts:
         parts.append(f"none of its pods that can move is on {named(hosts)} ({names.REPLACE}), which it does not use")
     return "; ".join(parts)

@@ -41,7 +41,14 @@ from engine.gang.slots import (
 from engine.lifecycle.actions import Decision, EvictPods, Extend, NoAction, Release, Shrink, Status, Unplace
 from engine.lifecycle.gang_state import Timers
 from engine.lifecycle.host_health import HostHealth, in_the_way, losses, named, on_gone_node, stuck
-from engine.lifecycle.moves import leave_hosts, replan_running
+from engine.lifecycle.moves import (
+    leave_hosts,
+    leaving_pods,
+    move_request,
+    replan_running,
+    return_slots,
+    who_leaves,
+)
 from engine.lifecycle.starts import left_to_start, not_ready_in_time, not_ready_text, recovery
 from engine.lifecycle.unbound import (
     about_the_pod,
@@ -174,10 +181,12 @@ class _Pass:
         if released is not None:
             return released
         self._wakes.append(self._now + BLOCKED_CHECK if blocked_host is not None or self._late else None)
+        repair, move = self._requests(replaceable, orphaned=orphaned)
         return (
-            self._replace_slots(replaceable, refused, orphaned=orphaned)
+            self._replace_slots(repair, move, refused)
             or self._evict_displaced()
-            or self._leave_hosts(refused)
+            or self._leave_hosts(move, refused)
+            or (None if orphaned else self._return_slots(refused))
             or self._grow(grown)
             or self._wait(assignments, coming)
         )
@@ -236,21 +245,25 @@ class _Pass:
         return Decision(Release(ready), self._status or self._progress(), refused)
 
     def _replace_slots(
-        self, replaceable: list[Pod], refused: tuple[Unassigned, ...], *, orphaned: bool
+        self, repair: ExtensionRequest | None, move: ExtensionRequest | None, refused: tuple[Unassigned, ...]
     ) -> Decision | None:
-        """Find slots for those that are lost."""
-        repair = self._repair(replaceable, orphaned=orphaned)
-        self._wakes += [since + MISSED_AFTER for since in self._timers.vacant_since.values()]
+        """Find slots for those that are lost: if there is room, with those of pods that are to leave their hosts."""
         if repair is None:
             return None
         why = _lost(repair, self._placement, self._status, self._hosts)
         meanwhile = self._status or Status("Incomplete" if self._started else "Placed", "NodeLost", why)
-        return Decision(Extend(repair, why, meanwhile), None, refused, wake=self._wake())
+        first = None
+        if move is not None:
+            first = Extend(move, f"{who_leaves(self._gang, leaving_pods(self._gang))}; {why}", meanwhile)
+        return Decision(Extend(repair, why, meanwhile, first), None, refused, wake=self._wake())
 
-    def _repair(self, replaced: Sequence[Pod], *, orphaned: bool) -> ExtensionRequest | None:
-        """Return the request for lost slots; a rank without any pod counts only after a while.
+    def _requests(
+        self, replaced: Sequence[Pod], *, orphaned: bool
+    ) -> tuple[ExtensionRequest | None, ExtensionRequest | None]:
+        """Return the request for lost slots alone, and the one with those of pods that are to leave their hosts.
 
-        One that has completed in its Job does not: it keeps its slot, for a restart, and needs none before.
+        A rank without any pod counts only after a while. One that has completed in its Job does not: it keeps its slot,
+        for a restart, and needs none before.
         """
         vacant: list[tuple[str, int]] = []
         since = self._timers.vacant_since
@@ -261,13 +274,15 @@ class _Pass:
             vacant.append((pod_set, rank))
             return self._now - since.get((pod_set, rank), self._now) >= MISSED_AFTER
 
-        repair, pods = None, self._gang.pods
+        repair, move, pods = None, None, self._gang.pods
         if (self._started or self._unbound) and not orphaned:
             repair = repair_request(
                 self._workload, self._placement, pods, blocked=self._blocked, missed=missed, replaced=replaced
             )
+            move = move_request(self._gang, blocked=self._blocked, missed=missed, replaced=replaced)
         self._timers.miss(vacant, self._now)
-        return repair
+        self._wakes += [when + MISSED_AFTER for when in since.values()]
+        return repair, move
 
     @cached_property
     def _completed(self) -> dict[str, set[int]]:
@@ -283,16 +298,21 @@ class _Pass:
         remove = EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due))
         return Decision(remove, self._status)
 
-    def _leave_hosts(self, refused: tuple[Unassigned, ...]) -> Decision | None:
+    def _leave_hosts(self, request: ExtensionRequest | None, refused: tuple[Unassigned, ...]) -> Decision | None:
         """Move pods off the hosts that their user wants them to leave."""
         if not self._gang.request.leave_hosts:
             return None
         progress = self._status or self._progress()
-        move = leave_hosts(self._gang, timers=self._timers, now=self._now, blocked=self._blocked, progress=progress)
+        move = leave_hosts(self._gang, request, timers=self._timers, now=self._now, progress=progress)
         if move is None:
             return None
         self._wakes.append(move.wake)
         return replace(move, refused=refused, wake=self._wake())
+
+    def _return_slots(self, refused: tuple[Unassigned, ...]) -> Decision | None:
+        """Have slots where pods run that did not follow theirs to another host."""
+        back = return_slots(self._gang, lambda: self._status or self._progress())
+        return replace(back, refused=refused, wake=self._wake()) if back is not None else None
 
     def _grow(self, grown: ExtensionRequest | None) -> Decision | None:
         """Find further slots, unless there is something more urgent to tell."""

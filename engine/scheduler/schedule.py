@@ -190,7 +190,7 @@ def schedule_extension(
     if (extension.more or extension.on_request) and (held := on_hold(gang.workload.namespace, view.policy)) is not None:
         return held
     whole = all(ask.min_available >= ask.count for ask in extension.pod_sets)
-    if whole and (problem := creation_problem(view, gang)) is not None:
+    if whole and extension.missing and (problem := creation_problem(view, gang)) is not None:
         return problem
     kept = {
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
@@ -216,7 +216,8 @@ def schedule_extension(
     )
     if not isinstance(outcome, Placed):
         return outcome
-    if outcome.count <= max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension)):
+    before = max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension))
+    if extension.missing and outcome.count <= before:
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
 

@@ -172,6 +172,79 @@ def test_a_lost_node_is_told_while_a_pod_finds_no_room_to_leave_its_host() -> No
     assert f"rank 2 leaves {hosts[2]} (topogate.dev/replace): needs room" in placed.status["message"]
 
 
+def loses_rank_0(leader: Leader, pods: dict[int, Pod]) -> None:
+    """Its host is cordoned, its pod ends, and the next one is held."""
+    node = leader.stores.nodes.get(pods[0].spec.node_name)
+    assert node is not None
+    leader.has(replace(node, unschedulable=True, resource_version=leader.hands.version()))
+    ends(leader, pods[0])
+    leader.has(pod(leader.workload(), 0, gated=True, name="again"))
+    leader.later(10.0)
+
+
+def test_a_lost_rank_and_the_last_pod_that_leaves_its_host_go_to_another_rack_together() -> None:
+    """Alone the lost one would have to join the other, in a rack that is full."""
+    leader = two_racks(hosts=2)
+    pods = running(leader, movable(count=2))
+    loses_rank_0(leader, pods)
+    assert leader.status()[0] == "Incomplete"
+    before = set(ranks_of(leader.placed()).values())
+    ask(leader, replace=pods[1].spec.node_name)
+    assert leader.hands.of("move") == ["train"]
+    assert leader.hands.of("release") == ["again"]
+    assert leader.hands.of("evict") == [pods[1].name]
+    assert not set(ranks_of(leader.placed()).values()) & before
+
+
+def test_a_lost_rank_gets_the_only_host_while_a_pod_finds_no_room_to_leave_its_own() -> None:
+    """The user asks for the move while there is no room; then there is room for one of them."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    pods = running(leader, movable(count=2))
+    loses_rank_0(leader, pods)
+    ask(leader, replace=pods[1].spec.node_name)
+    leader.has(*[one for one in gpu_nodes(1, 1, 3) if one.name == "b0-r0-h2"])
+    leader.settle()
+    assert ranks_of(leader.placed()) == {0: "b0-r0-h2", 1: pods[1].spec.node_name}
+    assert leader.hands.of("repair") == ["train"]
+    assert leader.hands.of("evict") == leader.hands.of("move") == []
+
+
+def test_a_further_host_to_be_left_moves_no_pod_back_that_has_its_new_slot() -> None:
+    """Neither may be evicted for now: each has its slot, and nothing more is written."""
+    leader = two_racks()
+    pods = running(leader)
+    leader.hands.deaf = True
+    ask(leader, replace=pods[1].spec.node_name)
+    first = ranks_of(leader.placed())
+    ask(leader, replace=f"{pods[1].spec.node_name},{pods[2].spec.node_name}")
+    leader.later(REMOVE_AGAIN)
+    assert leader.hands.of("move") == ["train", "train"]
+    assert ranks_of(leader.placed()) == {**first, 2: "b0-r0-h5"}
+
+
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_move_that_is_taken_back_before_its_pod_has_left_gives_it_its_slot_again(by_rank: bool) -> None:
+    """Its eviction is refused. When it ends, its successor goes where it was, and nobody else has got that host."""
+    leader = two_racks(hosts=5)
+    hosts = runs(leader, by_rank=by_rank)
+    leader.hands.deaf = True
+    ask(leader, replace=hosts[2])
+    assert slots_of_train(leader) != hosts
+    ask(leader, replace=None)
+    leader.later(60.0)
+    assert slots_of_train(leader) == hosts
+    assert leader.status() == ("Running", "")
+    assert len(leader.hands.of("evict")) == 1
+    leader.has(job("other", count=1, held=True, require="host"))
+    [last] = [one for one in leader.stores.pods.values() if one.spec.node_name == hosts[2]]
+    ends(leader, last)
+    assert hosts[2] not in ranks_of(leader.placed("other")).values()
+    leader.has(pod(leader.workload(), 2 if by_rank else None, gated=True, name="again"))
+    leader.settle()
+    assert leader.hands.of("release") == ["again"]
+    assert slots_of_train(leader) == hosts
+
+
 def test_pods_of_several_hosts_leave_together_or_not_at_all() -> None:
     """Two hosts to be left, one free host: nobody moves. With two free ones both move by one write."""
     leader = two_racks(hosts=5)

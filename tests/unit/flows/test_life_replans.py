@@ -164,6 +164,23 @@ def test_its_old_slots_are_nobody_elses_meanwhile() -> None:
     bind(leader)
 
 
+def test_its_old_slots_are_nobody_elses_until_its_new_ones_are_written() -> None:
+    """The other gang is planned in the same turn as the move, whose write fails: no host is promised to both."""
+    leader, pods = split()
+    ask(leader, replan="true")
+    held = ranks_of(leader.placed())
+    leader.has(job("greedy", count=3, held=True, require="rack", created=1.0))
+    leader.settle()
+    leader.hands.broken["move"] = unavailable
+    ends(leader, pods)
+    assert leader.hands.of("move") == ["train"]
+    assert ranks_of(leader.placed()) == held
+    assert not set(ranks_of(leader.placed("greedy")).values()) & set(held.values())
+    del leader.hands.broken["move"]
+    leader.later(60.0)
+    assert leader.hands.of("resume") == ["train", "greedy"]
+
+
 def test_a_gang_without_a_better_place_runs_on_and_is_told_so_once() -> None:
     """The annotation stays: nothing is planned again, also when a better place appears."""
     leader = Leader(nodes=gpu_nodes(1, 2, 4))
