@@ -1,8 +1,9 @@
 """Records Events (events.k8s.io/v1) about objects, one per change of reason or note, posted in the background.
 
 An Event's note cannot be changed later (docs/contributor/kubernetes-facts.md): a new reason or note is a new Event, and
-a repeated one is dropped. Losing an Event is better than blocking a caller: the queue is bounded, drops its oldest, and
-counts.
+a repeated one is dropped. Losing an Event is better than blocking a caller: the queue is bounded, and counts what it
+drops. Its namespaces take turns, and the one with the most Events loses its oldest: a crowd of pods delays and loses
+its own alone.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Recorder:
         self._wall = wall
         self._suffix = suffix
         self._last: OrderedDict[tuple[str, ...], _LastEvent] = OrderedDict()
-        self._queue: deque[dict[str, Any]] = deque()
+        self._queue: dict[str, deque[dict[str, Any]]] = {}  # by namespace, in the order of their turns
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -147,7 +148,7 @@ class Recorder:
         `spare`: another object has the same Event; this one is dropped while many wait to be posted.
         """
         with self._changed:
-            if spare and len(self._queue) > SPARE:
+            if spare and self._waiting() > SPARE:
                 metrics.events.labels("dropped").inc()
                 return False
             if self._stopping or not self._is_news(regarding, reason, note):
@@ -162,10 +163,10 @@ class Recorder:
                 at=self._wall(),
                 suffix=self._suffix(),
             )
-            if len(self._queue) >= QUEUE:
-                self._queue.popleft()
+            self._queue.setdefault(body["metadata"]["namespace"], deque()).append(body)
+            if self._waiting() > QUEUE:
+                self._take(max(self._queue, key=lambda namespace: len(self._queue[namespace])))
                 metrics.events.labels("dropped").inc()
-            self._queue.append(body)
             self._changed.notify_all()
         return True
 
@@ -203,13 +204,24 @@ class Recorder:
             self._last.popitem(last=False)
         return news
 
+    def _waiting(self) -> int:
+        return sum(map(len, self._queue.values()))
+
+    def _take(self, namespace: str) -> dict[str, Any]:
+        """Remove and return the oldest Event of a namespace; its next turn comes after those of all others."""
+        events = self._queue.pop(namespace)
+        body = events.popleft()
+        if events:
+            self._queue[namespace] = events  # at the end of the round
+        return body
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._stopping)
                 if not self._queue:
                     return
-                body = self._queue.popleft()
+                body = self._take(next(iter(self._queue)))
             pause = self._post(body)
             if pause:
                 with self._changed:

@@ -340,10 +340,10 @@ class Controller:
         Its submission was not refused: replicas were scaled up, or many came at once.
         """
         self._term.queue.drop(key)
-        gang_state, uid = self._term.gang_state[key], gang.workload.uid
-        gang_state.wake, gang_state.above_limit = now + LIMIT_CHECK, uid
-        reported = uid in self._term.limit_reported
-        self._term.limit_reported.setdefault(uid, set()).add(key)
+        gang_state, of = self._term.gang_state[key], (gang.workload.namespace, gang.workload.uid)
+        gang_state.wake, gang_state.above_limit = now + LIMIT_CHECK, of
+        reported = of in self._term.limit_reported
+        self._term.limit_reported.setdefault(of, set()).add(key)
         if not reported:
             self._executor.events.publish_limit(gang, self._view.policy.queue.max_namespace_gangs)
 

@@ -30,10 +30,10 @@ from engine.lifecycle.actions import Status
 from engine.lifecycle.gang_state import QueuedWait
 from engine.policy.namespaces import limits_hosts
 from engine.scheduler.fairness import Shares, weighted_usage
-from engine.scheduler.limits import on_hold, too_many_waiting, waiting_limit
+from engine.scheduler.limits import creation_problem, on_hold, too_many_waiting, waiting_limit
 from engine.scheduler.nomination import nominate_hosts
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulable_alone
-from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group
+from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group, with_place
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
 from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang, schedule_jointly
@@ -326,7 +326,7 @@ class GangScheduler:
                 self._wait_behind_own(key, gang, now)
                 return
             if gang.pod_group is not None and not gang.pod_group.placed:
-                self._plan_group(gang.pod_group, now)
+                self._plan_group(gang, gang.pod_group, now)
                 return
             gang_state.planned_on = view.capacity.version
             excluded = gang_state.timers.hosts_out(now)
@@ -373,33 +373,38 @@ class GangScheduler:
         if not joins and REASONS[outcome.reason].shared:
             self._term.queue.record_miss(problem, miss)
 
-    def _plan_group(self, group: PodGroupState, now: float) -> None:
+    def _plan_group(self, gang: Gang, group: PodGroupState, now: float) -> None:
         """Plan the queued workloads of a pod group together, once a turn: they start in one write, or all wait.
 
-        The caller has the state's lock.
+        `gang`: the one whose turn it is. The caller has the state's lock.
         """
         view, queue = self._view, self._term.queue
         if self._tried_groups.intersection(group.members):
             return
+        entries = {key: entry for key in group.members if (entry := queue.entry(key)) is not None}
+        ready = [key for key, entry in entries.items() if entry.not_before <= now]
+        known = [one for key in ready if (one := view.gangs.get(key)) is not None]
+        gangs = [one for one in known if one.request.asked is not None]
+        leading = {one.key for one in with_place(view, gangs)}
+        if leading and gang.key not in leading and (problem := creation_problem(view, gang)) is not None:
+            self._report(gang.key, gang, Miss(problem), now)
+            return
         self._tried_groups.update(group.members)
         if self._term.busy.intersection(group.members):
             return  # reconciled, and queued again, when the write is done
-        entries = {key: entry for key in group.members if (entry := queue.entry(key)) is not None}
-        ready = [key for key, entry in entries.items() if entry.not_before <= now]
-        gangs = [gang for key in ready if (gang := view.gangs.get(key)) is not None and gang.request.asked is not None]
-        coming = sum(request_to_place(gang).count for gang in gangs)
+        coming = sum(request_to_place(one).count for one in gangs)
         if group.problem or coming < group.missing:
             few = f"not all of {plural(group.minimum, 'pod')} of pod group {group.name} can be planned yet"
             outcome: PlacedGroup | Waits | Never = Waits("WaitingForMembers", group.problem or few)
         else:
             with metrics.plan_seconds.time():
-                plan = partial(self._plan_member, group, max(entry.priority for entry in entries.values()), now)
+                plan = partial(self._plan_member, group, max(entries[key].priority for key in leading), now)
                 outcome = schedule_pod_group(view, gangs, group, plan=plan, now=self._wall())
         if not isinstance(outcome, PlacedGroup):
             metrics.plans.labels(type(outcome).__name__).inc()
-            for gang in gangs:
-                self._report(gang.key, gang, Miss(outcome), now)
-                gang_state = self._term.gang_state[gang.key]
+            for one in gangs:
+                self._report(one.key, one, Miss(outcome), now)
+                gang_state = self._term.gang_state[one.key]
                 gang_state.wake_at(gang_state.timers.next_back(now))
             return
         metrics.plans.labels("Placed").inc(len(outcome.plans))

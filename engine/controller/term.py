@@ -145,7 +145,8 @@ class LeaderTerm:
         self._fenced = fenced
         self.gang_state: dict[GangKey, GangState] = {}
         self.counted: Counter[str] = Counter()  # gangs that count towards the limit, by namespace
-        self.limit_reported: dict[str, set[GangKey]] = {}  # uid of a workload -> its gangs above the limit, ever
+        # Namespace and uid of a workload (none of gangs of pods) -> its gangs above the limit, ever.
+        self.limit_reported: dict[tuple[str, str], set[GangKey]] = {}
         self.busy: set[GangKey] = set()
         self.queue = GangQueue()
         self.extensions = ExtensionQueue()
@@ -186,10 +187,11 @@ class LeaderTerm:
         self.count(key, False)
         if (gang_state := self.gang_state.pop(key, None)) is not None:
             gang_state.end_wait("withdrawn", self._monotonic())
-            if above := self.limit_reported.get(gang_state.above_limit):
+            of = gang_state.above_limit
+            if of is not None and (above := self.limit_reported.get(of)):
                 above.discard(key)
                 if not above:
-                    del self.limit_reported[gang_state.above_limit]
+                    del self.limit_reported[of]
         self.queue.drop(key)
         self.extensions.drop(key)
         self.preempting.pop(key, None)

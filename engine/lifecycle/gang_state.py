@@ -218,7 +218,7 @@ class GangState:
     namespace: str = ""  # of its workload; "" if it has none
     name: GangName | None = None  # while it is managed
     counts: bool = False  # towards the limit of its namespace
-    above_limit: str = ""  # uid of its workload, if it was above that limit ever
+    above_limit: tuple[str, str] | None = None  # namespace and uid of its workload, if it was above that limit ever
     timers: Timers = field(default_factory=Timers)
     last_plan: Placed | None = None
     reported: Status | None = None

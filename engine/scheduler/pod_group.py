@@ -19,7 +19,7 @@ from engine.gang.gang import Gang, PodGroupState, host_of
 from engine.gang.request import PlacementRequest
 from engine.gang.slots import assigned_count, request_to_place
 from engine.scheduler.fairness import Turn, turn_of
-from engine.scheduler.limits import group_creation_problem, on_hold, too_many_waiting
+from engine.scheduler.limits import creation_problem, group_creation_problem, on_hold, too_many_waiting
 from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of, queued_at
 from engine.scheduler.schedule import new_placement, schedule_gang
@@ -56,15 +56,24 @@ def schedule_pod_group(
     return _miss(gangs, group, most, problem)
 
 
+def with_place(view: ClusterState, gangs: Sequence[Gang]) -> Sequence[Gang]:
+    """Return the workloads of a group that give it their place in the queue: those with pods that can be created.
+
+    All of them where no pod can be. Whom no quota allows a PriorityClass takes no others ahead by it. The caller holds
+    the state's lock.
+    """
+    return [gang for gang in gangs if creation_problem(view, gang) is None] or gangs
+
+
 def group_answer_in_view(
     view: ClusterState, gangs: Sequence[Gang], group: PodGroupState, *, now: float, settled_before: float | None = None
 ) -> PlacedGroup | Waits | Never:
     """Return the leader's outcome for the gangs of a group without slots, at least one; the plans are assumed.
 
-    The group has the place in the queue of the first of them, and respects what the Placements show to precede that.
+    The group has the place of the first `with_place`, and respects what the Placements show to precede that.
     The caller holds the state's lock.
     """
-    first = min(gangs, key=lambda gang: _place(view, gang))
+    first = min(with_place(view, gangs), key=lambda gang: _place(view, gang))
     if (held := on_hold(first.workload.namespace, view.policy)) is not None:
         return held
     before = precedence_of(view, first, created=queued_at(first.workload, first.placement))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine import metrics
 from engine.cluster import events
 from engine.cluster.client import KubeClient
-from engine.cluster.events import SPARE, Recorder, Regarding, cut, event_body
+from engine.cluster.events import QUEUE, SPARE, Recorder, Regarding, cut, event_body
 from tests.support.eventually import PROMPT, eventually
 from tests.support.fake_api import Answer, FakeApi, Stall
 
@@ -130,6 +130,20 @@ def test_the_same_again_is_no_event(recorder: Recorder) -> None:
     assert say(recorder, "A", "2")
     assert say(recorder, "A", "2", uid="u-2")
     assert not say(recorder, "A", "2")
+
+
+def test_a_crowd_of_pods_loses_and_delays_no_events_of_other_namespaces(fake: FakeApi, recorder: Recorder) -> None:
+    """Thousands of held pods of one tenant are told of in one moment; the thread has not started yet."""
+    for number in range(3):
+        assert say(recorder, "Placed", "1", namespace="small", uid=f"u-{number}")
+    for number in range(2 * QUEUE):
+        assert say(recorder, "HeldWithoutSlot", "1", namespace="crowd", uid=f"p-{number}")
+    assert say(recorder, "Placed", "1", namespace="small", uid="u-3")
+    recorder.start()
+    fake.wait_for(lambda server: server.count("POST") >= 8)
+    first = [body["regarding"]["namespace"] for body in posted(fake)[:8]]
+    assert first.count("small") == 4
+    assert counted("dropped") == QUEUE + 4
 
 
 def test_a_copy_on_another_object_gives_way_when_many_wait(recorder: Recorder) -> None:

@@ -11,7 +11,8 @@ from engine.controller.controller import LIMIT_CHECK
 from engine.controller.term import BURST, EACH_SECOND, RateLimiter
 from engine.policy.model import parse_policy
 from tests.support.admission import FakeView, raw_job, review
-from tests.support.cluster_records import changed, gpu_nodes, job
+from tests.support.cluster_records import changed, gpu_nodes, job, shape
+from tests.support.families import plain
 from tests.support.leader import POLICY, Leader
 from webhook.admission.review import Response
 from webhook.handlers.validate import validate
@@ -180,3 +181,16 @@ def test_namespaces_that_are_quiet_are_forgotten() -> None:
     for number in range(1000):
         pace.wait(f"n{number}", float(number))
     assert len(pace) <= BURST + 1
+
+
+def test_each_namespace_is_told_that_its_gangs_of_pods_are_too_many() -> None:
+    """They have no workload with a uid of its own: those of one namespace are told from those of another by it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=POLICY + "queue: {maxNamespaceGangs: 1}\n")
+    for namespace in ("one", "two"):
+        for gang in ("a", "b", "c"):
+            made = plain(gang, size="1")
+            said = {**made.spec.annotations, names.GANG_NAME: gang}
+            own = replace(made.spec, annotations=said, shape=shape(gpu=80))
+            leader.has(replace(made, namespace=namespace, uid=f"{namespace}-{gang}", spec=own))
+            leader.settle()
+    assert len(leader.hands.of("too many")) == 2

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.api import names
-from engine.api.objects import PodGroupObject
+from engine.api.objects import PodGroupObject, PriorityClass, Quota
 from engine.api.pod import Pod
 from engine.api.workload import Workload
 from engine.cache import pod_groups
@@ -20,6 +20,7 @@ from engine.gang.gang import held_by_us
 from tests.support.cluster_records import gpu_nodes, job, pod
 from tests.support.families import plain
 from tests.support.leader import POLICY, Leader, crash, not_leader, unavailable
+from tests.support.preempting import PreemptingCluster
 
 
 def member(name: str, *, count: int = 4, least: int = 8, group: str = "g", **more: object) -> Workload:
@@ -564,3 +565,26 @@ def test_in_strict_order_no_member_waits_behind_another_one() -> None:
     leader.later(20)
     assert leader.status("a")[1] == leader.status("b")[1] != "QueuedBehind"
     assert message(leader, "a") == message(leader, "b")
+
+
+@pytest.mark.parametrize("order", ["best-effort", "strict"])
+def test_a_member_that_no_quota_allows_its_class_takes_no_others_ahead(order: str) -> None:
+    """Neither onto hosts that are kept for a gang of another namespace, nor past it in strict order."""
+    cluster = PreemptingCluster(policy=f"queue: {{order: {order}, patience: 30s}}\n", racks=1)
+    stores = cluster.leader.stores
+    for name, value in (("middle", 500), ("urgent", 1000)):
+        stores.priority_classes.apply("ADDED", PriorityClass(name, value, False, resource_version="1"))
+    scope = (("PriorityClass", "In", ("urgent",)),)
+    stores.quotas.apply("ADDED", Quota("evil", "no-urgent", {"pods": 0}, {"pods": 0}, scope))
+    cluster.submit("runs", 1, require=None)
+    cluster.go_on(10)
+    cluster.submit("first", 2, namespace="other", priority_class="middle")
+    cluster.wait(60)
+    asks = {names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
+    cluster.submit("small", 1, namespace="evil", annotations=asks)
+    cluster.submit("forbidden", 1, namespace="evil", annotations=asks, priority_class="urgent")
+    cluster.wait(30)
+    assert (cluster.hosts("small"), cluster.reason("forbidden")) == ([], "QuotaExceeded")
+    cluster.finish("runs")
+    cluster.wait(20)
+    assert cluster.runs("first")

@@ -122,3 +122,32 @@ def test_a_pod_group_that_lacks_room_says_so_though_the_quota_does_not_admit_all
     assert leader.status("a") == ("Waiting", "InsufficientFreeGPUs")
     leader.later(70)
     assert leader.status("a") == ("Waiting", "RoomKept")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_pods_without_the_gpus_of_their_template_do_not_take_the_place_of_those_that_a_quota_admits(
+    grouped: bool,
+) -> None:
+    """Anybody may create pods with a Job as their controller: four that ask for no GPU do not stand for 32 GPUs."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 8})
+    gang = member("train", least=4) if grouped else job("train", count=4, held=True)
+    forged = [pod(gang, rank, gated=True, name=f"forged-{rank}") for rank in range(4)]
+    leader.has(gang, *(replace(one, spec=replace(one.spec, shape=shape(cpu=10))) for one in forged))
+    leader.settle()
+    assert (assigned(leader, "train"), leader.status("train")[1]) == (0, "QuotaExceeded")
+    leader.has(*(pod(leader.workload("train"), rank, gated=True, name=f"real-{rank}") for rank in range(3)))
+    leader.later(60)
+    assert assigned(leader, "train") == 4
+
+
+def test_pods_with_less_memory_than_their_template_are_those_of_the_gang() -> None:
+    """Admission made them smaller; the quota has no room for four more."""
+    leader = with_quota(4)
+    allow(leader, 4, used=4)
+    template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, shape=shape(gpu=8, memory=8))
+    gang = replace(job(), pod_sets=(replace(job().pod_sets[0], template=template),))
+    leader.has(gang)
+    made = [pod(gang, rank, gated=True) for rank in range(4)]
+    leader.has(*(replace(one, spec=replace(one.spec, shape=shape(gpu=8, memory=4))) for one in made))
+    leader.settle()
+    assert assigned(leader, "train") == 4

@@ -19,7 +19,7 @@ from engine.lifecycle.preemption import LIMIT
 from engine.preemption.preempt import victims_may_help
 from engine.scheduler.outcome import Waits
 from engine.scheduler.schedule import answer_in_view
-from tests.support.cluster_records import changed, gpu_nodes, job, pod_set, shape, spec
+from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set, shape, spec
 from tests.support.leader import not_leader, unavailable
 from tests.support.preempting import PREEMPTS, PreemptingCluster
 
@@ -228,6 +228,25 @@ def test_nobody_ends_for_a_gang_that_others_go_before(policy: str) -> None:
     cluster.wait(300, every=20)
     assert cluster.reason("high") in ("QueuedBehind", "WaitingGangsLimit")
     assert cluster.ended() == []
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_pod_of_another_class_gives_no_right_to_the_class_of_its_template(ranked: bool) -> None:
+    """Anybody may create a pod with a Job as its controller: the quota of the Job's PriorityClass never saw it."""
+    cluster = full()
+    classes, quotas = cluster.leader.stores.priority_classes, cluster.leader.stores.quotas
+    classes.apply("ADDED", PriorityClass("urgent", 1000, False, resource_version="1"))
+    scope = (("PriorityClass", "In", ("urgent",)),)
+    quotas.apply("ADDED", Quota("default", "no-urgent", {"pods": 0}, {"pods": 0}, scope))
+    template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, priority_class="urgent")
+    gang = job("high", count=1, held=True, template=template, ranked=ranked)
+    forged = pod(gang, 0, gated=True, name="forged")
+    cluster.leader.has(gang, replace(forged, spec=replace(forged.spec, priority_class="", shape=shape(cpu=1))))
+    cluster.leader.settle(30)
+    for _ in range(5):
+        cluster.leader.later(10)
+    assert (cluster.ended(), cluster.reason("high")) == ([], "QuotaExceeded")
+    assert cluster.runs("low-0", "low-1")
 
 
 def test_a_gang_that_cannot_be_suspended_is_evicted() -> None:
