@@ -179,7 +179,8 @@ class GangScheduler:
             if key in self._term.busy:
                 queue.capacity_freed = True  # plan all of them again when it is no longer busy
                 break
-            if key not in queue.for_hosts:
+            # Of those that wait for hosts the one that others wait for: its namespace may be why it waits by now.
+            if key not in queue.for_hosts or (self._term.blocks(key) and self._has_limits(key)):
                 self._term.guarded(key, now, partial(self._plan_one, key, now))
             if key in queue and self._term.blocks(key):
                 queue.stop_behind(key)
@@ -483,9 +484,7 @@ class GangScheduler:
         same, miss = queue.answered(problem), queue.known_miss(problem)
         if miss is not None and miss.outcome.for_hosts:
             queue.waits_for_hosts(key)
-        namespace, view = gang.workload.namespace, self._view
-        alike = not view.stores.quotas.get_by(namespace) and not limits_hosts(namespace, view.policy)
-        if same is not None and alike:
+        if same is not None and not self._has_limits(key):
             self._report(key, gang, same, now)
             return True
         if (
@@ -496,6 +495,12 @@ class GangScheduler:
             return False
         self._term.numbers.put(key, None, due=max(now, gang_state.reported_at + TEXT_EVERY))
         return True
+
+    def _has_limits(self, key: GangKey) -> bool:
+        """Return True if the namespace of a queued gang has a quota or a limit of hosts."""
+        entry = self._term.queue.entry(key)
+        namespace = entry.namespace if entry is not None else ""
+        return bool(self._view.stores.quotas.get_by(namespace)) or limits_hosts(namespace, self._view.policy)
 
     def _refresh_numbers(self, now: float) -> None:
         """Find the numbers of waiting gangs again if hosts have changed since: others may have taken what was free.

@@ -203,6 +203,7 @@ class Provisioner:
             return
         rules, assignment = view.policy.autoscaling.of(gang.request.topology), gang.placement.assignment
         if assignment is not None and not over(gang.workload):
+            gang_state.nodes_unwanted_since = None
             # Nodes stay booked for the pods that use them until these are bound: they might be removed as unused.
             unbound = status.phase in ("Waiting", "Placed")
             used = assignment.consumes.name if assignment.consumes is not None and unbound else ""

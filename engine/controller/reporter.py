@@ -247,8 +247,12 @@ class StatusReporter:
 
 
 def _with_notes(gang_state: GangState, status: Status) -> Status:
-    """Return the status of a gang that waits with what was requested for it, and which restarts would help."""
-    if status.phase != "Waiting":
+    """Return the status of a gang that waits with what was requested for it, and which restarts would help.
+
+    While others end for it, it waits for them alone: that status is read back as it was written.
+    """
+    reason = reason_of(status.reason)
+    if status.phase != "Waiting" or (reason is not None and reason.preempts):
         return status
     if (nodes := gang_state.nodes) is not None:
         status = replace(status, message=f"{status.message}; {nodes.text}", provisioning=nodes.body)

@@ -263,8 +263,9 @@ class GangState:
             self.wake = when if self.wake is None else min(self.wake, when)
 
     def back_off(self, now: float) -> None:
-        """Record a failure: retry after a delay, and report the status again."""
+        """Record a failure: retry after a delay, and report the status again. A pause that lasts longer goes on."""
         self.failures += 1
-        self.wake = self.timers.retry_at = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
+        self.wake = now + min(RETRY_FIRST * 2 ** min(self.failures - 1, 10), RETRY_MOST)
+        self.timers.retry_at = max(self.timers.retry_at, self.wake)
         self.reported = self.details = None
         self.place_known = False

@@ -186,6 +186,25 @@ def test_a_resume_that_is_refused_for_ever_keeps_no_slots_for_ever() -> None:
     assert not leader.workload().suspended
 
 
+def test_a_failed_write_does_not_end_a_pause() -> None:
+    """That the gang is requeued meanwhile is not written at once: it rests for as long as without that."""
+    leader = rack()
+    leader.hands.broken["resume"] = refused
+    gang = job(count=4, held=True)
+    leader.has(replace(gang, annotations={**gang.annotations, names.SCHEDULE_TIMEOUT: "30s"}))
+    while leader.status() != ("Waiting", "HoldExpired"):
+        leader.later(5.0)
+    leader.hands.broken = {"requeue": unavailable}
+    leader.later(PAUSE_FIRST / 2 + 1.0)
+    assert leader.hands.of("requeue") == ["train"]
+    leader.hands.broken.clear()
+    leader.later(RETRY_FIRST + 0.1)
+    assert leader.hands.of("requeue") == ["train"] * 2
+    assert leader.hands.of("place") == ["train"]
+    leader.later(PAUSE_FIRST / 2)
+    assert leader.hands.of("place") == ["train"] * 2
+
+
 def test_a_resume_that_is_refused_later_has_the_whole_time() -> None:
     """What an earlier plan had used of it does not count."""
     leader = rack()

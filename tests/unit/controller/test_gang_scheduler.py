@@ -14,7 +14,7 @@ from engine.api.pod import Pod
 from engine.controller import executor
 from engine.scheduler import schedule
 from engine.scheduler.starvation import RENEW_EVERY
-from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader
 from tests.support.pod_sets import pods_of, several
@@ -52,6 +52,28 @@ def test_a_gang_over_its_quota_holds_up_nobody_in_strict_order() -> None:
     leader.has(job("second", count=2, held=True, created=2.0))
     leader.settle()
     assert leader.status("first") == ("Waiting", "QuotaExceeded")
+    assert leader.hands.of("place") == ["second"]
+
+
+@pytest.mark.parametrize("why", ["QuotaExceeded", "ReservedHostsLimit"])
+def test_a_gang_that_waits_for_hosts_holds_up_nobody_in_strict_order_once_its_namespace_is_why(why: str) -> None:
+    """It is the first one, and no host has changed since."""
+    rules = "namespaces: {rules: [{namespaces: [a], maxReservedHosts: 2}]}\n" if why == "ReservedHostsLimit" else ""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=STRICT + rules)
+    leader.has(*(replace(one, unschedulable=True) for one in gpu_nodes(1, 1, 3)))
+    leader.has(job("first", count=2, held=True, created=1.0, namespace="a"))
+    leader.has(job("second", count=1, held=True, created=2.0))
+    leader.settle()
+    assert leader.status("first") == ("Waiting", "NodesUnhealthy")
+    assert leader.status("second") == ("Waiting", "QueuedBehind")
+    if rules:
+        other = job("other", count=1, namespace="a")
+        leader.has(other, placement(other, {"b0-r0-h0": 1}), pod(other, 0, host="b0-r0-h0"))
+        leader.has(job("third", count=1, held=True, created=3.0))
+    else:
+        limited(leader, "a", 1)
+    leader.settle()
+    assert leader.status("first") == ("Waiting", why)
     assert leader.hands.of("place") == ["second"]
 
 

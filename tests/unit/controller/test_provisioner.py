@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from engine.api import names
-from engine.api.objects import ProvisioningRequest, RequestCondition
+from engine.api.objects import ProvisioningRequest, Quota, RequestCondition
 from engine.api.pod import PodSpec
 from engine.api.workload import Workload
 from engine.controller import provisioner
 from engine.controller.provisioner import FAILED_MOST, LOOK_EVERY, REFUSED_FIRST, UNWANTED_AFTER
 from engine.policy.model import parse_policy
-from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set, shape, spec
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader, unavailable
+from tests.support.preempting import PREEMPTS
 
 TOPOLOGY = "topologies: [{name: default, preset: demo, nodeSelector: {}}]\n"
 ASKS = (
@@ -364,6 +365,50 @@ def test_a_request_is_withdrawn_when_the_gang_waits_for_something_else_for_a_whi
     asked.later(UNWANTED_AFTER)
     asked.later(LOOK_EVERY)
     assert requests(asked) == []
+
+
+def test_a_gang_that_had_slots_since_keeps_its_nodes_for_as_long_again(asked: Leader) -> None:
+    """How long it had waited for something else before its nodes came counts no more when it waits again."""
+    answers(asked, Provisioned=True)
+    quota = Quota("default", "q", hard={"pods": 0}, used={}, scopes=())
+    asked.stores.quotas.apply("ADDED", quota)
+    asked.later(UNWANTED_AFTER / 2)
+    asked.stores.quotas.apply("DELETED", quota)
+    asked.has(*gpu_nodes(1, 1, 4))
+    asked.settle()
+    placed = asked.placed()
+    assert placed is not None
+    assert placed.assignment is not None
+    asked.later(UNWANTED_AFTER)
+    asked.stores.quotas.apply("ADDED", quota)
+    asked.hands.put(replace(placed, assignment=None))
+    asked.has(job("train", count=4, held=True, resource_version=asked.hands.version()))
+    asked.later(UNWANTED_AFTER / 2)
+    assert asked.status() == ("Waiting", "QuotaExceeded")
+    assert len(requests(asked)) == 1
+    asked.later(UNWANTED_AFTER)
+    assert requests(asked) == []
+
+
+def test_a_gang_for_which_others_end_says_nothing_of_its_nodes() -> None:
+    """Its status is read back as it was written: a note would be added to it again, and written, in each turn."""
+    leader = leader_of(2, ASKS.replace("after: 10s", "after: 3s") + PREEMPTS)
+    high = spec(shape=shape(gpu=8), gates=(names.GATE,), labels={names.MANAGED: "true"}, priority=10)
+    low = job("low", count=2)
+    leader.has(low, placement(low, {"b0-r0-h0": 1, "b0-r0-h1": 1}))
+    leader.has(*(pod(low, rank, host=f"b0-r0-h{rank}") for rank in range(2)))
+    leader.has(job("high", count=2, held=True, template=high))
+    leader.settle()
+    leader.later(5)
+    assert len(requests(leader)) == 1
+    for _ in range(8):
+        leader.later(LOOK_EVERY)
+    assert leader.status("high") == ("Waiting", "Preempting")
+    assert "autoscaler" not in message(leader, "high")
+    assert [status.reason for name, status in leader.hands.told if name == "high"][-2:] == [
+        "InsufficientFreeGPUs",
+        "Preempting",
+    ]
 
 
 def test_a_gang_for_which_hosts_are_kept_still_waits_for_its_nodes() -> None:
