@@ -136,7 +136,7 @@ class Informers:
     def follow(self) -> None:
         """Apply a new policy to the watches: its kinds, the labels of their pods, and whether budgets count."""
         policy = self._policy()
-        self._follow_budgets(watched=policy.preemption.mode != "never" or policy.defragment.mode == "act")
+        self._follow_budgets(watched=policy.heeds_budgets)
         labels = self._policy().pod_labels
         if labels != self._pod_labels:
             self._pod_labels = labels

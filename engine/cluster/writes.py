@@ -11,7 +11,7 @@ Templates are changed by a JSON Patch: a merge patch would replace a list whole,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -63,6 +63,7 @@ _REFUSALS: Final = (
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
+_EVICTION_REFUSALS: Final = (*_REFUSALS, HTTPStatus.TOO_MANY_REQUESTS)  # the last one is a disruption budget's
 # Only the server's text distinguishes a failed JSON Patch from a webhook that denies without naming a field.
 _PATCH_FAILS: Final = "the server rejected our request due to an error in our request"
 _MOST_TESTED: Final = 1024  # characters of an annotation: of a value that is too long to be valid, a record has a part
@@ -232,12 +233,7 @@ def evict_pod(api: KubeClient, pod: Pod, *, fence: Fence) -> Result:
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": {"preconditions": {"uid": pod.uid}},
     }
-    try:
-        result = _send(api, "POST", _pod(pod) + "/eviction", body, JSON, fence=fence)
-    except ApiError as error:
-        if error.status != HTTPStatus.TOO_MANY_REQUESTS:
-            raise
-        return Refused(error.status, error.message, error.causes)
+    result = _send(api, "POST", _pod(pod) + "/eviction", body, JSON, fence=fence, refusals=_EVICTION_REFUSALS)
     # The uid is the only precondition: a conflict means that another pod has the name.
     return Gone() if isinstance(result, Conflict) else result
 
@@ -410,6 +406,7 @@ def _send(
     *,
     fence: Fence,
     force: bool = False,
+    refusals: Collection[int] = _REFUSALS,
 ) -> Result:
     query = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER} | ({"force": "true"} if force else {})
     fence()
@@ -417,7 +414,7 @@ def _send(
     try:
         result = Done(api.request(method, path, query=query, body=body, content_type=content_type, timeout=TIMEOUT))
     except ApiError as error:
-        result = _result(error)
+        result = _result(error, refusals)
     finally:
         _count(_what(method, path), "Fault" if result is None else type(result).__name__)
     return result
@@ -436,14 +433,14 @@ def _what(method: str, path: str) -> str:
     return f"{method} {resource}/{subresource}" if subresource else f"{method} {resource}"
 
 
-def _result(error: ApiError) -> Result:
+def _result(error: ApiError, refusals: Collection[int]) -> Result:
     if error.status == HTTPStatus.NOT_FOUND:
         return Gone()
     if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and any(field == "metadata.uid" for field, _ in error.causes):
         return Gone()
     if error.status == HTTPStatus.CONFLICT:
         return Conflict(error.message)
-    if error.status in _REFUSALS:
+    if error.status in refusals:
         return Refused(error.status, error.message, error.causes)
     raise error
 

@@ -53,6 +53,7 @@ from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.withdrawn import unused_plan
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
+from engine.scheduler.starvation import Nominator
 
 log = logging.getLogger("topogate.controller")
 
@@ -165,7 +166,7 @@ class Controller:
         if not self._leads():
             self._in_term = False
             self._view.take_changes()  # and drop them: a term begins by reconciling everything
-            self._term.queue = GangQueue()
+            self._term.queue, self._term.nominator = GangQueue(), Nominator()
             self._queue_metrics.show(self._term, self._monotonic())
             return
         begins = False

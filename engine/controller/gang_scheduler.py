@@ -247,7 +247,6 @@ class GangScheduler:
                 self._term.queue.requeue(nomination.key)  # so that its status shows the nomination
         for key in kept.keys() - {nomination.key for nomination in self._term.nominator.kept()}:
             self._term.queue.requeue(key)  # so that its status shows none any more, also if only other hosts help it
-        metrics.nominations.set(len(self._term.nominator))
 
     def _find_nomination(
         self, now: float, waiting: StarvingGang, kept: Nomination | None, taken: frozenset[str]

@@ -142,7 +142,7 @@ class Preemptor:
         if (rules := self._view.policy.preemption) is not self._rules:
             self._rules, self._candidates = rules, {}
             self._on_since = None if rules.mode == "never" else now
-        if rules.mode == "never" and self._view.policy.defragment.mode != "act":
+        if not self._view.policy.heeds_budgets:
             self._watches_since = None
         elif self._watches_since is None:
             self._watches_since = now

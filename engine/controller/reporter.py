@@ -273,7 +273,7 @@ class QueueMetrics:
         self._counted: set[str] = set()  # reasons with a value in the metrics
 
     def show(self, term: LeaderTerm, now: float) -> None:
-        """Set the metrics to the number and the oldest of the waiting gangs by reason code; there are few codes."""
+        """Set the metrics to the waiting gangs by reason code, of which there are few, and to the rooms kept."""
         reasons = Counter[str]()
         oldest: dict[str, float] = {}
         for key in term.queue:
@@ -288,3 +288,4 @@ class QueueMetrics:
             metrics.oldest_wait.labels(code).set(oldest.get(code, 0.0))
         self._counted = set(reasons)
         metrics.queued.set(len(term.queue))
+        metrics.nominations.set(len(term.nominator))

@@ -479,6 +479,11 @@ class Policy(Section):
         return _pod_labels(_Identity(self.kinds)) if self.kinds else frozenset()
 
     @property
+    def heeds_budgets(self) -> bool:
+        """Whether disruption budgets are read: only while running gangs end or restart for others."""
+        return self.preemption.mode != "never" or self.defragment.mode == "act"
+
+    @property
     def device_kinds(self) -> DeviceKinds:
         """The kinds of devices that the policy declares, and its names of whole GPUs that are not built in."""
         vendors = whole_names(self.gpu.vendors) - whole_names()

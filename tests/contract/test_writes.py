@@ -573,12 +573,21 @@ def test_the_policy_in_force_is_kept_and_kept_again(fake: FakeApi, api: KubeClie
     assert fake.requests[0].query == {"fieldManager": "topogate", "force": "true"}
 
 
+def count(what: str, result: str) -> float:
+    return metrics.registry.get_sample_value("topogate_writes_total", {"what": what, "result": result}) or 0.0
+
+
+def test_an_eviction_that_a_budget_forbids_is_counted_as_refused(fake: FakeApi, api: KubeClient) -> None:
+    """As TopogateWritesRefused says; a fault would call the API server overloaded (TopogateWritesFail)."""
+    what = "POST pods/eviction"
+    refused, faults = count(what, "Refused"), count(what, "Fault")
+    fake.fault(Answer(429, {"message": "the budget needs 2 healthy pods"}))
+    writes.evict_pod(api, pod(fake), fence=ok)
+    assert (count(what, "Refused"), count(what, "Fault")) == (refused + 1, faults)
+
+
 def test_every_write_is_counted_by_what_it_did_and_how_it_ended(fake: FakeApi, api: KubeClient) -> None:
     """The metric topogate_writes names the resource and the result, never an object."""
-
-    def count(what: str, result: str) -> float:
-        return metrics.registry.get_sample_value("topogate_writes_total", {"what": what, "result": result}) or 0.0
-
     done, gone = count("PATCH jobs", "Done"), count("PATCH placements/status", "Gone")
     known = placement(fake)
     writes.suspend_workload(api, job(fake), fence=ok)

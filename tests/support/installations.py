@@ -13,7 +13,7 @@ import yaml
 from certs.authority import new_authority
 from engine.api import names
 from engine.kinds.registry import built_in
-from engine.policy.model import parse_policy
+from engine.policy.model import default_policy, parse_policy
 from webhook.checks.own_rights import needed_rights
 from webhook.configuration.policy_webhooks import entries
 from webhook.configuration.webhooks import MUTATING, VALIDATING, Resource, manifest_entries
@@ -110,7 +110,7 @@ GOOD = Installation(
     },
     policy=ABSENT,
     last_good=ABSENT,
-    rights=GrantedRights("reviews", len(needed_rights(built_in()))),
+    rights=GrantedRights("reviews", len(needed_rights(default_policy()))),
     pages=PAGES,
     pods=ReadObject({"items": []}),
     tried_in="default",

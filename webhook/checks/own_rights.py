@@ -1,4 +1,4 @@
-"""The rights that the service needs, as in manifests/base/rbac.yaml, plus those for the kinds of a policy.
+"""The rights that the service needs, as in manifests/base/rbac.yaml, plus those that its policy asks for.
 
 A test holds them against the manifests.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from engine.api import names
-from engine.kinds.registry import Registry
 from engine.kinds.rules import READ, rules
+from engine.policy.model import Policy
 from webhook.snapshot.granted_rights import NeededRight, rights_of
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -32,7 +32,6 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("apps", "daemonsets", READ),
         *_rights("storage.k8s.io", "storageclasses", READ),
         *_rights("scheduling.k8s.io", "priorityclasses", READ),
-        *_rights("policy", "poddisruptionbudgets", READ),
         *_rights("node.k8s.io", "runtimeclasses", READ),
         *_rights("scheduling.koordinator.sh", "devices", READ),
         *_rights("kueue.x-k8s.io,kai.scheduler", "topologies", READ),
@@ -63,6 +62,8 @@ OWN_RIGHTS: Final = frozenset(
         *_rights("", "configmaps", ("create", "patch"), objects=(names.LAST_GOOD_POLICY_NAME,), namespaced=True),
     )
 )
+# Only while the policy lets running gangs end or restart for others; an admin may remove the rule without it.
+BUDGET_RIGHTS: Final = frozenset(_rights("policy", "poddisruptionbudgets", READ))
 # Only a service with a CA of its own needs these: it keeps the CA in a Secret and writes the caBundle of its webhooks.
 CA_RIGHTS: Final = frozenset(
     (
@@ -73,10 +74,12 @@ CA_RIGHTS: Final = frozenset(
 )
 
 
-def needed_rights(registry: Registry, *, own_ca: bool = True) -> list[NeededRight]:
-    """Return the rights that the service needs with the kinds of a registry, in a stable order.
+def needed_rights(policy: Policy, *, own_ca: bool = True) -> list[NeededRight]:
+    """Return the rights that the service needs with a policy, in a stable order.
 
     `own_ca` is False for a service that takes its certificate from a directory (`--certificates-from`).
     """
-    of_kinds = {right for rule in rules(registry).cluster_role for right in rights_of(rule)}
-    return sorted(OWN_RIGHTS | of_kinds | (CA_RIGHTS if own_ca else frozenset()))
+    needed = OWN_RIGHTS | {right for rule in rules(policy.registry).cluster_role for right in rights_of(rule)}
+    if policy.heeds_budgets:
+        needed |= BUDGET_RIGHTS
+    return sorted(needed | CA_RIGHTS if own_ca else needed)

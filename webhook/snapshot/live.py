@@ -89,7 +89,7 @@ _OF_OTHERS: Final = (
     Wanted(POD_GROUPS, "PodGroup", (), True, "podgroups", registered=False),
     Wanted(PROVISIONING_GROUP, PROVISIONING_KIND, PROVISIONING_VERSIONS, False, PROVISIONING_PLURAL, registered=False),
 )
-# Which gangs end for others; read where the policy preempts.
+# Which gangs end or restart for others; read where the policy has such.
 _BUDGETS: Final = _Listed("policy/v1", BUDGETS, "PodDisruptionBudget")
 
 
@@ -144,7 +144,7 @@ def read_cluster(
         found, provisioning = _discovered(api, _OF_OTHERS, unread)
         wanted = [_NODES, _PLACEMENTS, *found]
     else:
-        every = (*_BASE, _BUDGETS) if policy.preemption.mode != "never" else _BASE
+        every = (*_BASE, _BUDGETS) if policy.heeds_budgets else _BASE
         base = [one for one in every if only is None or one.plural in only]
         kinds = wanted_kinds(policy.registry)
         found, provisioning = _discovered(api, kinds if only is not None else [*kinds, *_OF_OTHERS], unread)

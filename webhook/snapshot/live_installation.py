@@ -23,7 +23,7 @@ from engine.cluster.election import Lease, LeaseWatch
 from engine.cluster.lease import lease_of
 from engine.cluster.server_version import server_version
 from engine.decoding.wire import UNREADABLE
-from engine.kinds.registry import Registry
+from engine.policy.model import Policy
 from webhook.snapshot.connection import ConnectionProblem
 from webhook.snapshot.granted_rights import NeededRight, granted_rights
 from webhook.snapshot.installation import (
@@ -57,8 +57,8 @@ _MOST_WAITED: Final = 15.0  # seconds for a renewal of the Lease
 class NeededRights(Protocol):
     """Returns the rights that the service needs."""
 
-    def __call__(self, registry: Registry, *, own_ca: bool) -> Sequence[NeededRight]:
-        """Return them for the kinds of a policy; `own_ca` tells whether the service has a CA of its own."""
+    def __call__(self, policy: Policy, *, own_ca: bool) -> Sequence[NeededRight]:
+        """Return them for the policy in force; `own_ca` tells whether the service has a CA of its own."""
 
 
 def read_installation(
@@ -92,7 +92,7 @@ def read_installation(
     deployment = get("apps/v1", "deployments", names.SERVICE_NAME, within=namespace)
     own_ca = not certificates_are_mounted(deployment)
     secret, bundle = _authority(api, namespace) if own_ca else (ReadObject(absent=True), b"")
-    rights = needed(installed_policy(policy, last_good).policy.registry, own_ca=own_ca)
+    rights = needed(installed_policy(policy, last_good).policy, own_ca=own_ca)
     return Installation(
         namespace=namespace,
         taken=wall(),

@@ -17,6 +17,7 @@ import yaml
 from certs.authority import new_authority, read_authority
 from engine.kinds.registry import built_in
 from engine.kinds.rules import rules
+from engine.policy.model import default_policy, parse_policy
 from tests.support.golden import golden
 from tests.support.installations import (
     ABSENT,
@@ -41,7 +42,7 @@ from tests.support.installations import (
 from webhook.checks.definition import definition, fields
 from webhook.checks.installation import verify
 from webhook.checks.model import Finding
-from webhook.checks.own_rights import CA_RIGHTS, OWN_RIGHTS, needed_rights
+from webhook.checks.own_rights import BUDGET_RIGHTS, CA_RIGHTS, OWN_RIGHTS, needed_rights
 from webhook.checks.text import finding_texts, verdict_text
 from webhook.snapshot.granted_rights import NeededRight, missing_rights, rights_of
 from webhook.snapshot.installation import DryRun, GrantedRights, Installation, ReadObject, ReadyPage
@@ -276,11 +277,25 @@ def test_the_rights_are_those_of_the_manifests() -> None:
         for rule in one["rules"]
         for right in rights_of(rule, namespaced=one["kind"] == "Role")
     }
-    assert granted == OWN_RIGHTS | CA_RIGHTS
-    assert not OWN_RIGHTS & CA_RIGHTS
+    assert granted == OWN_RIGHTS | BUDGET_RIGHTS | CA_RIGHTS
+    assert len(granted) == len(OWN_RIGHTS) + len(BUDGET_RIGHTS) + len(CA_RIGHTS)
     of_kinds = {right for rule in rules(built_in()).cluster_role for right in rights_of(rule)}
-    assert set(needed_rights(built_in())) == OWN_RIGHTS | CA_RIGHTS | of_kinds
-    assert set(needed_rights(built_in(), own_ca=False)) == OWN_RIGHTS | of_kinds
+    assert set(needed_rights(default_policy())) == OWN_RIGHTS | CA_RIGHTS | of_kinds
+    assert set(needed_rights(default_policy(), own_ca=False)) == OWN_RIGHTS | of_kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("{}", False),
+        ("preemption: {mode: lower-priority}", True),
+        ("defragment: {mode: act, protect: {runningFor: 1h}}", True),
+    ],
+)
+def test_the_right_to_budgets_is_needed_while_the_policy_makes_room(text: str, needed: bool) -> None:
+    """Without that an admin may remove its rule (docs/reference/rights.md), and nothing is missing then."""
+    found = set(needed_rights(parse_policy(text)))
+    assert found & BUDGET_RIGHTS == (BUDGET_RIGHTS if needed else set())
 
 
 def test_missing_rights_are_found_in_roles() -> None:

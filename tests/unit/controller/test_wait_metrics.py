@@ -111,6 +111,18 @@ def test_the_oldest_wait_by_reason() -> None:
     assert oldest() == 0.0
 
 
+def test_the_rooms_kept_are_those_of_the_leader() -> None:
+    """A replica that led before keeps none: TopogateRoomKept looks at the largest number of all replicas."""
+    leader = leader_of_a_full_rack(POLICY + "queue: {patience: 1m}\n")
+    leader.has(job("train", count=4, held=True))
+    leader.settle()
+    leader.later(120)
+    assert metrics.registry.get_sample_value("topogate_rooms_kept") == 1
+    leader.leading = False
+    leader.turn()
+    assert metrics.registry.get_sample_value("topogate_rooms_kept") == 0
+
+
 @pytest.mark.parametrize(
     ("pods", "named"), [(1, "1"), (2, "2-8"), (8, "2-8"), (9, "9-64"), (512, "65-512"), (513, ">512"), (10**6, ">512")]
 )

@@ -10,9 +10,13 @@ import pytest
 import yaml
 
 from engine.api import names
+from engine.cache.informers import Informers
+from engine.cache.stores import Stores
+from engine.policy.model import default_policy
 from tests.support.alerts import alerts
 from tests.support.pages import ROOT, Page, pages
 from tests.support.runbooks import FOLDER, command_lines, kubectl_lines, runbooks
+from webhook.service.own_objects import OwnObjects
 
 SECTIONS = ["What it means", "Impact", "Look", "Do", "Prevent"]
 METRICS = set(re.findall(r"^\| `(topogate_\w+)`", pages()["docs/reference/metrics.md"].text, re.MULTILINE))
@@ -125,6 +129,19 @@ def test_metrics_and_log_lines_exist(page: Page) -> None:
         for words in re.findall(r"grep -F '([^']+)'", line):
             module = words.startswith("engine.") and (ROOT / f"{words.replace('.', '/')}.py").exists()
             assert words in SOURCES or module or words == "Traceback", line
+
+
+@each_page
+def test_collections_are_called_as_in_the_metrics(page: Page) -> None:
+    """The policy and the Secret of the CA are watched by name, and called by it."""
+    unused: Any = None  # nothing is read
+    known = {
+        *Informers(unused, Stores(), namespace=names.NAMESPACE, policy=default_policy).reflectors(),
+        *OwnObjects(unused, namespace=names.NAMESPACE, changed=lambda: None).reflectors(),
+    }
+    for line in command_lines(page):
+        for collection in re.findall(r"topogate_cache_age_seconds\.\*\"?([\w-]+)", line):
+            assert collection in known, line
 
 
 def test_alert_names_in_the_docs_exist() -> None:

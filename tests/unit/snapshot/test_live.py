@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from engine.cluster.client import KubeClient, connect
+from engine.policy.model import parse_policy
 from tests.support.fake_api import Answer, FakeApi, Request
 from tests.support.simulation import grid, job, pod
+from webhook.checks.own_rights import needed_rights
 from webhook.snapshot import live
 from webhook.snapshot.connection import ConnectionProblem, connect_as_caller
 from webhook.snapshot.live import read_cluster
@@ -191,12 +193,19 @@ def test_a_server_that_gives_no_answer_is_one_line(server: FakeApi, api: KubeCli
     assert str(caught.value) == text.format(server.url)
 
 
-@pytest.mark.parametrize(("mode", "known"), [("lower-priority", ["sturdy"]), ("never", [])])
-def test_disruption_budgets_are_read_where_the_policy_preempts(
-    server: FakeApi, api: KubeClient, mode: str, known: list[str]
+@pytest.mark.parametrize(
+    ("policy", "known"),
+    [
+        ("preemption: {mode: lower-priority}", ["sturdy"]),
+        ("defragment: {mode: act}", ["sturdy"]),
+        ("defragment: {mode: propose}", []),
+    ],
+)
+def test_disruption_budgets_are_read_where_the_policy_makes_room(
+    server: FakeApi, api: KubeClient, policy: str, known: list[str]
 ) -> None:
     """Else nobody asks for them; a caller who may not read them is told what that means."""
-    server.put(POLICY, data={"policy.yaml": f"preemption: {{mode: {mode}}}\n"})
+    server.put(POLICY, data={"policy.yaml": f"{policy}\n"})
     server.install("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
     path = "/apis/policy/v1/namespaces/alice/poddisruptionbudgets/sturdy"
     server.put(path, spec={"selector": {"matchLabels": {"app": "a"}}}, status={"disruptionsAllowed": 1})
@@ -205,6 +214,23 @@ def test_disruption_budgets_are_read_where_the_policy_preempts(
     forbid(server, "poddisruptionbudgets")
     told = ("poddisruptionbudgets cannot be read: gangs that they protect may seem preemptible",)
     assert read(api).remarks == (told if known else ())
+
+
+def test_who_may_list_what_the_service_lists_gets_complete_answers(server: FakeApi, api: KubeClient) -> None:
+    """So says docs/tasks/admin/see-the-cluster.md: nothing else is listed."""
+    policy = "preemption: {mode: lower-priority}\n"
+    server.put(POLICY, data={"policy.yaml": policy})
+    rights = {
+        (right.group, right.resource)
+        for right in needed_rights(parse_policy(policy))
+        if right.verb == "list" and not right.name
+    }
+    server.install("topology.volcano.sh/v1alpha1", "hypernodes", "HyperNode")
+    read(api)
+    parts = [one.path.strip("/").split("/") for one in server.requests if "limit" in one.query]
+    listed = {("" if part[0] == "api" else part[1], part[-1]) for part in parts}
+    assert listed <= rights
+    assert {("", "nodes"), ("apps", "daemonsets"), ("topology.volcano.sh", "hypernodes")} <= listed
 
 
 def test_the_policy_in_force_is_the_valid_one(server: FakeApi, api: KubeClient) -> None:

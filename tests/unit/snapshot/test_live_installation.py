@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.cluster.client import KubeClient, connect
-from engine.kinds.registry import Registry
+from engine.policy.model import Policy
 from tests.support.fake_api import Answer, FakeApi, Request, Stall
 from webhook.checks.own_rights import CA_RIGHTS, needed_rights
 from webhook.snapshot import live_installation
@@ -155,15 +155,15 @@ def test_the_rights_that_are_needed_follow_the_policy_in_force(
     for name, text in (("topogate-policy", policy), ("topogate-policy-last-good", last_good)):
         if text is not None:
             server.put(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}", data={"policy.yaml": text})
-    asked: list[Registry] = []
+    asked: list[Policy] = []
 
-    def needed(registry: Registry, *, own_ca: bool) -> Sequence[NeededRight]:
-        asked.append(registry)
-        return needed_rights(registry, own_ca=own_ca)
+    def needed(policy: Policy, *, own_ca: bool) -> Sequence[NeededRight]:
+        asked.append(policy)
+        return needed_rights(policy, own_ca=own_ca)
 
     read_installation(api, namespace=NAMESPACE, try_in="default", needed=needed, pause=lambda _seconds: None)
-    (registry,) = asked
-    assert (registry.find("example.com", "Mine", "v1") is not None) == mine
+    (in_force,) = asked
+    assert (in_force.registry.find("example.com", "Mine", "v1") is not None) == mine
 
 
 @pytest.mark.parametrize(
