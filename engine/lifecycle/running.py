@@ -183,8 +183,8 @@ class _Pass:
         self._wakes.append(self._now + BLOCKED_CHECK if blocked_host is not None or self._late else None)
         repair, move = self._requests(replaceable, orphaned=orphaned)
         return (
-            self._replace_slots(repair, move, refused)
-            or self._evict_displaced()
+            self._evict_displaced()
+            or self._replace_slots(repair, move, refused)
             or self._leave_hosts(move, refused)
             or (None if orphaned else self._return_slots(refused))
             or self._grow(grown)

@@ -13,7 +13,7 @@ from engine.api.workload import Workload
 from engine.lifecycle.host_health import GONE_AFTER
 from engine.lifecycle.running import MISSED_AFTER
 from engine.policy.model import Policy, parse_policy
-from tests.support.cluster_records import changed, gpu_nodes, job, pod, shape, spec
+from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod, shape, spec
 from tests.support.gang_oracles import ranks_of
 from tests.support.leader import POLICY, Leader, crash
 
@@ -303,6 +303,26 @@ def test_a_repair_goes_before_gangs_that_have_not_started() -> None:
     leader.settle()
     assert leader.hands.of("repair") == ["train"]
     assert leader.hands.of("place") == ["train"]
+
+
+def test_a_pod_that_is_pinned_beside_its_new_slot_goes_there_while_another_rank_has_no_room() -> None:
+    """It was created in the moment of the repair of its rank: it must not wait until the other rank is repaired."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    gang = job(count=3, suspendable=False)
+    gang, pods = running(leader, 3, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets))
+    before = ranks_of(leader.placed())
+    leader.has(cordoned(leader, before[1]))
+    lose(leader, pods[1])
+    leader.settle()
+    leader.later(MISSED_AFTER)
+    assert leader.hands.of("repair") == ["train"]
+    leader.has(cordoned(leader, before[2]))
+    lose(leader, pods[2])
+    leader.has(pod(gang, 1, pin=before[1], name="late", unschedulable=REFUSAL), pod(gang, 2, gated=True, name="held"))
+    leader.settle()
+    leader.later(40.0)
+    assert leader.hands.of("delete") == ["late"]
+    assert leader.status() == ("Incomplete", "Fragmented")
 
 
 def test_a_gang_of_which_nothing_runs_any_more_may_go_to_another_rack() -> None:
