@@ -180,7 +180,7 @@ class GangIndex:
         placement, pods = self.plan_of(key), self.pods_of(key)
         request = self._request_of(workload, pods, placement)
         state = self._pod_groups.state_of(key, workload, request)
-        if state is not None and (len(state.members) > 1 or state.of_object):
+        if state is not None and state.shared:
             request = of_group(request, timeout=state.timeout)
         return Gang(
             workload=workload,

@@ -322,7 +322,7 @@ class GangScheduler:
             if (held := on_hold(entry.namespace, view.policy)) is not None:
                 self._report(key, gang, Miss(held), now)
                 return
-            if key not in self._term.moving and self._limited(key, entry, gang):
+            if key not in self._term.moving and self._limited(key, entry, gang, now):
                 self._wait_behind_own(key, gang, now)
                 return
             if gang.pod_group is not None and not gang.pod_group.placed:
@@ -451,16 +451,17 @@ class GangScheduler:
         outcome, first = in_turn(partial(self._plan_beside, gang, kept_assignment(gang), excluded), ahead)
         return kept_for(first, gang, outcome) if first else outcome
 
-    def _limited(self, key: GangKey, entry: QueueEntry, gang: Gang) -> bool:
+    def _limited(self, key: GangKey, entry: QueueEntry, gang: Gang, now: float) -> bool:
         """Return True if the limit of waiting gangs of its namespace is reached by gangs ahead of this one.
 
-        Those of its own pod group do not count while they still have to start together.
+        Those of its own pod group do not count while they still have to start together, nor any during the pause after
+        a failed start.
         """
         limit = waiting_limit(entry.namespace, self._view.policy)
         if limit is None:
             return False
         own = gang.pod_group.members if gang.pod_group is not None and not gang.pod_group.placed else ()
-        ahead = self._term.queue.ahead_in_namespace(key)
+        ahead = self._term.queue.ahead_in_namespace(key, now)
         waiting = (other for other in ahead if other not in own and self._term.blocks(other))
         return sum(1 for _ in islice(waiting, limit)) == limit
 

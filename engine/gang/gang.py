@@ -51,6 +51,11 @@ class PodGroupState:
     problem: str = ""
 
     @property
+    def shared(self) -> bool:
+        """True when its minimum is not that of one workload alone, so that members are planned as `of_group` says."""
+        return len(self.members) > 1 or self.of_object
+
+    @property
     def complete(self) -> bool:
         """True when the minimum of its pods exists or will be created."""
         return not self.problem and self.pods >= self.minimum

@@ -51,6 +51,12 @@ def parts(key: GangKey) -> tuple[str, str | None]:
     return (uid, group if slash else None)
 
 
+def order_of(key: GangKey) -> tuple[str, int, str]:
+    """Return what orders gangs with one place in the queue: replicas of a workload, and workloads of one name."""
+    uid, group = parts(key)
+    return uid, len(group or ""), group or ""
+
+
 def keys_of(workload: Workload) -> tuple[GangKey, ...]:
     """Return the keys of all gangs of a workload; none where its children are gangs of their own."""
     if workload.unit == "child":

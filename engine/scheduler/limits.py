@@ -127,6 +127,19 @@ def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome, *, kept: Map
     return outcome if needed <= more else limit.wait(needed, known, at_least=True)
 
 
+def surely_within_host_limit(view: ClusterState, gang: Gang, pods: int) -> bool:
+    """Return True if no plan of so many pods of a gang takes its namespace past its limit, each on a host of its own.
+
+    The caller holds the state's lock.
+    """
+    limit = _HostLimit.of(view, gang)
+    if limit is None:
+        return True
+    separation = gang.request.separation
+    keeps_domains = separation is not None and separation.exclusive is not None
+    return not keeps_domains and len(limit.known) + pods <= limit.most
+
+
 def past_host_limit(view: ClusterState, gang: Gang, hosts: Iterable[str], topology: Topology | None) -> str:
     """Return, in words, that a gang with slots on these hosts takes its namespace past its limit; "" if it does not.
 

@@ -49,6 +49,7 @@ class PlanConditions:
                     required domain that these use
     rules           what the pods require of those near them
     near            what they prefer of them: the score of one pod of a pod set, by host
+    hints           whether an outcome tells changes with which there would be room; a limit of hosts may forbid them
     """
 
     settled_before: float | None = None
@@ -59,6 +60,7 @@ class PlanConditions:
     kept: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     rules: PodRules = field(default_factory=PodRules)
     near: Mapping[str, Ints64] = field(default_factory=dict)
+    hints: bool = True
 
 
 def plan_placement(
@@ -247,6 +249,7 @@ def _plan_input(
         levels=request.levels,
         profile=request.profile or policy.profile_of(request.topology),
         near=conditions.near,
+        hints=conditions.hints,
     )
 
 
@@ -398,7 +401,7 @@ def _no_fit_reason(
             counted=counted,
             reasons=reasons,
             names_hosts=policy.messages.nodes == "all",
-            hints=not inputs.rules.among_own,
+            hints=inputs.hints and not inputs.rules.among_own,
         )
     )
 

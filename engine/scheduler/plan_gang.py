@@ -55,7 +55,8 @@ class PlanInput:
     `left_out`: hosts that are left out this time, with the reason; `barred`: words -> more of them, by index; `kept`:
     pod set -> rank -> host of the pods that stay where they are; `profile`: how equally good places are ranked;
     `emptied`: hosts that count as empty; `rules`: what its pods require of those near them; `near`: what they prefer of
-    them, as the score of one pod of a pod set by host. `levels`: those that `auto` may stand for; None: all.
+    them, as the score of one pod of a pod set by host. `levels`: those that `auto` may stand for; None: all. `hints` as
+    of `PlanConditions`.
     """
 
     asks: tuple[PodSetRequest, ...]
@@ -70,6 +71,7 @@ class PlanInput:
     emptied: frozenset[str]
     levels: tuple[str, ...] | None
     near: Mapping[str, Ints64]
+    hints: bool
 
     def barred_for(self, pod_set: str) -> Mapping[str, Bools]:
         """Return the hosts that a pod set may not use because of other gangs, or of the pods near them."""

@@ -14,6 +14,7 @@ from engine.api.reasons import REASONS, known_code
 from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, over
+from engine.gang.key import order_of
 from engine.scheduler.fairness import Turn, WeightedUsage, turn_of, weighted_usage
 from engine.scheduler.limits import waiting_limit
 from engine.scheduler.outcome import Outcome, Placed, Waits, unschedulable_alone
@@ -46,17 +47,18 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
         own.update(gang.pod_group.members)
     if strict or limit is not None:
         usage = weighted_usage(view)
-        mine = first = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
+        turn = turn_of(priority, created, f"{workload.namespace}/{workload.name}", usage)
+        mine = first = (turn, order_of(gang.key))
         waiting = 0
         for key, other, placement in view.gangs.waiting():  # there may be very many: the expensive test last
             name = f"{other.namespace}/{other.name}"
-            place = turn_of(placement.priority, queued_at(other, placement), name, usage)
+            place = (turn_of(placement.priority, queued_at(other, placement), name, usage), order_of(key))
             counts = limit is not None and other.namespace == workload.namespace and place < mine
             if (counts or (strict and place < first)) and key not in own and _in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)
         if strict:  # those of its own namespace that count are ahead of it too: then the first of all is why it waits
-            return Precedence(turn=mine, first=first if first < mine else None)
+            return Precedence(turn=turn, first=first[0] if first < mine else None)
         if limit is not None and waiting >= limit:
             return Precedence(limited=True)
     nominations = [

@@ -15,7 +15,7 @@ from typing import Any, Final
 from engine.api.names import AUTO
 from engine.api.pod import Shape
 from engine.api.workload import GangKey
-from engine.gang.key import parts
+from engine.gang.key import order_of
 from engine.gang.request import PlacementRequest
 from engine.scheduler.fairness import Turn, WeightedUsage, in_turns, turn_of
 from engine.scheduler.outcome import Never, Waits
@@ -179,8 +179,8 @@ class GangQueue:
             self._fresh |= limited.keys() & self._entries.keys()
             self._retried = True
 
-    def ahead_in_namespace(self, key: GangKey) -> Iterator[GangKey]:
-        """Iterate over the gangs that wait ahead of a gang in its namespace, in order."""
+    def ahead_in_namespace(self, key: GangKey, now: float) -> Iterator[GangKey]:
+        """Iterate over the gangs that wait ahead of a gang in its namespace and are not paused, in order."""
         namespace = self._entries[key].namespace
         if namespace not in self._orders:
             gangs = [other for other, entry in self._entries.items() if entry.namespace == namespace]
@@ -188,7 +188,7 @@ class GangQueue:
         for other in self._orders[namespace]:
             if other == key:
                 return
-            if other in self._entries:
+            if (entry := self._entries.get(other)) is not None and entry.not_before <= now:
                 yield other
 
     @property
@@ -313,10 +313,9 @@ class GangQueue:
         """Return the place of a waiting gang."""
         return self._turn(key) if key in self._entries else None
 
-    def _unique_turn(self, key: GangKey) -> tuple[Turn, str, int, str]:
+    def _unique_turn(self, key: GangKey) -> tuple[Turn, tuple[str, int, str]]:
         """Return the turn of a gang, made unique: replicas of a workload share one, and so do workloads of one name."""
-        uid, group = parts(key)
-        return self._turn(key), uid, len(group or ""), group or ""
+        return self._turn(key), order_of(key)
 
     def _turn(self, key: GangKey) -> Turn:
         return self._entries[key].turn(self.usage)

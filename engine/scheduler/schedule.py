@@ -40,7 +40,14 @@ from engine.gang.request import PlacementRequest
 from engine.gang.slots import ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
-from engine.scheduler.limits import at_host_limit, creation_problem, on_hold, too_many_waiting, within_host_limit
+from engine.scheduler.limits import (
+    at_host_limit,
+    creation_problem,
+    on_hold,
+    surely_within_host_limit,
+    too_many_waiting,
+    within_host_limit,
+)
 from engine.scheduler.outcome import EffectiveLevels, Never, Outcome, Placed, Waits, with_new_nodes
 from engine.scheduler.plan import PlanConditions, effective_levels, plan_placement
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
@@ -257,7 +264,8 @@ def _planned(
     others = pods_around(view, gang, emptied=emptied)
     rules = rules_for(gang, topology, kept=hosts, others=others)
     near = _near(gang, topology, others)
-    conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near)
+    hints = not limited or surely_within_host_limit(view, gang, request.count)
+    conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near, hints=hints)
 
     def plan(changed: PlanConditions = conditions) -> Outcome:
         return plan_placement(

@@ -360,7 +360,7 @@ def shortfall_of(
             answer, topology, np.where(usable, counted.free, 0), slices, names_hosts=names_hosts
         ),
         names_hosts=names_hosts,
-        fewer_fit=hints and level_stays,
+        fewer_fit=hints and level_stays and least >= ask.count,  # its minimum stays, and fewer pods are refused
         limiting=RDMA
         if any_cards.free.sum() > counted.free.sum()
         else _limiting(shape, capacity, topology, counted=counted, by_numbers=by_numbers),

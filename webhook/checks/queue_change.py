@@ -14,6 +14,7 @@ from engine.api.text import plural
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, suspended_by_user
+from engine.gang.key import order_of
 from engine.policy.making_room import PreemptionRules, Protect
 from engine.policy.model import Policy, Queue
 from engine.preemption.victims import is_protected, managed
@@ -47,7 +48,7 @@ def queue_state(view: ClusterState, gangs: Iterable[Gang], *, taken: float) -> Q
     for gang in gangs:
         if _queues(gang):
             lines[gang.request.topology or ""].append((turn_in(view, gang, usage), gang))
-    ordered = {name: sorted(line, key=lambda one: (one[0], one[1].key)) for name, line in lines.items()}
+    ordered = {name: sorted(line, key=lambda one: (one[0], order_of(one[1].key))) for name, line in lines.items()}
     keeps = {}
     for name, line in ordered.items():
         if (key := _keeps(line, view.policy.queue, taken)) is not None:

@@ -17,6 +17,7 @@ from engine.api.text import plural, sanitize
 from engine.api.workload import Workload
 from engine.gang.annotations import meanings
 from engine.gang.gang import Gang, suspended_by_user
+from engine.gang.request import of_group
 from engine.resources.shape import NODE_AFFINITY, NODE_SELECTOR, TAINT
 from engine.scheduler.fairness import Turn
 from engine.scheduler.outcome import Outcome, Placed
@@ -52,6 +53,8 @@ class _Question:
         request = self.snapshot.view.owners.own_request(workload)
         if request.ignored is not None or request.errors or not request.pod_sets:
             return None
+        if (group := self.gang.pod_group) is not None and group.shared:
+            request = of_group(request, timeout=group.timeout)
         return replace(self.gang, workload=workload, request=request)
 
 

@@ -15,6 +15,7 @@ from engine.api.text import sanitize
 from engine.api.workload import GangKey
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, can_suspend, ours, over, suspended_by_user
+from engine.gang.key import order_of
 from engine.gang.summary import domains_of, hosts_of, levels_of, summary_of
 from engine.policy.namespaces import mode_of
 from engine.scheduler.fairness import Turn, weighted_usage
@@ -144,7 +145,8 @@ def queue_of(snapshot: Snapshot, waiting: list[Gang], *, plans: int = MAX_PLANS)
     """
     view = snapshot.view
     usage = weighted_usage(view)
-    ordered = sorted(((turn_in(view, gang, usage), gang) for gang in waiting), key=lambda one: (one[0], one[1].key))
+    turns = ((turn_in(view, gang, usage), gang) for gang in waiting)
+    ordered = sorted(turns, key=lambda one: (one[0], order_of(one[1].key)))
     asked = [gang for _, gang in ordered if planned(gang)] if snapshot.capacity_known else []
     found = forecasts(snapshot, asked, plans=plans)
     return [

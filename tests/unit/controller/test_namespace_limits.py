@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from engine.api import names
 from engine.api.objects import Quota
 from engine.api.pod import Pod
@@ -82,6 +84,21 @@ def test_it_goes_on_when_one_of_them_is_placed_or_gone() -> None:
     leader.stores.workloads.apply("DELETED", g1)
     leader.settle()
     assert leader.status("g2")[1] == "InsufficientFreeGPUs"
+
+
+def test_nobody_waits_for_a_gang_in_the_pause_after_a_failed_start() -> None:
+    """It does not wait for capacity then: the next one of its namespace is placed on what it gave back."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=limited("maxWaitingGangs: 1"))
+    leader.has(gang("first"))  # type: ignore[arg-type]
+    leader.settle()
+    leader.later(60)
+    leader.has(gang("second", created=2.0))  # type: ignore[arg-type]
+    leader.settle()
+    assert leader.hands.of("place") == ["first"]
+    leader.later(541)  # nobody has created a pod of it
+    leader.later(6)
+    assert leader.status("first")[1] == "HoldExpired"
+    assert leader.hands.of("place") == ["first", "second"]
 
 
 def test_room_for_several_is_used_by_all_of_them() -> None:
@@ -313,6 +330,21 @@ def test_a_gang_is_placed_in_the_rack_where_it_keeps_the_limit() -> None:
     leader.settle()
     assert leader.hands.of("place") == ["first", "second"]
     assert leader.view.gangs.hosts_in("a") == {"b0-r1-h0", "b0-r1-h1"}
+
+
+@pytest.mark.parametrize(("most", "told"), [(3, False), (4, True)])
+def test_changes_that_the_limit_may_forbid_are_not_told(most: int, told: bool) -> None:
+    """A block has room for the four pods, one on each host: with room for so many hosts the change is sure to help."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 2), policy=limited(f"maxReservedHosts: {most}"))
+    partly(leader, "b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1")
+    asked = {names.HELD_BY: names.HELD_BY_SUSPEND, names.REQUIRE: "rack"}
+    leader.has(replace(quarters("train", count=4), annotations=asked))
+    leader.settle()
+    placement = leader.placed("train")
+    assert placement is not None
+    assert placement.status["reason"] == "Fragmented"
+    assert placement.status["message"].endswith("; one block has room now") is told
+    assert placement.status.get("proposal") == ({"level": "block", "pods": 2} if told else None)
 
 
 def alone(name: str, level: str = "rack", *, namespace: str = "a", count: int = 1, created: float = 1.0) -> object:

@@ -568,6 +568,27 @@ def test_a_member_of_a_pod_group_has_the_place_of_its_group(minute: int, verdict
         assert found.reason == ("" if verdict == "fits" else "QueuedBehind")
 
 
+def test_a_member_that_joins_is_promised_no_start_with_fewer_pods_than_it_would_join_with() -> None:
+    """One pod of each template: the minimum of the group, which runs, is not its own."""
+    asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
+    first, *rest = placed("first", {"b0-r0-h0": ("b0/b0-r0", 1)}, bound=1)
+    first["metadata"]["annotations"] |= {names.POD_GROUP: "g", names.MIN_AVAILABLE: "1"}
+    second = waits("second", 1, asks)
+    jobs = [
+        {"name": name, "template": {"spec": {key: second["spec"][key] for key in second["spec"] if key != "suspend"}}}
+        for name in ("ps", "worker")
+    ]
+    second |= {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"suspend": True, "replicatedJobs": jobs},
+    }
+    cluster = [*grid(1, 2, 2), *runs("fill", ["b0-r0-h1", "b0-r1-h0"]), first, *rest, second]
+    found = one(cluster, "jobset/second")
+    assert found.verdict == "waits"
+    assert [way.change for way in found.ways_out] == ["wait"]
+
+
 def test_plain_pods_that_are_too_few_wait_for_the_others() -> None:
     """That is no invalid value, and the leader need not have written it."""
     pods = []

@@ -11,8 +11,11 @@ import pytest
 from engine.api import names
 from engine.api.objects import PriorityClass, Quota
 from engine.api.workload import Workload
-from engine.scheduler.outcome import Never, Outcome, Placed
+from engine.gang.key import placed_key
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
+from engine.scheduler.schedule import answer_in_view
 from tests.support.cluster_records import gpu_nodes, job, pod, shape, spec
+from tests.support.families import leader_worker_set
 from tests.support.leader import POLICY, Leader
 from webhook.admission import live_reader
 from webhook.admission.forecast_budget import ForecastBudget
@@ -106,6 +109,27 @@ def test_in_strict_order_a_higher_priority_goes_first() -> None:
     (main,) = urgent.pod_sets
     template = replace(main.template, priority_class="high")
     assert agreed(leader, replace(urgent, pod_sets=(replace(main, template=template),))) == ""
+
+
+@pytest.mark.parametrize(
+    "rule", ["queue: {order: strict}", "namespaces: {rules: [{namespaces: ['*'], maxWaitingGangs: 1}]}"]
+)
+def test_replicas_of_one_workload_are_told_who_goes_first_as_the_leader_tells_them(rule: str) -> None:
+    """Priority, age and name are the same for all of them: the lower index goes first."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=f"{POLICY}{rule}\n")
+    in_use(leader, "b0-r0-h0")
+    leader.has(leader_worker_set(groups=3, size=2))
+    leader.later(20)
+    outcomes: dict[str | None, Waits | Never] = {}
+    for placement in leader.stores.placements.values():
+        gang = leader.view.gangs.get(placed_key(placement))
+        assert gang is not None
+        outcome = answer_in_view(leader.view, gang, created=gang.workload.created)
+        assert not isinstance(outcome, Placed)
+        outcomes[placement.group] = outcome
+        assert (outcome.reason, outcome.message) == (placement.status["reason"], placement.status["message"])
+    behind = "QueuedBehind" if "strict" in rule else "WaitingGangsLimit"
+    assert [outcomes[group].reason for group in "012"] == ["InsufficientFreeGPUs", behind, behind]
 
 
 @pytest.mark.parametrize("trouble", ["quota", "never", "suspended", "deleted"])

@@ -539,6 +539,22 @@ def test_gangs_of_every_sort() -> None:
     assert "leaderworkerset/serve[1]" in shown
 
 
+def test_replicas_of_one_workload_wait_in_the_order_of_their_indices() -> None:
+    """As the leader plans them: what there is room for is for the first ones, not for the tenth before the second."""
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    template = {"spec": {"schedulingGates": [{"name": names.GATE}], "containers": containers}}
+    serve = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "serve", "namespace": "alice", "uid": "serve", "creationTimestamp": START},
+        "spec": {"replicas": 12, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template}},
+    }
+    serve["metadata"]["annotations"] = {names.REQUIRE: "rack"}
+    found = gangs(snapshot([*grid(1, 1, 3), serve])).gangs
+    assert [one.group for one in found] == [str(number) for number in range(12)]
+    assert [one.group for one in found if one.fits_now] == ["0", "1", "2"]
+
+
 def test_kept_hosts_are_told_as_the_leader_does() -> None:
     """Unless the gang cannot fit at all: then nothing is kept for it any more."""
     objects = [

@@ -79,3 +79,10 @@ def test_the_numbers_are_true_and_every_proposal_lets_the_gang_fit(
         assert isinstance(plan(tolerated=change.toleration), Placed)
     if change.pods is not None:
         assert isinstance(plan(pods=change.pods), Placed)
+
+
+def test_fewer_pods_than_its_minimum_are_not_proposed() -> None:
+    """A workload with fewer pods than its own minimum is refused."""
+    wanted = replace(job(count=4), annotations={names.REQUIRE: "rack", names.MIN_AVAILABLE: "3"})
+    short = shortage_of(plan_on(gpu_nodes(1, 1, 3), wanted, placed={"b0-r0-h0": 1}))
+    assert (short.needed, short.have, short.proposal) == (3, 2, None)
