@@ -55,24 +55,12 @@ class ExtensionRequest:
 
     def kept_part(self, assignment: Assignment) -> Assignment:
         """Return the assignment with only the slots that are kept."""
-        domains = {slot.host: slot.domain for plan in assignment.pod_sets for slot in plan.slots}
+        domains = domains_of(assignment)
         plans = []
         for plan in assignment.pod_sets:
             ranked = any(slot.ranks is not None for slot in plan.slots)
-            by_host: dict[str, list[int]] = {}
-            kept = self.kept.get(plan.name, {})
-            for rank in sorted(kept):
-                by_host.setdefault(kept[rank].host, []).append(rank)
-            slots = [
-                Slot(
-                    domain=domains.get(host, (host,)),
-                    count=len(ranks),
-                    ranks=join_ranks([(rank, rank) for rank in ranks]) if ranked else None,
-                    devices=devices if any(devices := tuple(kept[rank].devices for rank in ranks)) else None,
-                )
-                for host, ranks in by_host.items()
-            ]
-            plans.append(replace(plan, slots=tuple(slots)))
+            slots = slots_of_kept(self.kept.get(plan.name, {}), domains, ranked=ranked)
+            plans.append(replace(plan, slots=slots))
         return replace(assignment, pod_sets=tuple(plans))
 
     def lost_hosts(self, assignment: Assignment) -> set[str]:
@@ -88,6 +76,29 @@ class ExtensionRequest:
     def missing(self) -> int:
         """The number of pods that need new slots."""
         return sum(map(len, self.lost.values())) + self.more
+
+
+def domains_of(assignment: Assignment) -> dict[str, tuple[str, ...]]:
+    """Return the domain of each host with slots, as it was when they were planned."""
+    return {slot.host: slot.domain for plan in assignment.pod_sets for slot in plan.slots}
+
+
+def slots_of_kept(
+    kept: Mapping[int, KeptSlot], domains: Mapping[str, tuple[str, ...]], *, ranked: bool
+) -> tuple[Slot, ...]:
+    """Return the slots of a pod set that stay, in the order of their lowest rank; `domains`: those of known hosts."""
+    by_host: dict[str, list[int]] = {}
+    for rank in sorted(kept):
+        by_host.setdefault(kept[rank].host, []).append(rank)
+    return tuple(
+        Slot(
+            domain=domains.get(host, (host,)),
+            count=len(ranks),
+            ranks=join_ranks([(rank, rank) for rank in ranks]) if ranked else None,
+            devices=devices if any(devices := tuple(kept[rank].devices for rank in ranks)) else None,
+        )
+        for host, ranks in by_host.items()
+    )
 
 
 def repair_request(

@@ -73,12 +73,13 @@ def slot_by_rank(plan: PodSetPlan) -> dict[int, Slot]:
 def slot_of_rank(plan: PodSetPlan, rank: int) -> Slot | None:
     """Return the slot of one rank; None when it has none."""
     # They are ordered by their lowest rank; only the further ranges of a slot may be elsewhere.
-    before = bisect_right(plan.slots, rank, key=_lowest_rank)
+    before = bisect_right(plan.slots, rank, key=lowest_rank)
     likely = plan.slots[before - 1 : before]
     return next((slot for slot in chain(likely, plan.slots) if _has_rank(slot, rank)), None)
 
 
-def _lowest_rank(slot: Slot) -> int:
+def lowest_rank(slot: Slot) -> int:
+    """Return the lowest rank of the pods on a host, by which the slots of a pod set are ordered; -1 without ranks."""
     return slot.ranks[0][0] if slot.ranks else -1
 
 

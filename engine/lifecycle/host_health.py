@@ -43,6 +43,11 @@ class HostHealth:
         """Return True if the node does not exist."""
         return self.down(host) == GONE
 
+    def lacks_any(self, host: str, labels: Iterable[tuple[str, str]]) -> bool:
+        """Return True if the node exists and lacks one of these labels."""
+        node = self._capacity.node(host)
+        return node is not None and any(node.labels.get(key) != value for key, value in labels)
+
     def overcommitted(self, host: str) -> bool:
         """Return True if other pods use capacity or devices that are reserved on the host for the gang."""
         return self._capacity.lost_devices(self._gang.key, host) or any(

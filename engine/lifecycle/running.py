@@ -55,6 +55,8 @@ from engine.lifecycle.unbound import (
     not_bound,
     off_their_slots,
     off_their_slots_text,
+    old_labels_text,
+    pinned_by_old_labels,
     replaced_freely,
 )
 from engine.policy.model import Policy
@@ -290,13 +292,14 @@ class _Pass:
         return {one.name: ranks_completed_in_jobs(self._gang, one) for one in self._workload.pod_sets}
 
     def _evict_displaced(self) -> Decision | None:
-        """Remove unbound pods that are not on their slots."""
-        displaced = off_their_slots(self._gang, self._unbound, started=self._started)
-        due = self._timers.remove(displaced, self._now)
-        if not due:
-            return None
-        remove = EvictPods(due, evict=False, reason="NodeLost", message=off_their_slots_text(due))
-        return Decision(remove, self._status)
+        """Remove unbound pods that are not on their slots, or that their node does not take with its labels of now."""
+        for displaced, text in (
+            (off_their_slots(self._gang, self._unbound, started=self._started), off_their_slots_text),
+            (pinned_by_old_labels(self._gang, self._unbound, self._hosts), old_labels_text),
+        ):
+            if due := self._timers.remove(displaced, self._now):
+                return Decision(EvictPods(due, evict=False, reason="NodeLost", message=text(due)), self._status)
+        return None
 
     def _leave_hosts(self, request: ExtensionRequest | None, refused: tuple[Unassigned, ...]) -> Decision | None:
         """Move pods off the hosts that their user wants them to leave."""

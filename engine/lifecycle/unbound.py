@@ -13,7 +13,7 @@ from engine.api.workload import PodSet
 from engine.gang.gang import Gang, by_pod_set, host_of, pinned_host, pod_set_of, rank_is_slot, rank_of, released
 from engine.gang.slots import slot_by_rank
 from engine.lifecycle.actions import Status
-from engine.lifecycle.host_health import named
+from engine.lifecycle.host_health import HostHealth, named
 from engine.policy.model import Policy
 
 _BEGINNING: Final = " nodes are available: "
@@ -59,10 +59,31 @@ def off_their_slots(gang: Gang, unbound: Iterable[Pod], *, started: bool) -> lis
     assert gang.placement is not None and gang.placement.assignment is not None
     found: list[Pod] = []
     for pod_set, pods in by_pod_set(gang.workload, [pod for pod in unbound if released(pod)]):
-        if pods and (pod_set.evicted_freely or pod_set.replace == "group"):
+        if pods and _may_go(pod_set):
             off = off_slots(pod_set, gang.placement.assignment.plan_of(pod_set.name), pods)
             found += [pod for pod in off if pod_set.evicted_freely or not started or pod.unschedulable]
     return found
+
+
+def pinned_by_old_labels(gang: Gang, unbound: Iterable[Pod], hosts: HostHealth) -> list[Pod]:
+    """Return those of the unbound pods to replace because their node has lost labels that it was pinned by.
+
+    Only once the scheduler refuses it: its pin cannot be changed, and that of its successor has the labels of now.
+    """
+    refused = [pod for pod in unbound if released(pod) and pod.unschedulable]
+    return [
+        pod
+        for pod_set, pods in by_pod_set(gang.workload, refused)
+        if pod_set.name in gang.shapes and _may_go(pod_set)
+        for pod in pods
+        if (host := pinned_host(pod.spec.shape)) is not None
+        and hosts.lacks_any(host, set(pod.spec.shape.node_selector).difference(gang.shapes[pod_set.name].node_selector))
+    ]
+
+
+def _may_go(pod_set: PodSet) -> bool:
+    """Return True if an unbound pod can be replaced, at most by a restart of its group."""
+    return pod_set.evicted_freely or pod_set.replace == "group"
 
 
 def off_slots(pod_set: PodSet, plan: PodSetPlan, pods: Iterable[Pod]) -> list[Pod]:
@@ -85,6 +106,15 @@ def _goes_to(pod: Pod, hosts: set[str] | None) -> bool:
 
 def off_their_slots_text(pods: Sequence[Pod]) -> str:
     """Return why pods that are pinned to hosts without slots are deleted."""
+    return _deleted_text(pods, f"{'its slot is' if len(pods) == 1 else 'their slots are'} elsewhere now")
+
+
+def old_labels_text(pods: Sequence[Pod]) -> str:
+    """Return why pods are deleted that are pinned by labels that their nodes have no more."""
+    return _deleted_text(pods, f"{'its' if len(pods) == 1 else 'their'} pin has labels that the node has no more")
+
+
+def _deleted_text(pods: Sequence[Pod], but: str) -> str:
     where = named({host for pod in pods if (host := pinned_host(pod.spec.shape)) is not None})
-    wait, slots = ("waits", "its slot is") if len(pods) == 1 else ("wait", "their slots are")
-    return f"{plural(len(pods), 'pod')} {wait} for {where}, but {slots} elsewhere now: deleted, to be created again"
+    wait = "waits" if len(pods) == 1 else "wait"
+    return f"{plural(len(pods), 'pod')} {wait} for {where}, but {but}: deleted, to be created again"

@@ -237,7 +237,7 @@ def _plan_input(
         TO_BE_LEFT: request.leave_hosts,
     }
     return PlanInput(
-        asks=tuple(ask for ask in _with_shared_levels(request.pod_sets) if ask.count),
+        asks=tuple(ask for ask in with_shared_levels(request.pod_sets) if ask.count),
         gang=request.gang,
         shapes=shapes,
         topology=topology,
@@ -253,7 +253,7 @@ def _plan_input(
     )
 
 
-def _with_shared_levels(asks: tuple[PodSetRequest, ...]) -> tuple[PodSetRequest, ...]:
+def with_shared_levels(asks: tuple[PodSetRequest, ...]) -> tuple[PodSetRequest, ...]:
     """Return the requests with the required level copied to all that share its domain.
 
     The one that names it may have no pods to place: the others share a domain nevertheless.

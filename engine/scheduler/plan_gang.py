@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.api.names import AUTO
+from engine.api.names import AUTO, REPLACE, REPLAN
 from engine.api.placement import GangRequest, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Shape
 from engine.api.rank import join_ranks
@@ -107,7 +107,7 @@ def plan_pod_sets(
     """
     tree = inputs.topology.tree
     if outside := _kept_outside(inputs):
-        return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(outside[0])}, outside the topology")
+        return _waits_for_position(inputs.topology, outside[0])
     gang = _resolved(inputs, capacity, policy)
     resources = _free_resources(inputs, capacity)
     if inputs.emptied:
@@ -148,6 +148,13 @@ def plan_pod_sets(
 def levels_of_pod_sets(inputs: PlanInput, capacity: Capacity, policy: Policy) -> EffectiveLevels | None:
     """Return the levels of `plan_pod_sets`; None where a kept pod is outside the topology, so that it plans nothing."""
     return None if _kept_outside(inputs) else _effective_levels(inputs, _resolved(inputs, capacity, policy))
+
+
+def _waits_for_position(topology: Topology, host: str) -> Waits:
+    """Return the outcome of a gang of which a pod is in no domain, where its level requires it to be in one."""
+    why = f" ({sanitize(topology.outside[host])})" if host in topology.outside else ""
+    out = f"bring that node back into it, or move the pod ({REPLACE}) or the gang ({REPLAN})"
+    return Waits("NodesExcluded", f"a pod of the gang is on {sanitize(host)}, outside the topology{why}: {out}")
 
 
 def _kept_outside(inputs: PlanInput) -> list[str]:

@@ -6,8 +6,9 @@ Nothing is written or assumed here. The leader, the forecast at submit time and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -35,9 +36,9 @@ from engine.decoding.placements import assignment_body
 from engine.devices.allocation import devices_of
 from engine.gang.gang import Gang, by_pod_set, has_room, host_of, rank_is_slot, rank_of
 from engine.gang.key import name_of
-from engine.gang.repair import ExtensionRequest, KeptSlot
+from engine.gang.repair import ExtensionRequest, KeptSlot, domains_of, slots_of_kept
 from engine.gang.request import PlacementRequest
-from engine.gang.slots import ranks_to_place, request_to_place, with_counts
+from engine.gang.slots import lowest_rank, ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import (
@@ -49,7 +50,7 @@ from engine.scheduler.limits import (
     within_host_limit,
 )
 from engine.scheduler.outcome import EffectiveLevels, Never, Outcome, Placed, Waits, with_new_nodes
-from engine.scheduler.plan import PlanConditions, effective_levels, plan_placement
+from engine.scheduler.plan import PlanConditions, effective_levels, plan_placement, with_shared_levels
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, precedence_of
 from engine.scheduler.separation import Barred, barred_hosts, constrained, pods_around, rules_for, separated
 from engine.topology.topology import OUTSIDE_SELECTOR, Topology
@@ -131,16 +132,17 @@ def schedule_jointly(
 
 def levels_in_force(view: ClusterState, gang: Gang) -> EffectiveLevels:
     """Return the levels that `schedule_gang` requires and prefers for a gang. The caller holds the state's lock."""
-    topology = view.topologies.get(gang.request.topology or "")
-    kept = _kept_hosts(kept_assignment(gang), ranks_to_place(gang.workload, gang.request.pod_sets))
-    rules = rules_for(gang, topology, kept=kept, others=pods_around(view, gang))
+    topology, kept = view.topologies.get(gang.request.topology or ""), kept_assignment(gang)
+    ranks = ranks_to_place(gang.workload, gang.request.pod_sets)
+    rules = rules_for(gang, topology, kept=_kept_hosts(kept, ranks), others=pods_around(view, gang))
+    part = _PlannedPart.of(request_to_place(gang), kept, ranks, topology)
     return effective_levels(
-        request_to_place(gang),
+        part.request,
         gang.shapes,
         capacity=view.capacity,
         topology=topology,
         policy=view.policy,
-        conditions=PlanConditions(kept=kept, rules=rules or PodRules()),
+        conditions=PlanConditions(kept=_kept_hosts(kept, part.ranks), rules=rules or PodRules()),
     )
 
 
@@ -260,17 +262,19 @@ def _planned(
     """
     topology, emptied = view.topologies.get(request.topology or ""), given.emptied
     barred = barred_hosts(view, gang, separation, topology, emptied=emptied)
-    hosts = _kept_hosts(kept, ranks)
     others = pods_around(view, gang, emptied=emptied)
-    rules = rules_for(gang, topology, kept=hosts, others=others)
+    rules = rules_for(gang, topology, kept=_kept_hosts(kept, ranks), others=others)
     near = _near(gang, topology, others)
+    part = _PlannedPart.of(request, kept, ranks, topology)
+    hosts = _kept_hosts(kept, part.ranks)
     hints = not limited or surely_within_host_limit(view, gang, request.count)
     conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near, hints=hints)
 
     def plan(changed: PlanConditions = conditions) -> Outcome:
-        return plan_placement(
-            request, gang.shapes, capacity=view.capacity, topology=topology, policy=view.policy, conditions=changed
+        found = plan_placement(
+            part.request, gang.shapes, capacity=view.capacity, topology=topology, policy=view.policy, conditions=changed
         )
+        return part.completed(found, gang) if isinstance(found, Placed) else found
 
     def plan_beside(barred: Barred) -> Outcome:
         return plan(replace(conditions, barred=barred))
@@ -288,7 +292,67 @@ def _planned(
         outcome = within_host_limit(
             view, gang, outcome, topology=topology, plan=plan_within, room=room, staying=staying
         )
-    return _with_ranks(outcome, ranks) if ranks and isinstance(outcome, Placed) else outcome
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedPart:
+    """The part of a request that is planned: without the slots that stay on nodes outside the topology.
+
+    Those of pods without a required level: then nothing depends on the domain that they are in. `ranks`: pod set -> the
+    ranks of its planned pods in order, where these are not the first ones; `apart`: the slots of the others.
+    """
+
+    request: PlacementRequest
+    ranks: Mapping[str, Sequence[int]]
+    apart: Mapping[str, Mapping[int, KeptSlot]]
+
+    @classmethod
+    def of(
+        cls,
+        request: PlacementRequest,
+        kept: Mapping[str, Mapping[int, KeptSlot]],
+        ranks: Mapping[str, Sequence[int]],
+        topology: Topology | None,
+    ) -> Self:
+        """Return the part of a request that is planned; `kept` and `ranks` as in `_planned`."""
+        if topology is None or not topology.outside or (request.gang is not None and request.gang.require is not None):
+            return cls(request, ranks, {})
+        planned, apart = dict(ranks), dict[str, dict[int, KeptSlot]]()
+        asks: list[PodSetRequest] = []
+        for ask, levelled in zip(request.pod_sets, with_shared_levels(request.pod_sets), strict=True):
+            own = ranks.get(ask.name, range(ask.count))
+            slots = kept.get(ask.name, {})
+            out = {rank: slots[rank] for rank in own if rank in slots and slots[rank].host in topology.outside}
+            if not out or levelled.require is not None or ask.slices:
+                asks.append(ask)
+                continue
+            apart[ask.name], planned[ask.name] = out, tuple(rank for rank in own if rank not in out)
+            count, least = ask.count - len(out), max(0, ask.min_available - len(out))
+            asks.append(replace(ask, count=count, min_available=least))
+        if not apart:
+            return cls(request, ranks, {})
+        gang = request.gang
+        if gang is not None and gang.min_available is not None:
+            least = gang.min_available - sum(map(len, apart.values()))
+            gang = replace(gang, min_available=least if least > 0 else None)
+        return cls(replace(request, pod_sets=tuple(asks), gang=gang), planned, apart)
+
+    def completed(self, placed: Placed, gang: Gang) -> Placed:
+        """Return a plan of this part as one of the whole request."""
+        placed = _with_ranks(placed, self.ranks) if self.ranks else placed
+        if not self.apart:
+            return placed
+        assignment = gang.placement.assignment if gang.placement is not None else None
+        domains = domains_of(assignment) if assignment is not None else {}
+        ranked = {ask.name for ask in self.request.pod_sets if ask.ranked}
+        plans = []
+        for plan in placed.pod_sets:
+            stay = slots_of_kept(self.apart.get(plan.name, {}), domains, ranked=plan.name in ranked)
+            plans.append(replace(plan, slots=tuple(sorted((*plan.slots, *stay), key=lowest_rank))))
+        stays = sum(map(len, self.apart.values()))
+        message = f"{placed.message}; {plural(stays, 'pod')} {'stays' if stays == 1 else 'stay'} outside the topology"
+        return replace(placed, pod_sets=tuple(plans), message=message)
 
 
 def _near(gang: Gang, topology: Topology | None, others: OtherPods) -> Mapping[str, Ints64]:
@@ -348,6 +412,8 @@ def _with_ranks(placed: Placed, ranks: Mapping[str, Sequence[int]]) -> Placed:
     """Return a plan of the first ranks as one of `ranks`, in the same order."""
 
     def ranked(slot: Slot, own: Sequence[int]) -> Slot:
+        if slot.ranks is None:
+            return slot
         return replace(slot, ranks=join_ranks([(own[place], own[place]) for place in expand_ranks(slot.ranks)]))
 
     plans = [

@@ -14,7 +14,7 @@ from engine.lifecycle.host_health import GONE_AFTER
 from engine.lifecycle.running import MISSED_AFTER
 from engine.policy.model import Policy, parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, pod, shape, spec
-from tests.support.gang_oracles import ranks_of
+from tests.support.gang_oracles import overbooked_hosts, ranks_of
 from tests.support.leader import POLICY, Leader, crash
 
 
@@ -323,6 +323,108 @@ def test_a_pod_that_is_pinned_beside_its_new_slot_goes_there_while_another_rank_
     leader.later(40.0)
     assert leader.hands.of("delete") == ["late"]
     assert leader.status() == ("Incomplete", "Fragmented")
+
+
+def relabelled(leader: Leader, host: str, rack: str | None) -> Node:
+    """The node with another label of its rack, or without one."""
+    node = leader.stores.nodes.get(host)
+    assert node is not None
+    labels = {key: value for key, value in node.labels.items() if key != RACK}
+    if rack is not None:
+        labels[RACK] = rack
+    return replace(node, labels=labels, resource_version=leader.hands.version())
+
+
+@pytest.mark.parametrize("level", [{names.UNCONSTRAINED: "true"}, {names.PREFER: "rack"}])
+@pytest.mark.parametrize("ranked", [True, False])
+def test_a_pod_outside_the_topology_keeps_its_slot_while_the_gang_is_repaired_and_grows(
+    level: dict[str, str], ranked: bool
+) -> None:
+    """No level is required: nothing depends on the rack of a node that lost its label. It is used by nobody twice."""
+    leader = two_racks()
+    gang = job(count=3, require=None, ranked=ranked, suspendable=False, held=True)
+    leader.has(replace(gang, annotations={**gang.annotations, **level}))
+    leader.settle()
+    first = [slot.host for slot in leader.placed().assignment.pod_sets[0].slots]
+    pods = [pod(leader.workload(), rank if ranked else None, host=host) for rank, host in enumerate(first)]
+    leader.has(*pods)
+    leader.later(10.0)
+    leader.has(relabelled(leader, first[0], None), cordoned(leader, first[2]))
+    lose(leader, pods[2])
+    leader.has(pod(leader.workload(), 2 if ranked else None, gated=True, name="again"))
+    leader.settle()
+    assert leader.hands.of("repair") == ["train"]
+    slots = {slot.host: slot for slot in leader.placed().assignment.pod_sets[0].slots}
+    assert len(slots) == 3
+    assert set(slots) & set(first) == set(first[:2])
+    assert slots[first[0]].domain == ("b0", "b0-r0", first[0])
+    (new,) = set(slots) - set(first)
+    lose(leader, leader.stores.pods.get(("default", "again")))
+    leader.has(pod(leader.workload(), 2 if ranked else None, host=new))
+    grown = changed(leader.workload(), slots=5, total=5, remaining=5)
+    leader.has(replace(grown, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(10.0)
+    now = leader.placed().assignment.hosts
+    assert len(now) == 5
+    assert now > set(slots)
+    assert not overbooked_hosts(leader.view, "nvidia.com/gpu")
+    leader.has(relabelled(leader, first[0], "b0-r0"), job("other", count=6, require="block", held=True))
+    leader.settle()
+    assert not leader.placed("other").assignment.hosts & {*now, *first}
+
+
+def test_what_helps_a_gang_with_a_pod_outside_the_topology_is_told() -> None:
+    """Its level is required: the other pods cannot join one of no rack, until that one has left its node."""
+    leader = two_racks()
+    gang = job(count=3, suspendable=False)
+    gang, pods = running(leader, 3, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets))
+    before = ranks_of(leader.placed())
+    leader.has(relabelled(leader, before[0], None), cordoned(leader, before[2]))
+    lose(leader, pods[2])
+    leader.has(pod(gang, 2, gated=True, name="again"))
+    leader.settle()
+    leader.later(40.0)
+    assert leader.status() == ("Incomplete", "NodesExcluded")
+    _, why = leader.placed().status["message"].split(": ", 1)
+    assert why == (
+        f"a pod of the gang is on {before[0]}, outside the topology (no label rack): "
+        "bring that node back into it, or move the pod (topogate.dev/replace) or the gang (topogate.dev/replan)"
+    )
+    gang = leader.workload()
+    asked = {**gang.annotations, names.REPLACE: before[0]}
+    leader.has(replace(gang, annotations=asked, resource_version=leader.hands.version()))
+    leader.settle()
+    after = ranks_of(leader.placed())
+    assert after[1] == before[1]
+    assert not {after[0], after[2]} & set(before.values())
+    assert leader.hands.of("evict") == [pods[0].name]
+
+
+def test_a_refused_pod_that_is_pinned_by_labels_which_its_node_has_no_more_is_created_again() -> None:
+    """Only its host has room, and would take a pod with a pin of now."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 1))
+    gang = job(count=2, require=None, suspendable=False, held=True)
+    gang = replace(gang, annotations={**gang.annotations, names.UNCONSTRAINED: "true"})
+    leader.has(replace(gang, pod_sets=tuple(replace(one, replace="free") for one in gang.pod_sets)))
+    leader.settle()
+    gang, hosts = leader.workload(), ranks_of(leader.placed())
+    late = pod(gang, 1, pin=hosts[1], name="late")
+    selector = ((RACK, leader.stores.nodes.get(hosts[1]).labels[RACK]),)
+    late = replace(late, spec=replace(late.spec, shape=replace(late.spec.shape, node_selector=selector)))
+    leader.has(pod(gang, 0, host=hosts[0]), late)
+    leader.settle()
+    leader.has(replace(late, unschedulable=REFUSAL, resource_version=leader.hands.version()))
+    leader.settle()
+    assert leader.hands.of("delete") == []
+    leader.has(relabelled(leader, hosts[1], "b0-r9"))
+    leader.settle()
+    assert leader.hands.of("delete") == ["late"]
+    lose(leader, late)
+    leader.has(pod(gang, 1, gated=True, name="again"))
+    leader.settle()
+    assert leader.hands.of("release") == ["again"]
+    assert ranks_of(leader.placed()) == hosts
 
 
 def test_a_gang_of_which_nothing_runs_any_more_may_go_to_another_rack() -> None:

@@ -12,7 +12,7 @@ from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.scheduler.outcome import Outcome, Placed, Waits
 from engine.scheduler.schedule import schedule_gang
-from tests.support.cluster_records import REFUSAL, gpu_nodes, job, pod, shape
+from tests.support.cluster_records import REFUSAL, gpu_nodes, job, node, pod, shape
 from tests.support.pod_sets import member, pods_of, several
 
 
@@ -125,6 +125,34 @@ def test_a_pod_outside_the_topology_is_named() -> None:
     answer = planned(gpu_nodes(1, 1, 2), gang, [pod(gang, 0, host="stray")])
     assert isinstance(answer, Waits)
     assert "stray" in answer.message
+
+
+@pytest.mark.parametrize("key", [names.PREFER, names.REQUIRE])
+def test_only_the_pods_of_whom_a_level_is_required_have_to_be_in_the_topology(key: str) -> None:
+    """Workers share a rack wherever the leader of the gang is, unless the whole gang shares it."""
+    workers = pods_of("worker", 2, says={names.REQUIRE: "rack"})
+    gang = several(pods_of("lead", 2), workers, says={key: "block"})
+    running = [member(gang, "lead", 1, host="stray"), member(gang, "worker", 0, host="b0-r1-h0")]
+    answer = planned([*gpu_nodes(1, 2, 3), node("stray")], gang, running)
+    if key == names.REQUIRE:
+        assert isinstance(answer, Waits)
+        assert answer.reason == "NodesExcluded"
+        return
+    assert isinstance(answer, Placed)
+    found = {plan.name: {slot.ranks: slot.host for slot in plan.slots} for plan in answer.pod_sets}
+    assert found["lead"].pop(((1, 1),)) == "stray"
+    assert found == {
+        "lead": {((0, 0),): "b0-r1-h2"},
+        "worker": {((0, 0),): "b0-r1-h0", ((1, 1),): "b0-r1-h1"},
+    }
+    assert answer.message.endswith("; 1 pod stays outside the topology")
+
+
+def test_a_minimum_counts_the_pods_outside_the_topology() -> None:
+    """Two are enough, and one runs: there is room for one more."""
+    gang = job(count=4, require=None, annotations={names.UNCONSTRAINED: "true", names.MIN_AVAILABLE: "2"})
+    answer = planned([*gpu_nodes(1, 1, 1), node("stray")], gang, [pod(gang, 2, host="stray")])
+    assert seats(answer) == {0: "b0-r0-h0", 2: "stray"}
 
 
 def test_a_pod_that_the_scheduler_refused_uses_no_slot_twice() -> None:
