@@ -116,8 +116,19 @@ class PodShapes:
 
         With what it requests of devices of the policy's kinds.
         """
-        shape, kinds = self._shape_of(workload, pod_set), self._kinds()
-        devices = kinds.extended(shape.devices, shape.requests)
+        shape = self._shape_of(workload, pod_set)
+        observed: tuple[Requests, ...] = ()
+        if workload.handling != "pods" or workload.unit != "pod":  # else it is that of pods that exist
+            # A copy: reviews read it in threads of their own.
+            observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
+        return self._with_devices(with_requests(shape, largest((shape.requests, *observed))) if observed else shape)
+
+    def planned_shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
+        """Return the shape of one pod of a pod set as `shape_of`, whatever its existing pods request."""
+        return self._with_devices(self._shape_of(workload, pod_set))
+
+    def _with_devices(self, shape: Shape) -> Shape:
+        devices = self._kinds().extended(shape.devices, shape.requests)
         return shape if devices is shape.devices else replace(shape, devices=devices)
 
     def _shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
@@ -133,10 +144,7 @@ class PodShapes:
             shape = replace(shape, volumes=volumes)
         if workload.handling == "pods" and workload.unit == "pod":
             return shape  # that of pods that exist
-        shape = self._as_held(workload, pod_set, shape)
-        # A copy: reviews read it in threads of their own.
-        observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
-        return with_requests(shape, largest((shape.requests, *observed))) if observed else shape
+        return self._as_held(workload, pod_set, shape)
 
     def _as_held(self, workload: Workload, pod_set: PodSet, shape: Shape) -> Shape:
         """Return the shape with the nodeSelector, affinity and tolerations of the held pods of this template."""

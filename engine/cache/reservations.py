@@ -12,17 +12,17 @@ import numpy as np
 
 from engine.api import names
 from engine.api.placement import Placement, Separation
-from engine.api.pod import Pod, Shape
-from engine.api.resources import is_claim, largest
+from engine.api.pod import Pod, PodSpec, Shape
+from engine.api.resources import is_claim
 from engine.api.workload import GangKey, ReservationKey, Workload
+from engine.cache.larger_pods import LargerPods
 from engine.cache.pod_shapes import PodShapes
 from engine.capacity.capacity import Capacity
 from engine.capacity.nearby_pods import NearbyPods
 from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
-from engine.gang.reservation import reservations, unreserved_pods
+from engine.gang.reservation import Reservation, pods_of_slots, reservations, unreserved_pods
 from engine.planner.tree import Bools, Ints64, Tree
-from engine.resources.shape import with_requests
 
 Ranges = tuple[tuple[int, int], ...]
 # What the gangs have in common that are spread from each other.
@@ -41,6 +41,7 @@ class Reservations:
         capacity: Capacity,
         nearby: NearbyPods,
         pod_shapes: PodShapes,
+        larger_pods: LargerPods,
         *,
         schedulers: Callable[[], Collection[str]],
     ) -> None:
@@ -48,6 +49,7 @@ class Reservations:
         self._capacity = capacity
         self._nearby = nearby
         self._pod_shapes = pod_shapes
+        self._larger_pods = larger_pods
         self._schedulers = schedulers
         self._unreserved: set[ReservationKey] = set()
 
@@ -72,47 +74,89 @@ class Reservations:
         `leave_hosts`: hosts that the pods of the gang are to leave. Without a workload and a Placement nothing is
         reserved for pods that do not exist yet. `before`: the Placement that is in force until this one is written: of
         each host what the one or the other needs is reserved.
+
+        A slot of a pod that exists is as large as that pod, whatever others of its gang request.
         """
         self._unreserved.discard(key)
         shapes: dict[str, Shape] = {}
         pod_sets = {one.name: one for one in workload.pod_sets} if workload is not None else {}
-        hosts: dict[str, Counter[str]] = {}
+        hosts: dict[str, dict[Shape, Counter[str]]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
+        larger: list[tuple[PodSpec, int]] = []
         if workload is not None and placement is not None:
             for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
-                    shapes[kept.pod_set.name] = self._pod_shapes.shape_of(workload, kept.pod_set)
-                    hosts[kept.pod_set.name] = Counter(kept.hosts)
-                    uses[kept.pod_set.name] = kept.uses
+                    name = kept.pod_set.name
+                    shapes[name] = self._pod_shapes.planned_shape_of(workload, kept.pod_set)
+                    hosts[name] = self._by_shape(workload, placement, kept, larger=larger)
+                    uses[name] = kept.uses
+        self._larger_pods.set_pods(key, workload.namespace if workload is not None else "", larger)
         for name, members in _by_pod_set(related, workload).items():
             if not unreserved_pods(workload, placement, members):
                 continue
             self._unreserved.add(key)
             pinned = [pod for pod in members if self._may_land(pod)]
-            if unreserved := unreserved_pods(workload, placement, pinned):
-                requests = shapes[name].requests if name in shapes else ()
-                requests = largest((requests, *(pod.spec.shape.requests for pod in pinned)))
-                shapes[name] = with_requests(shapes.get(name) or Shape(()), requests)
-                hosts.setdefault(name, Counter()).update(unreserved)
+            for pod in unreserved_pods(workload, placement, pinned):
+                if (host := pinned_host(pod.spec.shape)) is not None:
+                    hosts.setdefault(name, {}).setdefault(_needs(pod.spec.shape), Counter())[host] += 1
         if workload is not None and before is not None:
             for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
-                    shapes.setdefault(name, self._pod_shapes.shape_of(workload, kept.pod_set))
-                    hosts[name] = hosts.get(name, Counter()) | Counter(kept.hosts)
+                    shapes.setdefault(name, self._pod_shapes.planned_shape_of(workload, kept.pod_set))
+                    of_pod_set = hosts.setdefault(name, {})
+                    for shape, counts in self._by_shape(workload, before, kept).items():
+                        of_pod_set[shape] = of_pod_set.get(shape, Counter()) | counts
                     uses[name] = {**kept.uses, **uses.get(name, {})}
         for name in self._capacity.reserved_by(key).keys() | hosts.keys():
-            shape = shapes.get(name) or Shape(())
+            shape, others = _needs(shapes.get(name) or Shape(())), hosts.get(name, {})
+            total = sum(others.values(), Counter[str]())
             self._capacity.reserve(
                 key,
-                hosts.get(name, {}),
+                others.pop(shape, {}),
                 shape.requests,
                 pod_set=name,
                 devices=shape.devices,
                 uses=uses.get(name),
+                others=others,
             )
             namespace = workload.namespace if workload is not None else ""
-            self._nearby.reserve(key, name, hosts.get(name, {}), namespace=namespace, pod_set=pod_sets.get(name))
+            self._nearby.reserve(key, name, total, namespace=namespace, pod_set=pod_sets.get(name))
+
+    def _by_shape(
+        self,
+        workload: Workload,
+        placement: Placement,
+        kept: Reservation,
+        *,
+        larger: list[tuple[PodSpec, int]] | None = None,
+    ) -> dict[Shape, Counter[str]]:
+        """Return what the pods to come need of their hosts: of each need, host -> number of pods.
+
+        Pods that do not exist yet need what those that do request, if that is more than the template and may come; they
+        are added to `larger`.
+        """
+        planned = self._pod_shapes.planned_shape_of(workload, kept.pod_set)
+        observed = self._pod_shapes.shape_of(workload, kept.pod_set)
+        usual = {observed.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
+        if usual and planned.requests == observed.requests:
+            return {_needs(planned): Counter(kept.hosts)}
+        found: dict[Shape, Counter[str]] = {}
+        left = Counter(kept.hosts)
+        for host, there in pods_of_slots(workload, placement, kept).items():
+            left[host] -= len(there)
+            for pod in there:
+                # Most of a gang are alike: as those are to come.
+                alike = next((one for one in (observed, planned) if one.requests == pod.spec.shape.requests), None)
+                found.setdefault(_needs(alike or pod.spec.shape), Counter())[host] += 1
+        left = +left
+        if left and planned.requests != observed.requests:
+            if larger is not None:
+                larger.append((self._pod_shapes.spec_of(workload, kept.pod_set), left.total()))
+            if self._larger_pods.may_come(workload.namespace):
+                planned = observed
+        found[_needs(planned)] = found.get(_needs(planned), Counter()) + left
+        return found
 
     def _may_land(self, pod: Pod) -> bool:
         """False for a released pod that its host is too small for, or that no scheduler of ours will bind.
@@ -129,6 +173,11 @@ class Reservations:
                 is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
             )
         )
+
+
+def _needs(shape: Shape) -> Shape:
+    """Return a shape with only what a pod takes of its host."""
+    return Shape(shape.requests, devices=shape.devices)
 
 
 def _by_pod_set(pods: Iterable[Pod], workload: Workload | None) -> dict[str, list[Pod]]:

@@ -26,6 +26,7 @@ from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import GRACE_SECONDS, GraceReservations
 from engine.cache.host_index import HostIndex
+from engine.cache.larger_pods import LargerPods
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import Reservations
@@ -117,8 +118,13 @@ class ClusterState:
         by_host = HostIndex()
         self._pods = PodIndex(self.capacity.gang_hosts, by_host)
         self.nearby = NearbyPods(self._pods.every)
+        self._larger_pods = LargerPods(stores.quotas.get_by)
         self._reservations = Reservations(
-            self.capacity, self.nearby, self.pod_shapes, schedulers=lambda: self.policy.schedulers
+            self.capacity,
+            self.nearby,
+            self.pod_shapes,
+            self._larger_pods,
+            schedulers=lambda: self.policy.schedulers,
         )
         self._usage = NamespaceUsage(self.policy.device_kinds.vendors)
         self.uncreated: tuple[Pod, ...] = ()  # pods that are left out for one question, and use no quota then
@@ -184,6 +190,10 @@ class ClusterState:
                 touched |= self._leaving
             for key in touched:
                 self._reserve(key)
+            for key in self._larger_pods.settle():
+                self._reserve(key)
+                touched.add(key)
+                self._pending.capacity_freed = True
             self._touched = set()
             gangs = set(filter(is_gang_key, touched))
             self._pending.gangs |= gangs | self.gangs.in_group_with(gangs)
@@ -243,6 +253,7 @@ class ClusterState:
                 self._pending.budgets = True
             case "quotas":
                 self._daemon_pods.set_quota((new or old).namespace)
+                self._larger_pods.set_quota((new or old).namespace)
                 self._pending.capacity_freed = True
             case "hypernodes":
                 if old != new:  # not its status alone
@@ -449,7 +460,9 @@ class ClusterState:
             smaller = self.owners.with_pod_sets(new)
             after = open_slots(smaller, placement, pods, held=held, leave_hosts=self._leave_hosts(smaller))
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
-        self._grace.keep(placement, left, self.pod_shapes.shapes_of(whole), since=since)
+        # Without what admission may add: one large pod must not make the slots of all others large.
+        shapes = {one.name: self.pod_shapes.planned_shape_of(whole, one) for one in whole.pod_sets}
+        self._grace.keep(placement, left, shapes, since=since)
         if after:
             self._grace.wanted_again(placement, {name: after[name] - counts for name, counts in before.items()})
 

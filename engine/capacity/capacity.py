@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from engine.capacity.resource_table import ResourceTable
 from engine.devices.allocation import devices_of, limit_to_request
 from engine.devices.hosts import HostDevices, by_vendor_name
 from engine.devices.ledger import Rows
-from engine.devices.usage import DeviceHolding
+from engine.devices.usage import DeviceHolding, Holder
 from engine.planner.plan import SlotIndex
 from engine.planner.sums import HostScores
 from engine.planner.tree import Bools, Ints64
@@ -68,7 +69,7 @@ class SlotCounts:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The reservation of a gang on one host: pods to come, the requests of each, their devices where known."""
+    """Equal pods of a gang that are to come to one host: the requests of each, their devices where known."""
 
     count: int
     requests: Requests
@@ -128,7 +129,8 @@ class Capacity:
         self._overcommit = NO_OVERCOMMIT
         self._usage: dict[tuple[str, str], tuple[int, Requests, DeviceHolding | None]] = {}
         self._expected: dict[str, dict[str, Requests]] = {}  # host -> DaemonSet -> what its pod to come requests
-        self._reservations: dict[ReservationKey, dict[str, dict[str, Reserved]]] = {}  # -> pod set -> host
+        # -> pod set -> host
+        self._reservations: dict[ReservationKey, dict[str, dict[str, tuple[Reserved, ...]]]] = {}
         self._fresh: set[str] = set()  # nodes that may not be settled yet
         self._tree_rows: dict[str, _TreeRows] = {}
         self._selections: OrderedDict[object, _Selection] = (
@@ -226,34 +228,40 @@ class Capacity:
         pod_set: str = "",
         devices: DeviceRequest | None = None,
         uses: Mapping[str, tuple[Uses, ...]] | None = None,
+        others: Mapping[Shape, Mapping[str, int]] | None = None,
     ) -> None:
         """Replace the reservation of a key's pod set: host -> number of pods that are still to come there.
 
         `devices` is what one of them needs of its host's devices, beside what `requests` name of the policy's kinds;
-        `uses`, by host, the devices of those pods with known ones.
+        `uses`, by host, the devices of those pods with known ones. `others`: further pods of the pod set that request
+        something else.
         """
         known = uses or {}
-        devices = self._kinds.extended(devices, requests)
-        wanted = {
-            host: Reserved(count, requests, devices, known.get(host, ())[:count])
-            for host, count in hosts.items()
-            if count > 0
-        }
+        wanted: dict[str, tuple[Reserved, ...]] = {}
+        for shape, numbers in (*(others or {}).items(), (Shape(requests, devices=devices), hosts)):
+            extended = self._kinds.extended(shape.devices, shape.requests)
+            for host, count in numbers.items():
+                if count > 0:
+                    there = wanted.get(host, ())
+                    first = sum(one.count for one in there)
+                    own = known.get(host, ())[first : first + count]
+                    wanted[host] = (*there, Reserved(count, shape.requests, extended, own))
         of_key = self._reservations.setdefault(key, {})
         before = of_key.pop(pod_set, {})
         for host in before.keys() | wanted.keys():
-            old, new = before.get(host), wanted.get(host)
+            old, new = before.get(host, ()), wanted.get(host, ())
             if old == new:
                 continue
             row = self._row(host)
-            if (old is None) != (new is None) and not key.startswith(ORPHAN_PREFIX):
-                self.gang_hosts.change(key, host, 1 if old is None else -1)
-            if old is not None:
-                self._add(row, old.requests, old.count)
-            if new is not None:
-                self._add(row, new.requests, -new.count)
-            if devices is not None or (old is not None and old.devices is not None):
-                self._devices.hold(row, ("gang", key, pod_set), _holding_of_reservation(new))
+            if bool(old) != bool(new) and not key.startswith(ORPHAN_PREFIX):
+                self.gang_hosts.change(key, host, 1 if new else -1)
+            for one in old:
+                self._add(row, one.requests, one.count)
+            for one in new:
+                self._add(row, one.requests, -one.count)
+            if any(one.devices is not None for one in (*old, *new)):
+                for number, (_, one) in enumerate(zip_longest(old, new)):
+                    self._devices.hold(row, _holder(key, pod_set, number), _holding_of_reservation(one))
         if wanted:
             of_key[pod_set] = wanted
         elif not of_key:
@@ -273,33 +281,35 @@ class Capacity:
         total: dict[str, int] = {}
         for hosts in self._reservations.get(key, {}).values():
             for host, reserved in hosts.items():
-                total[host] = total.get(host, 0) + reserved.count
+                total[host] = total.get(host, 0) + sum(one.count for one in reserved)
         return total
 
     def reserved_by(self, key: ReservationKey) -> dict[str, int]:
         """Return pod set -> pods still to come."""
         return {
-            name: sum(reserved.count for reserved in hosts.values())
+            name: sum(one.count for reserved in hosts.values() for one in reserved)
             for name, hosts in self._reservations.get(key, {}).items()
         }
 
     def to_come(self, key: ReservationKey) -> list[tuple[int, Requests]]:
-        """Return the pods still to come, by pod set: their number and the requests of each."""
-        pod_sets = self._reservations.get(key, {}).values()
-        return [(sum(one.count for one in hosts.values()), next(iter(hosts.values())).requests) for hosts in pod_sets]
+        """Return the pods still to come: the number of those of a pod set that request the same, and what each does."""
+        found: Counter[tuple[str, Requests]] = Counter()
+        for name, _, reserved in self.reservations_of(key):
+            found[name, reserved.requests] += reserved.count
+        return [(count, requests) for (_, requests), count in found.items()]
 
     def reservations(self) -> Iterator[tuple[ReservationKey, str, Reserved]]:
-        """Yield all that is reserved: the key, the host, and the pods to come there; of several pod sets, each."""
-        for key, pod_sets in self._reservations.items():
-            for hosts in pod_sets.values():
-                for host, reserved in hosts.items():
-                    yield key, host, reserved
+        """Yield all that is reserved: the key, the host, and equal pods to come there; of several pod sets, each."""
+        for key in self._reservations:
+            for _, host, reserved in self.reservations_of(key):
+                yield key, host, reserved
 
     def reservations_of(self, key: ReservationKey) -> Iterator[tuple[str, str, Reserved]]:
-        """Yield what is reserved under a key: the pod set, the host, and the pods to come there."""
+        """Yield what is reserved under a key: the pod set, the host, and equal pods to come there."""
         for name, hosts in self._reservations.get(key, {}).items():
             for host, reserved in hosts.items():
-                yield name, host, reserved
+                for one in reserved:
+                    yield name, host, one
 
     def reserving(self) -> list[ReservationKey]:
         """Return the keys that have a reservation."""
@@ -335,7 +345,8 @@ class Capacity:
             for pod_sets in self._reservations.values()
             for hosts in pod_sets.values()
             if host in hosts
-            for resource, amount in hosts[host].requests
+            for one in hosts[host]
+            for resource, amount in one.requests
             if amount > 0
         }
         return min(short & reserved, default=None)
@@ -346,8 +357,12 @@ class Capacity:
         Sick, gone, or in use by others.
         """
         row = self._rows.get(host)
-        names = self._reservations.get(gang, ()) if pod_set is None else (pod_set,)
-        return row is not None and any(self._devices.lost_devices(row, ("gang", gang, name)) for name in names)
+        pod_sets = self._reservations.get(gang, {})
+        return row is not None and any(
+            self._devices.lost_devices(row, _holder(gang, name, number))
+            for name in (pod_sets if pod_set is None else (pod_set,))
+            for number in range(len(pod_sets.get(name, {}).get(host, ())))
+        )
 
     def free(self, host: str) -> dict[str, int]:
         """Return the free amount of each resource on a host (negative when overcommitted)."""
@@ -780,6 +795,11 @@ def _holding_of_pod(pod: Pod, kinds: DeviceKinds) -> DeviceHolding | None:
     if uses is None:
         return DeviceHolding(devices, by_name=by_name, uid=pod.uid)
     return DeviceHolding(devices, (uses,), by_name=by_name)
+
+
+def _holder(key: ReservationKey, pod_set: str, number: int) -> Holder:
+    """Return who holds the devices of equal pods to come: on a host there may be several such of one pod set."""
+    return ("gang", key, pod_set, str(number))
 
 
 def _holding_of_reservation(reserved: Reserved | None) -> DeviceHolding | None:

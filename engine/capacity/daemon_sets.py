@@ -42,7 +42,7 @@ _ADDED: Final = tuple(
 # So many changed hosts are checked one by one; more, and all are checked at once.
 FEW: Final = 32
 MAX_WEIGHT: Final = 1_000  # of a template, as `weight_of` counts
-_MAX_QUOTAS: Final = 64  # of a namespace
+MAX_QUOTAS: Final = 64  # of a namespace
 
 
 class ExpectedDaemonPods:
@@ -147,8 +147,8 @@ class ExpectedDaemonPods:
         more = any(len(missing) * amount > requested.get(name, 0) for name, amount in requests)
         if more and not self._without_pods:
             missing = set()
-        quotas = list(islice(self._quotas(pod.namespace), _MAX_QUOTAS + 1)) if missing else []
-        many = len(quotas) > _MAX_QUOTAS and not self._without_pods
+        quotas = list(islice(self._quotas(pod.namespace), MAX_QUOTAS + 1)) if missing else []
+        many = len(quotas) > MAX_QUOTAS and not self._without_pods
         if missing and (many or shortfall(quotas, [(pod.spec, len(missing))], []) is not None):
             missing = set()
         gone = expected - missing

@@ -45,7 +45,7 @@ from engine.preemption.budgets import ending_pods
 from engine.preemption.movable import cannot_move
 from engine.preemption.moves import Defragmentation, Restart
 from engine.preemption.preempt import Preemption, all_within_budgets, preemption_for, victims_may_help
-from engine.preemption.victims import Victim, may_be_evicted, spared
+from engine.preemption.victims import Victim, may_be_evicted, priority_with, spared
 from engine.scheduler.nomination import where_text
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.schedule import kept_assignment, schedule_gang
@@ -235,7 +235,7 @@ class Preemptor:
         if placement.assignment.revision != victim.revision:  # it starts elsewhere already, and its old pods still end
             left = any(pod.deleting and not pod.finished and host_of(pod) is not None for pod in pods)
             return _Progress(left=left, touched=True)
-        own_priority = view.pod_shapes.priority_of(workload)
+        own_priority = priority_with(view, placement, workload, pods)
         protected = own_priority > priority or (own_priority == priority and not intent.moves)
         protected = protected or spared(view, workload, pods, moves=intent.moves)
         if intent.moves and not protected:

@@ -267,10 +267,11 @@ class HostDevices:
         return known[holder]
 
     def left(self, row: int, *, without: Holder | None = None) -> list[FreeDevice]:
-        """Return the free part of each device of a host; `without`: as if that holder had nothing."""
+        """Return the free part of each device of a host; `without`: as if the holders that begin so had nothing."""
         if without is None:
             return self._ledger.left(row)
-        others = {holder: holding for holder, holding in self._holdings.get(row, {}).items() if holder != without}
+        holdings = self._holdings.get(row, {}).items()
+        others = {holder: holding for holder, holding in holdings if holder[: len(without)] != without}
         return free_devices(self._ledger.inventory(row), others)
 
     def free_of_pods(self, row: int) -> int | None:

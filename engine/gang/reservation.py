@@ -32,11 +32,12 @@ from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
 class Reservation:
     """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known.
 
-    `doubtful`: so many of the slots are of completed pods, and nobody knows which.
+    `pods`: all pods of the pod set. `doubtful`: so many of the slots are of completed pods, and nobody knows which.
     """
 
     pod_set: PodSet
     hosts: Mapping[str, int]
+    pods: Sequence[Pod]
     uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
     doubtful: int = 0
 
@@ -61,11 +62,11 @@ def reservations(
         staying = _without_moved(pod_set, plan, by_rank, members, leave_hosts)
         if by_rank is None:
             hosts = _hosts(pod_set, plan, staying)
-            found.append(Reservation(pod_set, hosts, _devices(plan, staying) if hosts else {}))
+            found.append(Reservation(pod_set, hosts, members, _devices(plan, staying) if hosts else {}))
         else:
             ranks, doubtful = _ranks(pod_set, by_rank, staying)
             hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
-            found.append(Reservation(pod_set, hosts, _devices_of_ranks(plan, ranks), doubtful))
+            found.append(Reservation(pod_set, hosts, members, _devices_of_ranks(plan, ranks), doubtful))
     return found
 
 
@@ -102,8 +103,42 @@ def open_slots(
     return {name: +counts for name, counts in found.items()}
 
 
-def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> dict[str, int]:
-    """Count, by host, the released pods that can still be bound there without a reservation.
+def pods_of_slots(workload: Workload, placement: Placement, kept: Reservation) -> dict[str, list[Pod]]:
+    """Return, by host, the pods that have slots of a reservation already; the other slots are of pods to be created.
+
+    First those that are on their way, then held ones with a slot of their own, then those that are not ready for one:
+    anybody may write our marks on any number of pods.
+    """
+    pod_set, left = kept.pod_set, Counter(kept.hosts)
+    found: dict[str, list[Pod]] = {}
+
+    def give(pod: Pod, host: str | None) -> None:
+        if host is not None and left[host] > 0:
+            left[host] -= 1
+            found.setdefault(host, []).append(pod)
+
+    for pod in sorted(filter(released, kept.pods), key=may_land, reverse=True):
+        give(pod, pinned_host(pod.spec.shape))
+    assigned = assign_slots(workload, placement, kept.pods)
+    for one in assigned.assignments:
+        give(one.pod, one.slot.host)
+    assert placement.assignment is not None
+    plan = placement.assignment.plan_of(pod_set.name)
+    if rank_is_slot(pod_set):
+        by_rank, ranks = slot_by_rank(plan), {one.rank for one in assigned.assignments}
+        for pod in assigned.foreign:
+            if (rank := rank_of(pod, pod_set)) in by_rank and rank is not None and rank not in ranks:
+                ranks.add(rank)
+                give(pod, by_rank[rank].host)
+    else:
+        free = (slot.host for slot in plan.slots for _ in range(left[slot.host]))
+        for pod, host in zip(assigned.foreign, list(free), strict=False):
+            give(pod, host)
+    return found
+
+
+def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> list[Pod]:
+    """Return the released pods that can still be bound to their hosts without a reservation.
 
     Their gang has ended, is gone, or has given its slots back, and they are not removed yet: until then their capacity
     must not be promised to others. A pod that the scheduler has refused does not count: anybody may write our
@@ -112,13 +147,13 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
     planned: dict[str, set[str]] = {}
     if workload is not None and placement is not None and placement.assignment is not None and not ended(workload):
         planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
-    found: Counter[str] = Counter()
+    found = []
     for pod in pods:
         if may_land(pod) and (host := pinned_host(pod.spec.shape)) is not None:
             pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
             if pod_set is None or host not in planned.get(pod_set.name, ()):
-                found[host] += 1
-    return dict(found)
+                found.append(pod)
+    return found
 
 
 def _without_moved(

@@ -112,20 +112,19 @@ def _victim(view: ClusterState, key: GangKey, plan: Placement, below: float) -> 
     if workload is not None and over(workload):
         return None
     keys: tuple[ReservationKey, ...] = (key,)
-    ref, priority = plan.workload, plan.priority if workload is None else view.pod_shapes.priority_of(workload)
+    pods = view.gangs.pods_of(key) if workload is not None else tuple(view.stores.pods.get_by(plan.key))
+    priority = priority_with(view, plan, workload, pods)
     if priority >= below:
         return None
     if workload is not None:
-        pods = view.gangs.pods_of(key)
         preemptible = view.request_of(workload).preemptible
     else:
-        pods = tuple(view.stores.pods.get_by(plan.key))
         keys = (key, *map(orphan_key, pods))
         preemptible = all(pod.spec.annotations.get(names.PREEMPTIBLE) != "false" for pod in pods)
     return Victim(
-        kind=ref.kind,
+        kind=plan.workload.kind,
         namespace=plan.namespace,
-        name=ref.name,
+        name=plan.workload.name,
         group=plan.group,
         priority=priority,
         pods=pods,
@@ -135,6 +134,19 @@ def _victim(view: ClusterState, key: GangKey, plan: Placement, below: float) -> 
         preemptible=preemptible,
         frees_quota=workload is not None and can_suspend(workload),
     )
+
+
+def priority_with(view: ClusterState, plan: Placement, workload: Workload | None, pods: Iterable[Pod]) -> int:
+    """Return the priority that a gang with slots has with its pods: the highest of those with hosts, if any has one.
+
+    Its template may name a class that no quota admits: a StatefulSet keeps its pods whatever that says.
+    """
+    running = (pod.spec for pod in pods if pod.spec.node_name and not pod.finished)
+    # Admission gives every pod a number; without any, what is to come decides.
+    numbers = [spec.priority for spec in running if spec.priority is not None]
+    if numbers:
+        return max(numbers)
+    return plan.priority if workload is None else view.pod_shapes.priority_of(workload)
 
 
 def unmanaged(view: ClusterState, own_namespace: str) -> Iterator[Victim]:

@@ -188,7 +188,10 @@ def _pod(serial: int, name: str, number: int) -> Pod:
 
 
 def _reserve(capacity: Capacity, key: tuple[str, str], hosts: dict[str, int], asked: Shape) -> None:
-    capacity.reserve(key[0], hosts, asked.requests, pod_set=key[1], devices=asked.devices)
+    """Reserve; beside an odd number of pods one of another shape."""
+    other = POD_SHAPES[(POD_SHAPES.index(asked) + 1) % len(POD_SHAPES)]
+    others = {Shape(other.requests, devices=other.devices): {name: count % 2 for name, count in hosts.items()}}
+    capacity.reserve(key[0], hosts, asked.requests, pod_set=key[1], devices=asked.devices, others=others)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

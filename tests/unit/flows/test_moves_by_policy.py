@@ -327,6 +327,10 @@ def test_a_gang_that_need_not_or_may_not_move_any_more_is_spared(how: str) -> No
     elif how == "priority":
         raised = changed(two, template=replace(two.template, priority=1))
         cluster.leader.has(replace(raised, resource_version=hands.version()))
+        for made in cluster.leader.stores.pods.values():
+            if made.owner is not None and made.owner.uid == two.uid:
+                own = replace(made.spec, priority=1)
+                cluster.leader.has(replace(made, spec=own, resource_version=hands.version()))
     else:
         other = {"policy": "", "protect": "defragment: {mode: act, after: 10s, protect: {namespaces: [default]}}\n"}
         other["group"] = (

@@ -70,14 +70,15 @@ def test_a_released_pod_counts_once_while_its_slot_is_reserved() -> None:
     gang = job(count=1)
     view = _view(gang, [pod(gang, 0, pin=HOST)])
     assert view.capacity.free(HOST)["nvidia.com/gpu"] == 0
-    assert unreserved_pods(gang, placement(gang, {HOST: 1}), [pod(gang, 0, pin=HOST)]) == {}
+    assert unreserved_pods(gang, placement(gang, {HOST: 1}), [pod(gang, 0, pin=HOST)]) == []
 
 
 def test_a_pod_pinned_where_its_gang_was_before_counts_there() -> None:
     """The slots have moved on, the pod has not."""
     gang = job(count=1)
-    assert unreserved_pods(gang, placement(gang, {"h1": 1}), [pod(gang, 0, pin="h0")]) == {"h0": 1}
-    assert unreserved_pods(gang, placement(gang, None), [pod(gang, 0, pin="h0")]) == {"h0": 1}
+    adrift = [pod(gang, 0, pin="h0")]
+    assert unreserved_pods(gang, placement(gang, {"h1": 1}), adrift) == adrift
+    assert unreserved_pods(gang, placement(gang, None), adrift) == adrift
 
 
 def test_a_gang_of_which_one_pod_is_adrift_keeps_the_slots_of_the_others() -> None:
@@ -104,7 +105,7 @@ def test_a_gang_of_which_one_pod_is_adrift_keeps_the_slots_of_the_others() -> No
 def test_a_pod_that_cannot_be_bound_there_any_more_is_not_adrift(state: dict[str, Any]) -> None:
     """Held, going, bound (that is usage) or ended: no room is kept for it."""
     gang = job(count=1)
-    assert unreserved_pods(None, None, [pod(gang, 0, **state)]) == {}
+    assert unreserved_pods(None, None, [pod(gang, 0, **state)]) == []
 
 
 def test_a_pod_that_the_scheduler_refuses_takes_no_room_from_others() -> None:

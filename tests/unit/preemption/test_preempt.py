@@ -145,6 +145,20 @@ def test_gangs_of_a_lower_priority_are_preempted_even_if_they_are_more(cluster: 
     assert cluster.victims(cluster.waiting(2, priority=10)) == ["right-1", "right-2"]
 
 
+@pytest.mark.parametrize(("template", "pods", "victims"), [(100, 1, ["left"]), (1, 100, None)])
+def test_a_gang_with_pods_has_their_priority_whatever_its_template_says(
+    cluster: Cluster, template: int, pods: int, victims: list[str] | None
+) -> None:
+    """A StatefulSet that replaces no pod by itself may name a class that no quota admits."""
+    workload = cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1})
+    cluster.runs("right", {HOSTS[2]: 1, HOSTS[3]: 1}, priority=50)
+    cluster.stores.workloads.apply("MODIFIED", newer(of_priority(workload, template)))
+    for made in cluster.stores.pods.values():
+        if made.name.startswith("left"):
+            cluster.stores.pods.apply("MODIFIED", newer(replace(made, spec=replace(made.spec, priority=pods))))
+    assert cluster.victims(cluster.waiting(2, priority=10)) == victims
+
+
 def test_the_gang_that_has_run_for_a_shorter_time_is_the_victim(cluster: Cluster) -> None:
     """Among equally many pods of one priority the least running time is lost."""
     cluster.runs("left", {HOSTS[0]: 1, HOSTS[1]: 1}, created=1000.0)
