@@ -29,6 +29,7 @@ from engine.gang.ownership import OwnerResolver, key_to
 from engine.gang.plain_pods import in_order
 from engine.gang.relaxation import effective_request
 from engine.gang.request import PlacementRequest, of_group
+from engine.gang.reservation import admitted
 from engine.gang.slots import slots_of
 from engine.resources.shape import on_gpus_with, spread_over_gpus, with_cards, within_scope
 
@@ -145,6 +146,7 @@ class GangIndex:
 
         Its pods may outlive their slots: these are given back or moved while the pods still end. No more hosts count
         beyond its slots than the gang has pods: anybody may create pods on hosts with a workload as their controller.
+        The slots of a workload that is being deleted are nobody's: a finalizer may keep it for ever.
         """
         held = self._held.get(key)
         plans = [*self._placements.get(key, {}).values(), *([held] if held is not None else [])]
@@ -152,6 +154,9 @@ class GangIndex:
         if apart:
             before = (one.assignment for one in self.kept_domains.of(key) if one.assignment is not None)
             known = {slot.host: slot for one in before for slot in slots_of(one)}
+            workload = self._workloads.get(parts(key)[0])
+            if workload is not None and workload.deleting:
+                apart = [replace(one, assignment=None) for one in apart]
             there = self._pods.hosts_of(key).difference(*(_hosts(one) for one in apart))
             most = sum(ask.count for one in apart for ask in one.pod_sets)
             ending = sorted(there, key=lambda host: (host not in known, host))[:most]
@@ -393,9 +398,10 @@ class GangIndex:
                 continue
             reserved = capacity.reserved_by(key)
             for pod_set, pods in by_pod_set(other, [pod for pod in self.pods_of(key) if not pod.finished]):
-                unbound = sum(not pod.spec.node_name for pod in pods)
+                unbound = admitted(other, pod_set, (pod for pod in pods if not pod.spec.node_name))
                 # A pod that is to leave its host has a new slot beside it, but its successor comes when it goes.
-                missing = min(reserved.get(pod_set.name, 0) - unbound, pod_set.slots - sum(pod.live for pod in pods))
+                live = admitted(other, pod_set, (pod for pod in pods if pod.live))
+                missing = min(reserved.get(pod_set.name, 0) - unbound, pod_set.slots - live)
                 if missing > 0:
                     found.append((self._pod_shapes.spec_of(other, pod_set), missing))
         return found

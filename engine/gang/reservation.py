@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine.api.placement import Placement, PodSetPlan, Slot
-from engine.api.pod import Pod
+from engine.api.pod import Pod, PodSpec
+from engine.api.resources import is_claim
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
 from engine.gang.gang import (
@@ -26,6 +28,9 @@ from engine.gang.gang import (
     released,
 )
 from engine.gang.slots import assign_slots, done_ranks, slot_by_rank
+
+# Resources of which a pod may request less than its template.
+_SHRINKING: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,3 +320,34 @@ def _devices(plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, tuple[Uses, ...
             rest = [uses for uses in spare_devices(slot, (*there, *coming)) if uses]
             found[slot.host] = [*first, *rest]
     return {host: tuple(uses) for host, uses in found.items() if uses}
+
+
+def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+    """Return how many pods of a pod set the quotas have admitted, of these pods of it: at most one for each slot.
+
+    Anybody may create pods with a workload as their controller: without GPUs, of another PriorityClass, with any index.
+    A pod counts if it has what its template asks quotas for: its devices, its PriorityClass, its affinity to other
+    namespaces; one that is bound has what it will ever get. Admission may make processors and memory of a real pod
+    fewer (VerticalPodAutoscaler).
+    """
+    pods = list(pods)
+    if workload.handling == "pods":
+        return len(pods)  # the template is made of them
+    template = pod_set.template
+    counted = [pod for pod in pods if _asks_quotas_as(template, pod.spec)]
+    if not rank_is_slot(pod_set):
+        return len(counted)
+    ranks = [rank_of(pod, pod_set) for pod in counted]
+    # KubeRay removes any replica, and those that stay keep their indexes, which may be beyond the slots.
+    beyond = ranks.count(None) if pod_set.replica is not None else 0
+    return len({rank for rank in ranks if rank is not None and rank < pod_set.slots}) + beyond
+
+
+def _asks_quotas_as(template: PodSpec, spec: PodSpec) -> bool:
+    if template.priority_class not in ("", spec.priority_class) or template.cross_namespace > spec.cross_namespace:
+        return False
+    wanted = template.shape.requests
+    if spec.node_name or spec.shape.requests == wanted:
+        return True  # most pods
+    asks = dict(spec.shape.requests)
+    return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in wanted)

@@ -16,12 +16,12 @@ from engine.api.objects import Quota
 from engine.api.placement import slots_by_host
 from engine.api.pod import Pod, PodSpec
 from engine.api.reasons import REASONS
-from engine.api.resources import is_claim
 from engine.api.text import did_you_mean, plural, quote
-from engine.api.workload import PodSet, Workload
+from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity import quota
 from engine.gang.gang import Gang, PodGroupState, by_pod_set
+from engine.gang.reservation import admitted
 from engine.gang.slots import request_to_place
 from engine.planner.tree import Bools, Ints64
 from engine.policy.model import Policy
@@ -34,8 +34,6 @@ from engine.topology.topology import Topology
 _DOMAIN_TRIES: Final = 4
 # Domains of which the hosts are counted to find these.
 _DOMAINS_COUNTED: Final = 32
-# Resources of which a pod may request less than its template.
-_SHRINKING: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def on_hold(namespace: str, policy: Policy) -> Waits | None:
@@ -284,7 +282,7 @@ def _coming(view: ClusterState, gang: Gang) -> list[_Coming]:
     found = []
     for pod_set, pods in _live_pods(gang):
         if (ask := asks.get(pod_set.name)) is not None:
-            most, exist = min(pod_set.needed, ask.count), _admitted(pods, gang.workload, pod_set)
+            most, exist = min(pod_set.needed, ask.count), admitted(gang.workload, pod_set, pods)
             least = max(ask.min_available, pod_set.name in giving)
             if pod_set.name in giving:
                 giving.clear()
@@ -295,29 +293,6 @@ def _coming(view: ClusterState, gang: Gang) -> list[_Coming]:
 
 def _live_pods(gang: Gang) -> list[tuple[PodSet, list[Pod]]]:
     return by_pod_set(gang.workload, [pod for pod in gang.pods if pod.live])
-
-
-def _admitted(pods: Sequence[Pod], workload: Workload, pod_set: PodSet) -> int:
-    """Return how many pods of a pod set the quotas have admitted with the devices that its template asks for.
-
-    Anybody may create pods of another PriorityClass, or without GPUs, with a workload as their controller. None counts
-    unless one has the class; one that is bound has what it will ever get. Admission may make processors and memory of a
-    real pod fewer (VerticalPodAutoscaler).
-    """
-    if workload.handling == "pods":
-        return len(pods)  # the template is made of them
-    template = pod_set.template
-    if template.priority_class and all(pod.spec.priority_class != template.priority_class for pod in pods):
-        return 0
-    return sum(bool(pod.spec.node_name) or _has_devices_of(template, pod.spec) for pod in pods)
-
-
-def _has_devices_of(template: PodSpec, spec: PodSpec) -> bool:
-    wanted = template.shape.requests
-    if spec.shape.requests == wanted:
-        return True  # most pods
-    asks = dict(spec.shape.requests)
-    return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +356,7 @@ def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: Pod
     quotas = _Quotas.of(view, gangs[0]) if gangs else None
     if quotas is None:
         return None
-    exist = sum(_admitted(pods, gang.workload, pod_set) for gang in gangs for pod_set, pods in _live_pods(gang))
+    exist = sum(admitted(gang.workload, pod_set, pods) for gang in gangs for pod_set, pods in _live_pods(gang))
     templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(view, gang)]
     count = min(group.missing - exist, sum(most for _, _, most in templates))
     missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)

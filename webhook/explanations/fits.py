@@ -58,9 +58,11 @@ def fits(
     start = None
     lacks_room = not isinstance(outcome, Placed) and _lacks_room(outcome)
     if not isinstance(outcome, Placed) and lacks_room and not outcome.for_hosts:
-        mine = turn_in(view, gang, weighted_usage(view))
+        usage = weighted_usage(view)
+        mine = turn_in(view, gang, usage)
         queue = queue_of(snapshot, waiting_gangs(snapshot))
-        ahead = [one.gang for one in queue if one.turn < mine and planned(one.gang)]
+        # In a fair order others go ahead of it while those of its own namespace are placed.
+        ahead = [one.gang for one in queue if (usage is not None or one.turn < mine) and planned(one.gang)]
         later = forecasts(snapshot, [*ahead, gang]).get(gang.key)
         by = later.by if later is not None else None
         start = output.GangStart(

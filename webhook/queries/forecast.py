@@ -19,10 +19,12 @@ from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
+from engine.gang.key import order_of
 from engine.gang.slots import request_to_place
+from engine.scheduler.fairness import Turn, in_turns, weighted_usage
 from engine.scheduler.outcome import Outcome, Placed
 from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
-from engine.scheduler.precedence import queued_at
+from engine.scheduler.precedence import queued_at, turn_in
 from engine.scheduler.queue import plan_key
 from engine.scheduler.schedule import answer_in_view, new_placement
 from engine.scheduler.separation import separation_key
@@ -89,6 +91,7 @@ def endings(snapshot: Snapshot) -> list[Ending]:
 def forecasts(snapshot: Snapshot, waiting: Sequence[Gang], *, plans: int = MAX_PLANS) -> dict[GangKey, Forecast]:
     """Return the forecast of waiting gangs, given in the order of the queue; `plans` bounds the work.
 
+    In a fair order they take the turns that they have by what namespaces use at each moment.
     They are planned as things are before anything ends: what is left of `plans` is for later. The members of a pod
     group that start together are planned together, in the turn of the first of them.
     The state of the snapshot is changed meanwhile, and afterwards as it was before.
@@ -150,12 +153,28 @@ class _Queue:
         """Plan the gangs that are left, in their order; what is placed keeps its slots."""
         misses: dict[tuple[object, ...], int] = {}
         groups: set[GangKey] = set()  # members of pod groups that are planned already
-        for gang in list(self.left):
+        for gang in self._in_turns():
             if (group := gang.pod_group) is None or group.placed:
                 self._plan_alone(gang, misses)
             elif gang.key not in groups:
                 groups.update(group.members)
                 self._plan_group(group)
+
+    def _in_turns(self) -> Iterator[Gang]:
+        """Yield the gangs that are left as the leader takes them: in a fair order what was placed counts at once."""
+        usage = weighted_usage(self.view)
+        if usage is None:
+            yield from list(self.left)
+            return
+
+        def turn(gang: Gang) -> Turn:
+            return turn_in(self.view, gang, usage)
+
+        for gang in in_turns(sorted(self.left, key=lambda one: (turn(one), order_of(one.key))), turn, usage):
+            before = len(self.left)
+            yield gang
+            if len(self.left) < before:
+                usage.update(self.view.usage())
 
     def end(self, at: float, ended: Iterable[Ending]) -> None:
         """Go on to the moment at which something ends, and take it away."""

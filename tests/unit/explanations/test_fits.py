@@ -93,6 +93,19 @@ def test_a_later_start_goes_behind_the_queue() -> None:
     assert start.by is None
 
 
+def test_in_a_fair_order_a_later_start_goes_before_the_second_gang_of_another_namespace() -> None:
+    """Both namespaces use nothing until the older gang of one is placed; then the other one uses less."""
+    objects = [
+        *grid(1, 1, 2),
+        policy_map("queue: {fairness: {mode: namespaces}}\n"),
+        *runs("fill", ["b0-r0-h0", "b0-r0-h1"], deadline=3600),
+        *(waits(f"a{number}", 1, {"require": "rack"}, minute=number) for number in (1, 2)),
+    ]
+    found = ask(objects, pods=1, require="rack", namespace="carol").start
+    assert found is not None
+    assert found.by == "2026-01-01T01:00:00Z"
+
+
 def test_a_gang_that_was_given_up_or_is_younger_does_not_go_first() -> None:
     """Neither takes the room of a rack that is free in half an hour, and nor does one of a lower priority."""
     alone = [*grid(1, 1, 4), *runs("fill", ["b0-r0-h0"], deadline=3600)]

@@ -145,3 +145,23 @@ def test_terminating_pods_do_not_keep_their_own_gang_out_of_its_rack() -> None:
     cluster.leader.hands._change(changed(cluster.workload("alone"), slots=1, total=1, remaining=1), held=True)
     cluster.wait(30)
     assert hosts(cluster.leader, "alone")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_gang_that_is_being_deleted_keeps_only_the_domains_with_its_pods(there: bool) -> None:
+    """A finalizer may keep its workload for ever."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(exclusive())
+    leader.settle()
+    if there:
+        leader.has(pod(leader.workload("alone"), 0, host=next(iter(hosts(leader, "alone")))))
+        leader.settle()
+    leader.has(replace(leader.workload("alone"), deleting=True, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.has(job(count=1, held=True, created=6000.0))
+    leader.later(5)
+    assert leader.status()[1] == ("ExclusiveDomains" if there else "")
+    if there:
+        leader.stores.pods.apply("DELETED", leader.stores.pods.get(("default", "alone-0")))
+        leader.settle()
+    assert hosts(leader, "train")

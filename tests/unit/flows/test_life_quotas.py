@@ -151,3 +151,53 @@ def test_pods_with_less_memory_than_their_template_are_those_of_the_gang() -> No
     leader.has(*(replace(one, spec=replace(one.spec, shape=shape(gpu=8, memory=4))) for one in made))
     leader.settle()
     assert assigned(leader, "train") == 4
+
+
+@pytest.mark.parametrize(("rank", "host"), [(0, ""), (1, ""), (1, "b0-r0-h0")])
+def test_a_gang_with_pods_that_no_slot_waits_for_uses_the_quota_of_its_template(rank: int, host: str) -> None:
+    """A quota for one gang is one for one gang, also if each has a pod without GPUs: held, or put on a host by hand."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 8})
+    for name in ("a", "b", "c"):
+        leader.has(job(name, count=1, held=True))
+        leader.settle()
+        forged = pod(leader.workload(name), rank, gated=not host, host=host, name=f"forged-{name}")
+        gates = () if host else ("example.com/mine", names.GATE)
+        leader.has(replace(forged, spec=replace(forged.spec, gates=gates, shape=shape(cpu=10))))
+        leader.settle()
+    leader.later(3600)
+    assert [assigned(leader, name) for name in ("a", "b", "c")] == [1, 0, 0]
+    assert leader.status("b") == ("Waiting", "QuotaExceeded")
+
+
+@pytest.mark.parametrize("ranks", [(4, 5, 6, 7), (3, 3, 3, 3)])
+def test_pods_on_hosts_without_a_slot_of_their_own_are_not_those_that_a_quota_admits(ranks: tuple[int, ...]) -> None:
+    """Anybody may put small pods with a Job as their controller on hosts, with any index."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 16})
+    gang = job("train", count=4, held=True)
+    for number, rank in enumerate(ranks):
+        forged = pod(gang, rank, host="b0-r0-h0", name=f"forged-{number}")
+        leader.has(replace(forged, spec=replace(forged.spec, shape=shape(cpu=10))))
+    leader.has(gang)
+    leader.settle()
+    assert (assigned(leader, "train"), leader.status("train")[1]) == (0, "QuotaExceeded")
+
+
+@pytest.mark.parametrize("scope", ["PriorityClass", "CrossNamespacePodAffinity"])
+def test_each_pod_counts_in_the_scopes_of_its_template(scope: str) -> None:
+    """One of two existing pods is of the class, or has the affinity, that the quota allows once."""
+    leader = with_quota(100)
+    of_class = (("PriorityClass", "In", ("urgent",)),)
+    crossing = (("CrossNamespacePodAffinity", "Exists", ()),)
+    classes = scope == "PriorityClass"
+    once = Quota("default", "once", {"pods": 1}, {"pods": 1}, of_class if classes else crossing)
+    leader.stores.quotas.apply("ADDED", once)
+    own = {"priority_class": "urgent"} if classes else {"cross_namespace": True}
+    other = {"priority_class": ""} if classes else {"cross_namespace": False}
+    held = {"gates": (names.GATE,), "labels": {names.MANAGED: "true"}}
+    gang = job("train", count=2, held=True, template=spec(**held, **own))
+    leader.has(gang)
+    for rank, fields in enumerate((own, other)):
+        one = pod(gang, rank, gated=True)
+        leader.has(replace(one, spec=replace(one.spec, **fields)))
+    leader.settle()
+    assert (assigned(leader, "train"), leader.status("train")[1]) == (0, "QuotaExceeded")

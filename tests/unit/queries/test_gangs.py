@@ -164,6 +164,41 @@ def test_what_is_placed_meanwhile_takes_its_room_from_those_behind() -> None:
     assert starts == ["2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", None]
 
 
+FAIR = "queue: {fairness: {mode: namespaces}}\n"
+
+
+def test_what_is_placed_meanwhile_counts_in_a_fair_order() -> None:
+    """The first gang of a namespace lets that of another one go before the second, as the leader plans them."""
+    waiting = [
+        waits("a0", 1, {"require": "rack"}, minute=1),
+        waits("a1", 1, {"require": "rack"}, minute=2),
+        waits("b0", 1, {"require": "rack"}, minute=3, namespace="bob"),
+    ]
+    cluster = [*grid(1, 1, 2), policy_map(FAIR)]
+    now = by_name(gangs(snapshot([*cluster, *waiting])))
+    assert [name for name, one in now.items() if one.fits_now] == ["a0", "b0"]
+    later = by_name(gangs(snapshot([*cluster, *runs("fill", ["b0-r0-h0", "b0-r0-h1"], deadline=3600), *waiting])))
+    starts = {name: one.start.by if one.start else "" for name, one in later.items()}
+    assert starts == {"a0": "2026-01-01T01:00:00Z", "a1": None, "b0": "2026-01-01T01:00:00Z"}
+
+
+def test_what_has_ended_meanwhile_counts_in_a_fair_order() -> None:
+    """A namespace goes first from the moment on at which it uses less, however old the gangs of others are."""
+    objects = [
+        *grid(1, 1, 3),
+        policy_map(FAIR),
+        *runs("first", ["b0-r0-h0", "b0-r0-h1"], deadline=3600, namespace="bob"),
+        *runs("second", ["b0-r0-h2"], deadline=7200, namespace="alice"),
+        waits("a0", 2, {"require": "rack"}, minute=1),
+        waits("b0", 2, {"require": "rack"}, minute=2, namespace="bob"),
+    ]
+    found = by_name(gangs(snapshot(objects)))
+    assert {name: one.start.by if one.start else "" for name, one in found.items()} == {
+        "a0": None,
+        "b0": "2026-01-01T01:00:00Z",
+    }
+
+
 def test_pods_that_end_count_as_work_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pods end, and two more an hour later: each needs as much of the bound as a plan here."""
     monkeypatch.setattr("webhook.queries.forecast._PODS_A_PLAN", 1)
