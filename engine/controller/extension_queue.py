@@ -52,9 +52,11 @@ class ExtensionQueue:
         known = self._entries.get(key)
         if known is None or known.answer is None:
             return None
-        meanwhile, answer = known.action.meanwhile, known.answer
+        meanwhile, answer, extension = known.action.meanwhile, known.answer, known.action.extension
         message = f"{known.action.why}: {answer.message}"
-        if known.action.extension.on_request and meanwhile.reason:  # a lost node is more urgent than a wish
+        if extension.returned:  # nothing is missing: the pod runs
+            return replace(meanwhile, message=f"{meanwhile.message}; {known.action.why}")
+        if extension.on_request and meanwhile.reason:  # a lost node is more urgent than a wish
             return replace(meanwhile, message=f"{meanwhile.message}; {message}")
         return Status(meanwhile.phase, answer.reason, message)
 

@@ -245,6 +245,31 @@ def test_a_move_that_is_taken_back_before_its_pod_has_left_gives_it_its_slot_aga
     assert slots_of_train(leader) == hosts
 
 
+def test_a_lost_node_is_told_while_a_pod_that_stayed_cannot_have_its_slot_again() -> None:
+    """The move to another rack is taken back when one pod has followed its slot; then the host of that one is lost."""
+    leader = two_racks(hosts=2)
+    pods = running(leader, movable(count=2))
+    leader.hands.deaf = True
+    ask(leader, replace=",".join(one.spec.node_name for one in pods.values()))
+    new = ranks_of(leader.placed())
+    ends(leader, pods[0])
+    leader.has(pod(leader.workload(), 0, host=new[0], name="again"))
+    ask(leader, replace=None)
+    leader.later(10.0)
+    beside = f"rank 1 runs on {pods[1].spec.node_name}, where no slot is"
+    assert leader.status() == ("Running", "")
+    assert leader.placed().status["message"].endswith(beside)
+    node = leader.stores.nodes.get(new[0])
+    assert node is not None
+    dead = 1_800_000_000.0 + leader.now
+    leader.has(replace(node, ready=False, settled_at=dead, resource_version=leader.hands.version()))
+    leader.settle()
+    leader.later(70.0)
+    leader.later(10.0)
+    assert leader.status() == ("Incomplete", "NodeLost")
+    assert leader.placed().status["message"].endswith(beside)
+
+
 def test_pods_of_several_hosts_leave_together_or_not_at_all() -> None:
     """Two hosts to be left, one free host: nobody moves. With two free ones both move by one write."""
     leader = two_racks(hosts=5)
