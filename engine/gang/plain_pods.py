@@ -297,7 +297,7 @@ def owners(pods: Sequence[Pod]) -> list[OwnerRef]:
 
 def _pod_suffix(pod: Pod) -> str:
     """Return the name of the pod for a message; "" for a pod under creation without a name."""
-    return f" (pod {pod.name})" if pod.name else ""
+    return f" (pod {sanitize(pod.name)})" if pod.name else ""
 
 
 def _value(said: Iterable[RequestAnnotation], about: str) -> str | None:

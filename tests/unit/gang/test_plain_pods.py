@@ -9,6 +9,7 @@ import pytest
 from engine.api import names
 from engine.api.pod import OwnerRef, Pod
 from engine.gang.gang import pinned_host
+from engine.gang.plain_pods import faults, plain_workload
 from engine.resources.shape import with_requests
 from tests.support.cluster_records import gpu_nodes, job
 from tests.support.families import below, plain
@@ -187,6 +188,16 @@ def test_a_name_that_is_none_holds_the_gang(gang: str) -> None:
     assert status.reason == "InvalidValue"
     assert status.message.startswith(f"metadata.annotations[{names.GANG_NAME}]: must be a name")
     assert len(status.message) < 300
+
+
+def test_a_hostile_name_of_a_pod_is_escaped_in_messages() -> None:
+    """A webhook sees it before the API server refuses the name."""
+    named = replace(plain("a", size=None), name="a\x00\x1b[31m")
+    dialects = led().view.policy.annotations.dialects
+    workload = plain_workload(KEY, [named], dialects=dialects)
+    (fault,) = faults(workload, [named], placed=False, dialects=dialects)
+    assert "names a gang but not its size (pod a" in fault.message
+    assert fault.message.isprintable()
 
 
 def test_a_size_beyond_the_policy_is_told_where_it_stands() -> None:
