@@ -185,7 +185,7 @@ class GangIndex:
         placement, pods = self.plan_of(key), self.pods_of(key)
         request = self._request_of(workload, pods, placement)
         state = self._pod_groups.state_of(key, workload, request)
-        if state is not None and state.shared:
+        if state is not None and state.common_minimum:
             request = of_group(request, timeout=state.timeout)
         return Gang(
             workload=workload,

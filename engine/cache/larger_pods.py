@@ -14,8 +14,7 @@ from typing import Final
 from engine.api.objects import Quota
 from engine.api.pod import PodSpec
 from engine.api.workload import ReservationKey
-from engine.capacity.daemon_sets import MAX_QUOTAS
-from engine.capacity.quota import shortfall
+from engine.capacity.quota import admit
 
 _MAX_GANGS: Final = 64  # of a namespace; with more, none of its pods to come are expected to be larger
 
@@ -64,9 +63,9 @@ class LargerPods:
         return found
 
     def _admitted(self, namespace: str, gangs: Iterable[Sequence[tuple[PodSpec, int]]]) -> bool:
-        quotas = list(islice(self._quotas(namespace), MAX_QUOTAS + 1))
-        wanted = list(islice(gangs, _MAX_GANGS + 1))
-        if not quotas or not wanted:
+        quotas, wanted = self._quotas(namespace), list(islice(gangs, _MAX_GANGS + 1))
+        if not wanted:
             return True
-        many = len(quotas) > MAX_QUOTAS or len(wanted) > _MAX_GANGS
-        return not many and shortfall(quotas, [one for pods in wanted for one in pods], []) is None
+        if len(wanted) > _MAX_GANGS:
+            return next(iter(quotas), None) is None
+        return admit(quotas, [one for pods in wanted for one in pods])

@@ -116,16 +116,18 @@ class PodShapes:
 
         With what it requests of devices of the policy's kinds.
         """
+        return self.shapes_of_slots(workload, pod_set)[1]
+
+    def shapes_of_slots(self, workload: Workload, pod_set: PodSet) -> tuple[Shape, Shape]:
+        """Return the shape of one pod of a pod set whatever its existing pods request, and `shape_of`."""
         shape = self._shape_of(workload, pod_set)
-        observed: tuple[Requests, ...] = ()
+        planned, observed = self._with_devices(shape), tuple[Requests, ...]()
         if workload.handling != "pods" or workload.unit != "pod":  # else it is that of pods that exist
             # A copy: reviews read it in threads of their own.
             observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
-        return self._with_devices(with_requests(shape, largest((shape.requests, *observed))) if observed else shape)
-
-    def planned_shape_of(self, workload: Workload, pod_set: PodSet) -> Shape:
-        """Return the shape of one pod of a pod set as `shape_of`, whatever its existing pods request."""
-        return self._with_devices(self._shape_of(workload, pod_set))
+        if not observed:
+            return planned, planned
+        return planned, self._with_devices(with_requests(shape, largest((shape.requests, *observed))))
 
     def _with_devices(self, shape: Shape) -> Shape:
         devices = self._kinds().extended(shape.devices, shape.requests)

@@ -87,8 +87,8 @@ class Reservations:
             for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
-                    shapes[name] = self._pod_shapes.planned_shape_of(workload, kept.pod_set)
-                    hosts[name] = self._by_shape(workload, placement, kept, larger=larger)
+                    shapes[name], observed = self._pod_shapes.shapes_of_slots(workload, kept.pod_set)
+                    hosts[name] = self._by_shape(workload, placement, kept, shapes[name], observed, larger=larger)
                     uses[name] = kept.uses
         self._larger_pods.set_pods(key, workload.namespace if workload is not None else "", larger)
         for name, members in _by_pod_set(related, workload).items():
@@ -103,9 +103,10 @@ class Reservations:
             for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
-                    shapes.setdefault(name, self._pod_shapes.planned_shape_of(workload, kept.pod_set))
+                    planned, observed = self._pod_shapes.shapes_of_slots(workload, kept.pod_set)
+                    shapes.setdefault(name, planned)
                     of_pod_set = hosts.setdefault(name, {})
-                    for shape, counts in self._by_shape(workload, before, kept).items():
+                    for shape, counts in self._by_shape(workload, before, kept, planned, observed).items():
                         of_pod_set[shape] = of_pod_set.get(shape, Counter()) | counts
                     uses[name] = {**kept.uses, **uses.get(name, {})}
         for name in self._capacity.reserved_by(key).keys() | hosts.keys():
@@ -128,16 +129,16 @@ class Reservations:
         workload: Workload,
         placement: Placement,
         kept: Reservation,
+        planned: Shape,
+        observed: Shape,
         *,
         larger: list[tuple[PodSpec, int]] | None = None,
     ) -> dict[Shape, Counter[str]]:
         """Return what the pods to come need of their hosts: of each need, host -> number of pods.
 
-        Pods that do not exist yet need what those that do request, if that is more than the template and may come; they
-        are added to `larger`.
+        Pods that do not exist yet need what those that do request (`observed`), if that is more than the template
+        (`planned`) and may come; they are added to `larger`.
         """
-        planned = self._pod_shapes.planned_shape_of(workload, kept.pod_set)
-        observed = self._pod_shapes.shape_of(workload, kept.pod_set)
         usual = {observed.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
         if usual and planned.requests == observed.requests:
             return {_needs(planned): Counter(kept.hosts)}

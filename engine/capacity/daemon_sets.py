@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 from engine.api.objects import DaemonSet, Node, Quota
@@ -24,7 +23,7 @@ from engine.api.resources import Requests, is_claim
 from engine.capacity.capacity import Capacity
 from engine.capacity.counts import add_in
 from engine.capacity.eligibility import weight_of
-from engine.capacity.quota import shortfall
+from engine.capacity.quota import admit
 from engine.resources.shape import exclusion
 
 # Source: kubernetes/pkg/controller/daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations.
@@ -42,7 +41,6 @@ _ADDED: Final = tuple(
 # So many changed hosts are checked one by one; more, and all are checked at once.
 FEW: Final = 32
 MAX_WEIGHT: Final = 1_000  # of a template, as `weight_of` counts
-MAX_QUOTAS: Final = 64  # of a namespace
 
 
 class ExpectedDaemonPods:
@@ -147,9 +145,8 @@ class ExpectedDaemonPods:
         more = any(len(missing) * amount > requested.get(name, 0) for name, amount in requests)
         if more and not self._without_pods:
             missing = set()
-        quotas = list(islice(self._quotas(pod.namespace), MAX_QUOTAS + 1)) if missing else []
-        many = len(quotas) > MAX_QUOTAS and not self._without_pods
-        if missing and (many or shortfall(quotas, [(pod.spec, len(missing))], []) is not None):
+        quotas, wanted = self._quotas(pod.namespace), [(pod.spec, len(missing))]
+        if missing and not admit(quotas, wanted, bounded=not self._without_pods):
             missing = set()
         gone = expected - missing
         for host in gone:

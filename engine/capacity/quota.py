@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from engine.api.objects import Quota
@@ -21,6 +22,7 @@ from engine.resources.names import CORE, GPU, RATIO, WHOLE, is_gpu
 _Usages = Sequence[tuple[PodSpec, Mapping[str, int]]]
 _Template = tuple[PodSpec, Mapping[str, int], int, int]  # usage of one pod, fewest and most pods
 
+_MOST_QUOTAS: Final = 64  # of a namespace that are asked about pods that anybody may announce
 # Names for a part of a GPU, in percent of one.
 _PARTS: Final = frozenset({GPU, CORE, RATIO})
 
@@ -102,6 +104,15 @@ def shortfall(
             if usage[name] > room[name] and full is None:
                 full = _full_text(quota, name, room[name], needs)
     return full
+
+
+def admit(quotas: Iterable[Quota], wanted: Sequence[tuple[PodSpec, int]], *, bounded: bool = True) -> bool:
+    """Return whether the quotas of a namespace admit these numbers of further pods.
+
+    No more than 65 are asked. If `bounded`, more than 64 admit none; else nobody can mean harm.
+    """
+    known = list(islice(quotas, _MOST_QUOTAS + 1))
+    return not (bounded and len(known) > _MOST_QUOTAS) and shortfall(known, wanted, []) is None
 
 
 def lacking(

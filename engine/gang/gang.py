@@ -51,7 +51,7 @@ class PodGroupState:
     problem: str = ""
 
     @property
-    def shared(self) -> bool:
+    def common_minimum(self) -> bool:
         """True when its minimum is not that of one workload alone, so that members are planned as `of_group` says."""
         return len(self.members) > 1 or self.of_object
 

@@ -61,7 +61,7 @@ def too_many_waiting(namespace: str, policy: Policy) -> Waits:
 
 
 def within_host_limit(
-    view: ClusterState,
+    limit: HostLimit | None,
     gang: Gang,
     outcome: Outcome,
     *,
@@ -78,7 +78,6 @@ def within_host_limit(
     new ones of the plan first those that take most of its pods, then the first ones, then those of other domains.
     `room`: how many pods of the gang each host of the topology has room for.
     """
-    limit = _HostLimit.of(view, gang)
     if limit is None or not isinstance(outcome, Placed):
         return outcome
     known = limit.known.union(_with_domains(staying, gang, topology))
@@ -115,7 +114,7 @@ def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome, *, kept: Map
     """
     if not isinstance(outcome, Waits) or not REASONS[outcome.reason].by_new_nodes:
         return outcome
-    limit = _HostLimit.of(view, gang)
+    limit = HostLimit.of(view, gang)
     if limit is None:
         return outcome
     known, more = len(limit.known), limit.most - len(limit.known)
@@ -125,12 +124,8 @@ def at_host_limit(view: ClusterState, gang: Gang, outcome: Outcome, *, kept: Map
     return outcome if needed <= more else limit.wait(needed, known, at_least=True)
 
 
-def surely_within_host_limit(view: ClusterState, gang: Gang, pods: int) -> bool:
-    """Return True if no plan of so many pods of a gang takes its namespace past its limit, each on a host of its own.
-
-    The caller holds the state's lock.
-    """
-    limit = _HostLimit.of(view, gang)
+def surely_within_host_limit(limit: HostLimit | None, gang: Gang, pods: int) -> bool:
+    """Return True if no plan of so many pods, each on a host of its own, takes a namespace past its limit."""
     if limit is None:
         return True
     separation = gang.request.separation
@@ -143,7 +138,7 @@ def past_host_limit(view: ClusterState, gang: Gang, hosts: Iterable[str], topolo
 
     The caller holds the state's lock.
     """
-    limit = _HostLimit.of(view, gang)
+    limit = HostLimit.of(view, gang)
     if limit is None:
         return ""
     every = limit.known.union(_with_domains(hosts, gang, topology))
@@ -152,7 +147,7 @@ def past_host_limit(view: ClusterState, gang: Gang, hosts: Iterable[str], topolo
 
 
 @dataclass(frozen=True, slots=True)
-class _HostLimit:
+class HostLimit:
     """The most hosts that the gangs of a namespace may have, and those that its other gangs have (`known`)."""
 
     most: int

@@ -42,6 +42,7 @@ from engine.gang.slots import lowest_rank, ranks_to_place, request_to_place, wit
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import (
+    HostLimit,
     at_host_limit,
     creation_problem,
     on_hold,
@@ -267,7 +268,8 @@ def _planned(
     near = _near(gang, topology, others)
     part = _PlannedPart.of(request, kept, ranks, topology)
     hosts = _kept_hosts(kept, part.ranks)
-    hints = not limited or surely_within_host_limit(view, gang, request.count)
+    limit = HostLimit.of(view, gang) if limited else None
+    hints = surely_within_host_limit(limit, gang, request.count)
     conditions = replace(given, barred=barred, kept=hosts, rules=rules or PodRules(), near=near, hints=hints)
 
     def plan(changed: PlanConditions = conditions) -> Outcome:
@@ -286,13 +288,9 @@ def _planned(
     outcome = constrained(
         outcome, partial(plan, replace(conditions, rules=PodRules())), rules, topology=topology, pods=pods
     )
-    if limited:
-        out = given.excluded | given.nominated | request.leave_hosts
-        room = partial(_room, view, gang, request, barred=barred, out=out, emptied=emptied)
-        outcome = within_host_limit(
-            view, gang, outcome, topology=topology, plan=plan_within, room=room, staying=staying
-        )
-    return outcome
+    out = given.excluded | given.nominated | request.leave_hosts
+    room = partial(_room, view, gang, request, barred=barred, out=out, emptied=emptied)
+    return within_host_limit(limit, gang, outcome, topology=topology, plan=plan_within, room=room, staying=staying)
 
 
 @dataclass(frozen=True, slots=True)

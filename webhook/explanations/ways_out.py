@@ -53,7 +53,7 @@ class _Question:
         request = self.snapshot.view.owners.own_request(workload)
         if request.ignored is not None or request.errors or not request.pod_sets:
             return None
-        if (group := self.gang.pod_group) is not None and group.shared:
+        if (group := self.gang.pod_group) is not None and group.common_minimum:
             request = of_group(request, timeout=group.timeout)
         return replace(self.gang, workload=workload, request=request)
 
