@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 from engine.api import names
 from engine.api.device import DeviceUse
 from engine.api.duration import parse_time, timestamp
+from engine.api.resources import Requests
 from engine.api.text import label_value
 
 
@@ -33,10 +34,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class PodSetPlan:
-    """The slots of one pod set, ordered by lowest rank."""
+    """The slots of one pod set, ordered by lowest rank.
+
+    `requests`: those of each pod, which the slots were planned for; None where an earlier version has written them.
+    """
 
     name: str
     slots: tuple[Slot, ...]
+    requests: Requests | None = None
 
     @property
     def count(self) -> int:

@@ -230,6 +230,13 @@ def largest(requests: Iterable[Requests]) -> Requests:
     return tuple(sorted(amounts.items()))
 
 
+def at_most(requests: Requests, limit: Requests) -> Requests:
+    """Return requests without what they are beyond a limit; claims have none."""
+    most = dict(limit)
+    amounts = ((name, amount if is_claim(name) else min(amount, most.get(name, 0))) for name, amount in requests)
+    return tuple((name, amount) for name, amount in amounts if amount)
+
+
 def add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
     """Add amounts to a total in place."""
     for resource, amount in amounts.items():

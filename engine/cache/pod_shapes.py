@@ -11,14 +11,14 @@ from typing import Final
 
 from engine.api import names
 from engine.api.pod import Pod, PodSpec, SelectorTerm, Shape
-from engine.api.resources import Requests, largest
+from engine.api.resources import Requests, at_most, largest
 from engine.api.workload import GangKey, PodSet, Workload
 from engine.cache.own_volumes import OwnVolumeReader
 from engine.cache.stores import Stores
 from engine.gang.gang import pod_set_of
 from engine.gang.key import key_of, parts
 from engine.resources.kinds import NO_KINDS, DeviceKinds
-from engine.resources.shape import merge_runtime_class, resource_tolerations, with_requests
+from engine.resources.shape import covers, merge_runtime_class, resource_tolerations, with_requests
 
 # Requests of earlier templates that are remembered, of each pod set.
 _MAX_FORMER: Final = 8
@@ -69,7 +69,8 @@ class PodShapes:
             if names.GATE in pod.spec.gates and workload.handling != "pods":
                 self._held.setdefault(uid, {})[pod_set.name] = (pod_set.template.shape, pod.spec.shape)
             known = found.setdefault(pod_set.name, ())
-            if requests not in (known, pod_set.template.shape.requests):  # those of most pods of a gang are the same
+            usual = requests == pod_set.template.shape.requests and pod_set.name not in former  # as those of most pods
+            if requests != known and not usual:
                 found[pod_set.name] = largest((known, requests))
         for name, requests in found.items():
             if requests:
@@ -116,18 +117,36 @@ class PodShapes:
 
         With what it requests of devices of the policy's kinds.
         """
-        return self.shapes_of_slots(workload, pod_set)[1]
+        return self._expected(workload, pod_set, self._shape_of(workload, pod_set))
 
-    def shapes_of_slots(self, workload: Workload, pod_set: PodSet) -> tuple[Shape, Shape]:
-        """Return the shape of one pod of a pod set whatever its existing pods request, and `shape_of`."""
+    def shapes_of_slots(
+        self, workload: Workload, pod_set: PodSet, planned: Requests | None, pods: Iterable[Pod] = ()
+    ) -> tuple[Shape, Shape]:
+        """Return the shape of a pod of a slot whatever existing pods request, and the shape that is to be expected.
+
+        `planned`: what the slots were planned for (`PodSetPlan.requests`); no quota and no room was asked for what the
+        template requests beyond it. More is to be expected if pods request more, those seen before or these.
+        """
         shape = self._shape_of(workload, pod_set)
-        planned, observed = self._with_devices(shape), tuple[Requests, ...]()
-        if workload.handling != "pods" or workload.unit != "pod":  # else it is that of pods that exist
-            # A copy: reviews read it in threads of their own.
-            observed = tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
-        if not observed:
-            return planned, planned
-        return planned, self._with_devices(with_requests(shape, largest((shape.requests, *observed))))
+        expected = self._expected(workload, pod_set, shape)
+        requests = shape.requests if planned is None else at_most(shape.requests, planned)
+        if requests == shape.requests:
+            return self._with_devices(shape), expected
+        slot = self._with_devices(with_requests(shape, requests))
+        there = [pod.spec.shape for pod in pods if not pod.finished]
+        larger = any(not covers(slot, one) for one in (*map(Shape, self._seen(workload, pod_set)), *there))
+        return slot, expected if larger else slot
+
+    def _expected(self, workload: Workload, pod_set: PodSet, shape: Shape) -> Shape:
+        observed = self._seen(workload, pod_set)
+        return self._with_devices(with_requests(shape, largest((shape.requests, *observed))) if observed else shape)
+
+    def _seen(self, workload: Workload, pod_set: PodSet) -> tuple[Requests, ...]:
+        """Return what pods of a pod set request, or have requested, that differ from its template."""
+        if workload.handling == "pods" and workload.unit == "pod":
+            return ()  # the template is that of pods that exist
+        # A copy: reviews read it in threads of their own.
+        return tuple(self._observed.get(_known_as(workload), {}).get(pod_set.name, {}).values())
 
     def _with_devices(self, shape: Shape) -> Shape:
         devices = self._kinds().extended(shape.devices, shape.requests)

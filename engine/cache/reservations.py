@@ -87,8 +87,8 @@ class Reservations:
             for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
-                    shapes[name], observed = self._pod_shapes.shapes_of_slots(workload, kept.pod_set)
-                    hosts[name] = self._by_shape(workload, placement, kept, shapes[name], observed, larger=larger)
+                    shapes[name], expected = self._shapes(workload, placement, kept)
+                    hosts[name] = self._by_shape(workload, placement, kept, shapes[name], expected, larger=larger)
                     uses[name] = kept.uses
         self._larger_pods.set_pods(key, workload.namespace if workload is not None else "", larger)
         for name, members in _by_pod_set(related, workload).items():
@@ -103,10 +103,10 @@ class Reservations:
             for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
-                    planned, observed = self._pod_shapes.shapes_of_slots(workload, kept.pod_set)
+                    planned, expected = self._shapes(workload, before, kept)
                     shapes.setdefault(name, planned)
                     of_pod_set = hosts.setdefault(name, {})
-                    for shape, counts in self._by_shape(workload, before, kept, planned, observed).items():
+                    for shape, counts in self._by_shape(workload, before, kept, planned, expected).items():
                         of_pod_set[shape] = of_pod_set.get(shape, Counter()) | counts
                     uses[name] = {**kept.uses, **uses.get(name, {})}
         for name in self._capacity.reserved_by(key).keys() | hosts.keys():
@@ -124,23 +124,28 @@ class Reservations:
             namespace = workload.namespace if workload is not None else ""
             self._nearby.reserve(key, name, total, namespace=namespace, pod_set=pod_sets.get(name))
 
+    def _shapes(self, workload: Workload, placement: Placement, kept: Reservation) -> tuple[Shape, Shape]:
+        assert placement.assignment is not None
+        planned = placement.assignment.plan_of(kept.pod_set.name).requests
+        return self._pod_shapes.shapes_of_slots(workload, kept.pod_set, planned, kept.pods)
+
     def _by_shape(
         self,
         workload: Workload,
         placement: Placement,
         kept: Reservation,
         planned: Shape,
-        observed: Shape,
+        expected: Shape,
         *,
         larger: list[tuple[PodSpec, int]] | None = None,
     ) -> dict[Shape, Counter[str]]:
         """Return what the pods to come need of their hosts: of each need, host -> number of pods.
 
-        Pods that do not exist yet need what those that do request (`observed`), if that is more than the template
-        (`planned`) and may come; they are added to `larger`.
+        Pods that do not exist yet need what is `expected` of them, if that is more than what was `planned` and may
+        come; they are added to `larger`.
         """
-        usual = {observed.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
-        if usual and planned.requests == observed.requests:
+        usual = {expected.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
+        if usual and planned.requests == expected.requests:
             return {_needs(planned): Counter(kept.hosts)}
         found: dict[Shape, Counter[str]] = {}
         left = Counter(kept.hosts)
@@ -148,14 +153,14 @@ class Reservations:
             left[host] -= len(there)
             for pod in there:
                 # Most of a gang are alike: as those are to come.
-                alike = next((one for one in (observed, planned) if one.requests == pod.spec.shape.requests), None)
+                alike = next((one for one in (expected, planned) if one.requests == pod.spec.shape.requests), None)
                 found.setdefault(_needs(alike or pod.spec.shape), Counter())[host] += 1
         left = +left
-        if left and planned.requests != observed.requests:
+        if left and planned.requests != expected.requests:
             if larger is not None:
                 larger.append((self._pod_shapes.spec_of(workload, kept.pod_set), left.total()))
             if self._larger_pods.may_come(workload.namespace):
-                planned = observed
+                planned = expected
         found[_needs(planned)] = found.get(_needs(planned), Counter()) + left
         return found
 

@@ -461,7 +461,10 @@ class ClusterState:
             after = open_slots(smaller, placement, pods, held=held, leave_hosts=self._leave_hosts(smaller))
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
         # Without what admission may add: one large pod must not make the slots of all others large.
-        shapes = {one.name: self.pod_shapes.shapes_of_slots(whole, one)[0] for one in whole.pod_sets}
+        shapes = {
+            one.name: self.pod_shapes.shapes_of_slots(whole, one, placement.assignment.plan_of(one.name).requests)[0]
+            for one in whole.pod_sets
+        }
         self._grace.keep(placement, left, shapes, since=since)
         if after:
             self._grace.wanted_again(placement, {name: after[name] - counts for name, counts in before.items()})

@@ -7,7 +7,7 @@ exchanged keeps its number, and the id is looked up when the pod gets its device
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from engine.api.placement import (
 )
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
-from engine.api.resources import QuantityError, format_bytes
+from engine.api.resources import Quantity, QuantityError, Requests, format_bytes, format_units, in_units, nano
 from engine.decoding import wire
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount, is_kind
@@ -162,6 +162,7 @@ def assignment_body(assignment: Assignment) -> dict[str, Any]:
         "podSets": [
             {
                 "name": plan.name,
+                **({} if plan.requests is None else {"requests": _quantities(plan.requests)}),
                 "slots": [
                     {
                         "domain": list(slot.domain),
@@ -309,4 +310,24 @@ def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
     for (_, last), (first, _) in pairwise(taken):
         if first <= last:
             raise ProjectionError(f"{path}.slots: rank {first} is a duplicate")
-    return PodSetPlan(name=raw.name, slots=tuple(slots))
+    return PodSetPlan(
+        name=raw.name,
+        slots=tuple(slots),
+        requests=None if raw.requests is None else _requests(raw.requests, f"{path}.requests"),
+    )
+
+
+def _requests(raw: Mapping[str, Quantity], path: str) -> Requests:
+    amounts: dict[str, int] = {}
+    for name, quantity in raw.items():
+        try:
+            amounts[name] = nano(name, quantity)
+        except QuantityError as error:
+            raise ProjectionError(f"{path}: {name[:63]!r}: {error}") from None
+        if amounts[name] < 0:
+            raise ProjectionError(f"{path}: {name[:63]!r}: must not be negative")
+    return in_units(amounts)
+
+
+def _quantities(requests: Requests) -> dict[str, str]:
+    return {name: format_units(name, amount) for name, amount in requests}

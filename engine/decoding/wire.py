@@ -782,6 +782,7 @@ class PlacementPlan(Struct):
 
     name: Name
     slots: list[PlacementSlot]
+    requests: dict[str, Quantity] | None = None
 
 
 class PlacementConsumed(Struct):

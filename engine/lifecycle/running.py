@@ -230,6 +230,7 @@ class _Pass:
             reason, message = in_the_way(blocked_host, self._hosts)
             return Decision(Unplace(suspend=suspend, reason=reason, message=message))
         other = bool(assignments.assignments) and requires_others(self._placement, self._gang.request)
+        other = other or _resized(self._placement, self._gang)
         if other or (grown is not None and not _enough(self._placement, self._gang)):
             return Decision(Unplace(suspend=suspend, reason="", message="the request changed: it is planned again"))
         return None
@@ -363,6 +364,17 @@ def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
         asks=asked.pod_sets,
         gang=asked.gang,
         gone=hosts.gone,
+    )
+
+
+def _resized(placement: Placement, gang: Gang) -> bool:
+    """Return True if pods are to come of another template than the one that their slots were planned for."""
+    planned = {ask.name: ask.shape_hash for ask in placement.pod_sets}
+    asked = {ask.name: ask.shape_hash for ask in gang.request.pod_sets}
+    changed = {name for name in planned.keys() & asked.keys() if planned[name] not in ("", asked[name])}
+    return bool(changed) and any(
+        pod_set.name in changed and sum(pod.live for pod in pods) < pod_set.needed
+        for pod_set, pods in by_pod_set(gang.workload, gang.pods)
     )
 
 

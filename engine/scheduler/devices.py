@@ -143,7 +143,7 @@ def reallocate_devices(gang: Gang, capacity: Capacity) -> Assignment | None:
         if slots != plan.slots:
             # One pod set at a time: the next one's choice depends on this one's result.
             plans = list(assignment.pod_sets)
-            plans[number] = PodSetPlan(plan.name, slots)
+            plans[number] = replace(plan, slots=slots)
             return replace(assignment, pod_sets=tuple(plans))
     return None
 

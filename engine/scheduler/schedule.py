@@ -27,6 +27,7 @@ from engine.api.placement import (
 from engine.api.pod import Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
+from engine.api.resources import at_most, is_claim
 from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.capacity.other_pods import OtherPods
@@ -59,6 +60,7 @@ from engine.topology.topology import OUTSIDE_SELECTOR, Topology
 # Bytes of an assignment: etcd takes 1.5 MiB at a time, which include the request, status and managed fields.
 _LARGEST = 1_400_000
 _SURELY_FITS = 1_000  # pods, each on a host of its own, with devices
+_NO_SHAPE = Shape(())
 
 
 def schedule_gang(
@@ -93,7 +95,7 @@ def schedule_gang(
         given=PlanConditions(settled_before=settled_before, excluded=excluded, nominated=nominated, emptied=emptied),
     )
     if isinstance(outcome, Placed) and not emptied:
-        return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+        return _to_write(view, gang, outcome, kept)
     if view.policy.autoscaling.of(gang.request.topology) is not None:
         outcome = _for_nodes(view, gang, outcome)
     return at_host_limit(view, gang, outcome, kept=kept)
@@ -229,7 +231,7 @@ def schedule_extension(
     before = max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension))
     if extension.missing and outcome.count <= before:
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
-    return _within_object_size(allocate_devices(outcome, gang.shapes, view.capacity, kept))
+    return _to_write(view, gang, outcome, kept)
 
 
 def _slots_now(view: ClusterState, assignment: Assignment, extension: ExtensionRequest) -> int:
@@ -423,14 +425,30 @@ def _with_ranks(placed: Placed, ranks: Mapping[str, Sequence[int]]) -> Placed:
     return replace(placed, pod_sets=tuple(plans))
 
 
-def _within_object_size(outcome: Outcome) -> Outcome:
-    """Return the outcome, or Never if its slots are too many for one object: the write would be refused every time."""
-    if not isinstance(outcome, Placed):
-        return outcome
-    pods = outcome.count
-    if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, outcome.pod_sets)))) <= _LARGEST:
-        return outcome
-    hosts = sum(len(plan.slots) for plan in outcome.pod_sets)
+def _to_write(
+    view: ClusterState, gang: Gang, placed: Placed, kept: Mapping[str, Mapping[int, KeptSlot]]
+) -> Placed | Never:
+    """Return a plan with the devices and requests of its pods; Never if no Placement can hold it.
+
+    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have.
+    """
+    placed = allocate_devices(placed, gang.shapes, view.capacity, kept)
+    before = gang.placement.assignment if gang.placement is not None else None
+    plans = []
+    for plan in placed.pod_sets:
+        shape = gang.shapes.get(plan.name, _NO_SHAPE)  # the pod set may be gone from the workload
+        requests = tuple(one for one in shape.requests if not is_claim(one[0]))
+        known = before.plan_of(plan.name).requests if before is not None and kept.get(plan.name) else None
+        plans.append(replace(plan, requests=requests if known is None else at_most(requests, known)))
+    return _within_object_size(replace(placed, pod_sets=tuple(plans)))
+
+
+def _within_object_size(placed: Placed) -> Placed | Never:
+    """Return the plan, or Never if its slots are too many for one object: the write would be refused every time."""
+    pods = placed.count
+    if pods < _SURELY_FITS or len(msgspec.json.encode(assignment_body(Assignment(1, placed.pod_sets)))) <= _LARGEST:
+        return placed
+    hosts = sum(len(plan.slots) for plan in placed.pod_sets)
     slots = f"the slots of {plural(pods, 'pod')} on {plural(hosts, 'host')}"
     return Never("GangLimitExceeded", f"{slots} are too many for one Placement; split it into several gangs")
 

@@ -22,6 +22,7 @@ from engine.api.placement import (
     WorkloadRef,
 )
 from engine.api.rank import format_ranks, join_ranks, parse_ranks
+from engine.api.resources import MAX_UNITS
 from engine.decoding.devices import node_devices
 from engine.decoding.objects import node, quota
 from engine.decoding.placements import placement, placement_body
@@ -43,6 +44,7 @@ _gpu = st.builds(
 )
 _nic = st.builds(lambda minor, share: DeviceUse("rdma", minor, share=share), st.integers(0, 1), st.integers(1, 100))
 _devices = st.lists(_gpu | _nic, max_size=3, unique_by=lambda use: (use.kind, use.minor)).map(tuple)
+_RESOURCES = ("cpu", "memory", "hugepages-2Mi", "nvidia.com/gpu", "koordinator.sh/gpu-core", "pods")
 
 
 @st.composite
@@ -63,7 +65,9 @@ def _plans(draw: st.DrawFn, name: str, names: st.SearchStrategy[str]) -> PodSetP
         first = draw(st.none() | st.integers(0, 2))  # each pod has the next of them
         devices = None if first is None else tuple(islice(cycle(some_devices), first, first + count))
         slots.append(Slot(domain=domain, count=count, ranks=tuple(ranges) if ranked else None, devices=devices))
-    return PodSetPlan(name=name, slots=tuple(slots))
+    amounts = st.dictionaries(st.sampled_from(_RESOURCES), st.integers(1, MAX_UNITS), max_size=4)
+    requests = draw(st.none() | amounts.map(lambda one: tuple(sorted(one.items()))))
+    return PodSetPlan(name=name, slots=tuple(slots), requests=requests)
 
 
 @st.composite

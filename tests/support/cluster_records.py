@@ -10,6 +10,7 @@ from engine.api import names
 from engine.api.objects import Node
 from engine.api.placement import Assignment, Placement, PodSetPlan, PodSetRequest, Slot, WorkloadRef
 from engine.api.pod import OwnerRef, Pod, PodSpec, SelectorRequirement, SelectorTerm, Shape
+from engine.api.resources import is_claim
 from engine.api.workload import PodSet, Workload
 from engine.resources.shape import shape_hash
 
@@ -176,6 +177,7 @@ def placement(workload: Workload, hosts: dict[str, int] | None, *, ranked: bool 
         ranks = ((first, first + count - 1),) if ranked else None
         slots.append(Slot(("b0", "b0-r0", host), count, ranks))
         first += count
+    requests = tuple(one for one in workload.template.shape.requests if not is_claim(one[0]))
     fields: dict[str, Any] = {
         "namespace": workload.namespace,
         "name": f"job-{workload.name}-00000000",
@@ -195,7 +197,7 @@ def placement(workload: Workload, hosts: dict[str, int] | None, *, ranked: bool 
                 shape_hash=shape_hash(workload.template.shape),
             ),
         ),
-        "assignment": Assignment(1, (PodSetPlan("main", tuple(slots)),)) if hosts is not None else None,
+        "assignment": Assignment(1, (PodSetPlan("main", tuple(slots), requests),)) if hosts is not None else None,
         "deleting": False,
         "created": 1000.0,
     }

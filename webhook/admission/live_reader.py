@@ -187,9 +187,12 @@ class LiveReader:
         return self._view.topologies.get(placement.topology)
 
     def planned_shape(self, placement: Placement, pod_set: PodSet) -> Shape | None:
-        """Return the shape that the pods of a pod set were planned with; None if the workload is not known."""
+        """Return the shape of the pods of a pod set that its slots are for; None if the workload is not known."""
         workload = next(iter(self._stores.workloads.get_by(placement.workload.uid)), None)
-        return None if workload is None else self._view.pod_shapes.shape_of(workload, pod_set)
+        if workload is None or placement.assignment is None:
+            return None
+        planned = placement.assignment.plan_of(pod_set.name).requests
+        return self._view.pod_shapes.shapes_of_slots(workload, pod_set, planned)[1]
 
     def _is_live(self, pod: Pod, placement: Placement, pod_set: PodSet) -> bool:
         """Return True for a live pod of the pod set: the label selects candidates, the owners prove them."""

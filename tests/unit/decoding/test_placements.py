@@ -209,6 +209,8 @@ def test_a_gang_of_plain_pods_is_owned_by_its_members() -> None:
 
 _SLOTS = ("spec", "assignment", "podSets", 0, "slots")
 _DEVICES = (*_SLOTS, 1, "devices")
+_REQUESTS = ("spec", "assignment", "podSets", 0, "requests")
+_ASKS = "$.spec.assignment.podSets[0].requests"
 _AT = "$.spec.assignment.podSets[0].slots[1].devices[1][0]"
 
 
@@ -253,6 +255,9 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed(*_DEVICES, to=[[], [_gpu(memory="much")]]), f"{_AT}.memory: 'much' is not a quantity"),
         (changed(*_DEVICES, to=[[], [_gpu(memory="-1Gi")]]), f"{_AT}.memory: must be from 0"),
         (changed(*_DEVICES, to=[[], [_gpu(), _gpu()]]), f"{_AT[:-3]}[1]: gpu 0 is a duplicate"),
+        (changed(*_REQUESTS, to=[]), f"{_ASKS}: Expected `object | null`"),
+        (changed(*_REQUESTS, to={"cpu": "much"}), f"{_ASKS}: 'cpu': 'much' is not a quantity"),
+        (changed(*_REQUESTS, to={"pods": "-1"}), f"{_ASKS}: 'pods': must not be negative"),
         (changed("status", to="Placed"), "$.status: Expected `object | null`"),
     ],
 )
@@ -261,6 +266,16 @@ def test_a_forged_or_half_written_placement_is_refused(body: dict[str, Any], mes
     with pytest.raises(ProjectionError) as caught:
         placement(json.dumps(body).encode())
     assert str(caught.value).startswith(message)
+
+
+def test_what_the_slots_were_planned_for_is_written_down() -> None:
+    """As quantities; a Placement of an earlier version does not tell it."""
+    read = placement(json.dumps(changed(*_REQUESTS, to={"memory": "1.5Gi", "cpu": 0.5, "nvidia.com/gpu": 8})).encode())
+    assert read.assignment is not None and _RECORD.assignment is not None
+    assert read.assignment.pod_sets[0].requests == (("cpu", 500), ("memory", 1536), ("nvidia.com/gpu", 8))
+    written = placement_body(read)["spec"]["assignment"]["podSets"][0]["requests"]
+    assert written == {"cpu": "500m", "memory": "1536Mi", "nvidia.com/gpu": "8"}
+    assert _RECORD.assignment.pod_sets[0].requests is None
 
 
 def test_the_devices_of_each_pod_are_written_down() -> None:

@@ -10,9 +10,11 @@ from engine.api import names
 from engine.api.objects import Quota
 from engine.api.pod import Pod, Shape
 from engine.api.workload import Workload
-from tests.support.cluster_records import gpu_nodes, job, placement, pod, shape, spec
+from engine.resources.shape import covers
+from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape, spec
 from tests.support.families import plain
 from tests.support.leader import Leader
+from webhook.admission.live_reader import LiveReader
 
 HOSTS = [f"b0-r0-h{number}" for number in range(8)]
 TINY, LARGE = shape(cpu=10), shape(cpu=90_000, gpu=8)
@@ -27,16 +29,16 @@ def rack(*gpus: int) -> Leader:
 
 
 def allow(leader: Leader, *gpus: int) -> None:
-    hard = {"requests.nvidia.com/gpu": 8}
-    quotas = [
-        Quota("default", f"q{left}", hard=hard, used={"requests.nvidia.com/gpu": 8 - left}, scopes=()) for left in gpus
-    ]
+    asks = "requests.nvidia.com/gpu"
+    quotas = [Quota("default", f"q{left}", hard={asks: 64}, used={asks: 64 - left}, scopes=()) for left in gpus]
     leader.stores.quotas.replace(quotas)
 
 
-def placed(leader: Leader, *, name: str = "tiny", ranked: bool = True, slots: dict[str, int] | None = None) -> Workload:
+def placed(
+    leader: Leader, *, name: str = "tiny", ranked: bool = True, slots: dict[str, int] | None = None, asks: Shape = TINY
+) -> Workload:
     """A gang of tiny pods with a slot on every host, of which none exists yet."""
-    template = spec(shape=TINY, gates=(names.GATE,), labels={names.MANAGED: "true"})
+    template = spec(shape=asks, gates=(names.GATE,), labels={names.MANAGED: "true"})
     asked = {names.UNCONSTRAINED: "true"}
     slots = slots or dict.fromkeys(HOSTS, 1)
     more = {"count": sum(slots.values()), "uid": f"uid-{name}", "ranked": ranked}
@@ -141,3 +143,98 @@ def test_a_released_pod_without_a_slot_keeps_its_own_requests() -> None:
     for rank, asks in ((1, TINY), (2, LARGE)):
         leader.has(sized(pod(gang, rank, pin=HOSTS[rank]), asks))
     assert free(leader)[1:3] == [8, 0]
+
+
+def grown(leader: Leader, name: str, *, gpus: int, **more: int) -> None:
+    """The template of a gang requests so many GPUs now."""
+    one = leader.workload(name)
+    template = replace(one.template, shape=shape(cpu=10, gpu=gpus))
+    leader.has(replace(changed(one, template=template, **more), generation=2, resource_version=leader.hands.version()))
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_slots_are_no_larger_than_planned_while_no_pod_of_a_grown_template_exists(started: bool) -> None:
+    """Neither quotas nor room were asked for more: one pod lives, and seven are to come."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    gang = placed(leader)
+    here = {"host": HOSTS[0]} if started else {"gated": True}
+    leader.has(sized(pod(gang, 0, name="first", uid="first", **here), TINY))
+    grown(leader, "tiny", gpus=8)
+    assert free(leader)[1:] == [8] * 7
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_slots_are_as_large_as_a_grown_template_once_pods_of_it_exist_and_quotas_admit_all(admitted: bool) -> None:
+    """As with pods that are larger than their template; and they stay so while the last of them is replaced."""
+    leader = rack(56 if admitted else 55)
+    gang = placed(leader)
+    grown(leader, "tiny", gpus=8)
+    first = sized(pod(gang, 0, name="first", uid="first", host=HOSTS[0]), leader.workload("tiny").template.shape)
+    leader.has(first)
+    assert free(leader) == [0, *([0 if admitted else 8] * 7)]
+    allow(leader, 64 if admitted else 63)
+    leader.stores.pods.apply("DELETED", first)
+    assert free(leader) == [0 if admitted else 8] * 8
+
+
+def test_a_slot_is_no_larger_than_a_template_that_has_shrunk() -> None:
+    """Pods to come are made from it."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    placed(leader, asks=LARGE)
+    assert free(leader) == [0] * 8
+    grown(leader, "tiny", gpus=2)
+    assert free(leader) == [6] * 8
+
+
+def test_a_plan_records_what_its_pods_request_and_an_extension_no_more_than_that() -> None:
+    """The slots that are kept were not planned for a larger template: its pods have only what they request."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    gang = job("tiny", count=2, held=True, require="rack", template=spec(shape=shape(cpu=10, gpu=1)), ranked=False)
+    leader.has(gang)
+    leader.settle()
+    assert asked_of(leader) == {"cpu": 10, "nvidia.com/gpu": 1, "pods": 1}
+    for number in range(2):
+        leader.has(
+            sized(pod(gang, None, name=f"one-{number}", uid=f"one-{number}", host=HOSTS[number]), gang.template.shape)
+        )
+    grown(leader, "tiny", gpus=8, slots=3, total=3, remaining=3)
+    leader.has(sized(pod(gang, None, name="third", uid="third", gated=True), leader.workload("tiny").template.shape))
+    leader.settle()
+    placed = leader.placed("tiny")
+    assert placed is not None and placed.assignment is not None and placed.assignment.count == 3
+    assert asked_of(leader) == {"cpu": 10, "nvidia.com/gpu": 1, "pods": 1}
+
+
+def asked_of(leader: Leader) -> dict[str, int]:
+    found = leader.placed("tiny")
+    assert found is not None and found.assignment is not None
+    return dict(found.assignment.plan_of("main").requests or ())
+
+
+def test_a_gang_with_a_grown_template_is_planned_anew_and_not_its_neighbours() -> None:
+    """No pod of it exists: it gives its slots back, and its quota does not admit what it asks for now."""
+    leader = rack(8)
+    leader.has(job("tiny", count=8, uid="uid-tiny", held=True, require="rack", template=spec(shape=TINY)))
+    leader.settle()
+    template = spec(shape=shape(cpu=10, gpu=8))
+    other = job("other", count=8, uid="uid-other", held=True, require="rack", template=template)
+    leader.has(replace(other, namespace="honest"))
+    leader.settle()
+    grown(leader, "tiny", gpus=8)
+    leader.settle()
+    leader.later(20)
+    known = {one.workload.name: one for one in leader.stores.placements.values()}
+    assert {name: one.assignment is not None for name, one in known.items()} == {"tiny": False, "other": True}
+    assert leader.status("tiny") == ("Waiting", "QuotaExceeded")
+
+
+def test_a_larger_pod_gets_no_slot_at_creation_that_was_planned_for_a_smaller_template() -> None:
+    """The leader releases it, when it has seen that there is room."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    placed(leader)
+    grown(leader, "tiny", gpus=8)
+    known = leader.placed("tiny")
+    assert known is not None
+    reader = LiveReader(leader.view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
+    slot = reader.planned_shape(known, leader.workload("tiny").pod_sets[0])
+    assert slot is not None and not covers(slot, leader.workload("tiny").template.shape)
