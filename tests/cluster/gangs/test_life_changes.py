@@ -250,13 +250,16 @@ def test_pods_that_a_limit_range_makes_larger_than_planned_are_planned_again(gan
 
 
 def test_the_overhead_of_a_runtime_class_is_part_of_the_shape(gangs: Namespace, runtime_class: str) -> None:
-    """One core asked, two used: a host of three takes one pod."""
+    """One core asked, two used: a host of three takes one pod; the Placement tells what the slots are for."""
     gangs.fleet.grid("1x1x2", shape=HostShape(cpu="3", gpus=0))
     pod = {**_only({"requests": {"cpu": "1"}}), "runtimeClassName": runtime_class}
     gangs.submit("large", pods=3, annotations=require("rack"), pod_spec=pod)
     gangs.waits("large")
     gangs.submit("train", pods=2, annotations=require("rack"), pod_spec=pod)
     assert len(set(gangs.all_bound("train", 2).values())) == 2
+    placed = gangs.placement("train")
+    assert placed is not None
+    assert placed["spec"]["assignment"]["podSets"][0]["requests"] == {"cpu": "2", "pods": "1"}
 
 
 def test_a_job_with_a_generated_name_as_long_as_allowed_is_placed(gangs: Namespace) -> None:
