@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from engine.cache.larger_pods import LargerPods
 from engine.cache.pod_shapes import PodShapes
 from engine.cache.pods import PodIndex
 from engine.cache.reservations import Reservations
-from engine.cache.stores import Stores
+from engine.cache.stores import Inbox, Stores
 from engine.capacity.capacity import Capacity
 from engine.capacity.daemon_sets import ExpectedDaemonPods
 from engine.capacity.nearby_pods import NearbyPods
@@ -114,7 +114,7 @@ class ClusterState:
         self.capacity.set_device_rules(self.policy.device_kinds, self.policy.gpu.overcommit.ratios)
         self._recount_devices = False
         self._anew: set[GangKey] = set()
-        self._inbox: deque[tuple[str, Any, Any]] = deque()
+        self._inbox = Inbox()
         by_host = HostIndex()
         self._pods = PodIndex(self.capacity.gang_hosts, by_host)
         self.nearby = NearbyPods(self._pods.every)
@@ -141,7 +141,7 @@ class ClusterState:
 
     def _subscriber(self, what: str) -> Callable[[object, Any, Any], None]:
         def note(_key: object, old: Any, new: Any) -> None:
-            self._inbox.append((what, old, new))
+            self._inbox.put(what, old, new)
             self.changed.set()
 
         return note
@@ -173,9 +173,8 @@ class ClusterState:
             if self._reindex:
                 self._reindex = False
                 touched |= self._pods.reindex(self.owners)
-            while self._inbox:
-                what, old, new = self._inbox.popleft()
-                touched |= self._apply(what, old, new)
+            while (change := self._inbox.take()) is not None:
+                touched |= self._apply(change.what, change.old, change.new)
             if self._recount_devices:
                 self._recount_devices = False
                 self._usage = NamespaceUsage(self.policy.device_kinds.vendors, self._pods.every())
@@ -208,7 +207,7 @@ class ClusterState:
         each of them would count all slots of the gang each time.
         """
         with self.lock:
-            if any(_is_about(what, one, host, gang) for what, *both in tuple(self._inbox) for one in both):
+            if any(_is_about(one.what, record, host, gang) for one in self._inbox for record in (one.old, one.new)):
                 self.refresh()
 
     def take_changes(self) -> Changes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api import names
@@ -95,6 +98,57 @@ class Stores:
             HYPER_NODES: self.hyper_nodes,
             **{f"{PLURAL}.{group}": store for group, store in self.topology_objects.items()},
         }
+
+
+@dataclass(slots=True)
+class Change:
+    """A change of a store: the collection's name, and the record before and after; None where there is none."""
+
+    what: str
+    old: Any
+    new: Any
+
+
+class Inbox:
+    """The changes of the stores that are not applied yet, in order; safe for several threads.
+
+    Those of one workload after its creation are one: its user may make many, and each may concern all pods of a gang.
+    """
+
+    def __init__(self) -> None:
+        self._changes: deque[Change] = deque()
+        self._of_workloads: dict[str, Change] = {}  # by uid
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Change]:
+        """Return the changes at this moment."""
+        with self._lock:
+            return iter(list(self._changes))
+
+    def put(self, what: str, old: Any, new: Any) -> None:
+        """Add a change."""
+        uids = {one.uid for one in (old, new) if one is not None} if what == "workloads" else set[str]()
+        with self._lock:
+            if len(uids) == 1 and (uid := uids.pop()):
+                waiting = self._of_workloads.get(uid)
+                if waiting is not None and waiting.old is not None:
+                    waiting.new = new
+                    return
+                self._of_workloads[uid] = change = Change(what, old, new)
+            else:
+                change = Change(what, old, new)
+            self._changes.append(change)
+
+    def take(self) -> Change | None:
+        """Remove and return the first change; None if there is none."""
+        with self._lock:
+            if not self._changes:
+                return None
+            change = self._changes.popleft()
+            if change.what == "workloads":
+                for one in filter(None, (change.old, change.new)):
+                    self._of_workloads.pop(one.uid, None)
+            return change
 
 
 def _gang_label(pod: Pod) -> tuple[str, str] | None:
