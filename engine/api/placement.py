@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from engine.api import names
@@ -422,7 +422,8 @@ class PreemptionIntent:
 
     `since`: when it was decided (seconds since the epoch); None: nothing ends now. `seen`: the workload at that time.
     `attempts`: decisions in a row after which it did not start, this one not included; `retry_at`: when it may decide
-    again (seconds since the epoch); `why`: why the last one ended. `moves`: the victims restart elsewhere.
+    again (seconds since the epoch); `why`: why the last one ended. `moves`: the victims restart elsewhere. With a
+    `since` and nothing that ends the gang has got its slots, and has not started yet.
     """
 
     since: float | None = None
@@ -438,6 +439,15 @@ class PreemptionIntent:
     def active(self) -> bool:
         """True while something ends for it."""
         return self.since is not None and bool(self.victims or self.pods)
+
+    @property
+    def unproven(self) -> bool:
+        """True while its gang has slots, or has just lost them, and did not start: it may have been in vain."""
+        return self.since is not None and not self.active
+
+    def placed(self) -> PreemptionIntent:
+        """Return what is left when its gang has got slots."""
+        return replace(self.ended(), since=self.since)
 
     def ended(self) -> PreemptionIntent:
         """Return what is left when nothing ends for it any more: how often it failed, and when it may try again."""
@@ -475,7 +485,7 @@ def moved_at(status: Mapping[str, Any]) -> float | None:
 
 def preemption_body(intent: PreemptionIntent) -> dict[str, Any] | None:
     """Return the JSON to merge as `status.preemption`; None removes one of an earlier write."""
-    if not intent.active and not intent.attempts:
+    if intent.since is None and not intent.attempts:
         return None
     return {
         "since": timestamp(intent.since) if intent.since is not None else None,

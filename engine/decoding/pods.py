@@ -102,8 +102,8 @@ def pod(source: Source, *, labels: frozenset[str] = frozenset()) -> Pod:
     """
     raw = decode(wire.Pod, source)
     meta, status, plain = raw.metadata or wire.ObjectMeta(), raw.status or wire.PodStatus(), raw.spec or wire.PodSpec()
-    if status.conditions and is_resized(status.conditions):
-        plain = resized(plain, status.conditions, source)
+    if is_resized(meta, status):
+        plain = resized(plain, status.conditions or (), source)
     spec = pod_spec(plain, meta, "$.spec", namespace=meta.namespace or "", labels=labels)
     asked = spec.node_name and names.MANAGED in spec.labels
     bound, readiness = _bound_and_ready(status) if asked else (0.0, None)

@@ -22,9 +22,14 @@ _INFEASIBLE: Final = "Infeasible"  # the reason of a pending one that the node c
 _CHANGEABLE: Final = ("cpu", "memory")
 
 
-def is_resized(conditions: Iterable[wire.Condition]) -> bool:
-    """Return True while a pod with these conditions has other resources than its spec says."""
-    return any(one.type in _CHANGES for one in conditions)
+def is_resized(meta: wire.ObjectMeta, status: wire.PodStatus) -> bool:
+    """Return True while a pod may have other resources than its spec says.
+
+    Its kubelet says so, or has not seen the latest change of the spec yet (`observedGeneration`, Kubernetes 1.34).
+    """
+    if status.observed_generation is not None and status.observed_generation < (meta.generation or 0):
+        return True
+    return any(one.type in _CHANGES for one in status.conditions or ())
 
 
 def resized(spec: wire.PodSpec, conditions: Iterable[wire.Condition], source: Source) -> wire.PodSpec:

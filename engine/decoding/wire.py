@@ -373,6 +373,7 @@ class PodStatus(Struct):
     phase: str | None = None
     reason: str | None = None
     nominated_node_name: str | None = None
+    observed_generation: int | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None

@@ -29,6 +29,7 @@ from engine.gang.gang import Gang
 from engine.gang.relaxation import starts_anew
 from engine.gang.summary import GangSummary
 from engine.lifecycle.actions import RestartProposal, Status
+from engine.lifecycle.preemption import IntentEnd, after_end
 from engine.scheduler.outcome import Placed, Proposal, Shortage
 from engine.scheduler.queue import QueuePlace
 
@@ -206,7 +207,7 @@ def status_body(
         "message": status.message,
         "conditions": conditions,
         "keptHosts": list(status.hosts) or None,
-        "preemption": _preemption_body(before, status),
+        "preemption": _preemption_body(before, status, now),
         "waitingSince": (known.get("waitingSince") or stamp) if waits else None,
         "requeuedAt": known.get("requeuedAt") if queued else None,
         "requeues": known.get("requeues") if queued else None,
@@ -226,12 +227,19 @@ def status_body(
     return body
 
 
-def _preemption_body(before: Mapping[str, Any], status: Status) -> dict[str, Any] | None:
-    """Return what a status leaves of a preemption: all while its gang waits for that, how often it failed meanwhile."""
+def _preemption_body(before: Mapping[str, Any], status: Status, now: float) -> dict[str, Any] | None:
+    """Return what a status leaves of a preemption: all while its gang waits for that, how often it failed meanwhile.
+
+    A gang that loses its slots before it has started has preempted in vain.
+    """
     reason = reason_of(status.reason)
-    if status.phase != "Waiting" or (reason is not None and (reason.by_user or reason.gives_up)):
+    if status.phase not in ("Waiting", "Placed") or (reason is not None and (reason.by_user or reason.gives_up)):
         return None
     intent = preemption_intent(before) if status.preemption is None else status.preemption
+    if status.phase == "Placed":
+        return preemption_body(intent.placed())
+    if intent.unproven:
+        return preemption_body(after_end(intent, IntentEnd("its pods did not start", failed=True), wall=now))
     return preemption_body(intent if reason is not None and reason.preempts else intent.ended())
 
 

@@ -98,10 +98,8 @@ def nearly_default(labels: Iterable[Mapping[str, str]]) -> dict[str, Level]:
 
 
 def _keys_of(labels: Iterable[Mapping[str, str]]) -> set[str]:
-    present: set[str] = set()
-    for of_node in labels:
-        present.update(of_node)
-    return present
+    """Return the keys of the labels with a value: an empty one counts as none, as in a topology."""
+    return {key for of_node in labels for key, value in of_node.items() if value}
 
 
 def _missing(levels: Iterable[Level], present: Set[str]) -> list[Level]:

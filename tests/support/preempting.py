@@ -27,6 +27,7 @@ class PreemptingCluster:
         self.names: list[str] = []
         self.serial = 0
         self.lingering = False  # pods that are to end do not
+        self.refuses: dict[str, str] = {}  # gangs whose pods the scheduler refuses -> its words
 
     # -- users -------------------------------------------------------------------------------------------------------
 
@@ -110,10 +111,14 @@ class PreemptingCluster:
                 self.leader.has(replace(fresh, spec=own, created=EPOCH + self.leader.now))
 
     def scheduler(self) -> None:
-        """Bind what is released, where there is room."""
-        for one in self.leader.stores.pods.values():
+        """Bind what is released, where there is room; refuse what it is to refuse."""
+        for one in list(self.leader.stores.pods.values()):
             host = pinned_host(one.spec.shape)
             if one.spec.gates or one.spec.node_name or one.deleting or host is None:
+                continue
+            if one.owner is not None and (words := self.refuses.get(one.owner.name)) is not None:
+                if not one.unschedulable:
+                    self._change(one, unschedulable=words)
                 continue
             used = sum(dict(other.spec.shape.requests).get(GPU, 0) for other in self.on(host))
             if used + dict(one.spec.shape.requests).get(GPU, 0) <= 8:

@@ -68,6 +68,20 @@ def test_the_largest_amount_counts_unless_the_node_can_never_give_it(
     assert found["memory"] == 1024  # MiB
 
 
+@pytest.mark.parametrize(("seen", "counts"), [(1, 8000), (2, 2000)], ids=["not yet", "seen"])
+def test_a_change_that_the_kubelet_has_not_seen_counts_beside_what_the_containers_have(seen: int, counts: int) -> None:
+    """Between the user's request and the first condition; its generation says which spec a status is about."""
+    status = {
+        "phase": "Running",
+        "observedGeneration": seen,
+        "containerStatuses": [has("a", requests("8" if seen == 1 else "2"))],
+    }
+    spec = {"nodeName": "host-0", "containers": [container("a", requests("2"))]}
+    meta = {"namespace": "a", "name": "p", "uid": "u", "generation": 2}
+    found = pod({"metadata": meta, "spec": spec, "status": status})
+    assert dict(found.spec.shape.requests)["cpu"] == counts
+
+
 def test_a_container_without_a_request_by_now_has_none_although_it_has_a_limit() -> None:
     """A limit without a request would be one."""
     asked = {**requests("100"), "limits": {"cpu": "100"}}

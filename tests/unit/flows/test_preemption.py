@@ -600,6 +600,33 @@ def test_a_gang_whose_class_preempts_nobody_waits() -> None:
     assert cluster.ended() != []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+        "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector.",
+    ],
+    ids=["the pod", "the host"],
+)
+def test_a_gang_whose_pods_are_not_bound_after_a_preemption_rests_longer_every_time(words: str) -> None:
+    """The victim gets its hosts back; in four hours it ends a dozen times at most."""
+    cluster = full()
+    cluster.refuses["high"] = words
+    cluster.submit("high", 2, priority=100)
+    cluster.wait(50)
+    assert cluster.intent("high").attempts == 1
+    cluster.wait(4 * 3600.0, every=20)
+    victims = [one for one in cluster.ended() if one != "suspend high"]
+    assert 5 <= len(victims) <= 13
+    assert cluster.intent("high").attempts == len(victims)
+    assert "other gangs have ended for it in vain" in cluster.message("high")
+    assert "its pods did not start" in cluster.message("high")
+    cluster.refuses.clear()
+    cluster.wait(1900, every=20)
+    assert cluster.leader.status("high")[0] == "Running"
+    assert cluster.intent("high").attempts == 0
+
+
 def test_a_gang_of_higher_priority_takes_what_another_one_has_made_free() -> None:
     """It needs no victims of its own; the other one says why it did not start, and rests before it tries again."""
     cluster = PreemptingCluster(racks=1)

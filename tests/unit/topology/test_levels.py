@@ -41,6 +41,12 @@ def test_a_level_without_any_node_does_not_cover() -> None:
     assert default_preset([{BLOCK: "b0"}]) is None
 
 
+def test_a_level_with_empty_labels_alone_does_not_cover() -> None:
+    """Its topology would have no node at all."""
+    assert default_preset([{BLOCK: "b0", RACK: ""}]) is None
+    assert default_preset([{BLOCK: "b0", RACK: ""}, {RACK: "r0"}]) == "demo"
+
+
 def test_the_first_covering_preset_wins() -> None:
     """Of several that cover, the order of the file decides."""
     layers = {f"topology.k8s.aws/network-node-layer-{n}": "x" for n in (1, 2, 3)}
