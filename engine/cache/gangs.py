@@ -396,11 +396,12 @@ class GangIndex:
             other = self.workload_of(key)
             if other is None or other.namespace != gang.workload.namespace:
                 continue
-            reserved = capacity.reserved_by(key)
-            for pod_set, pods in by_pod_set(other, [pod for pod in self.pods_of(key) if not pod.finished]):
-                unbound = admitted(other, pod_set, (pod for pod in pods if not pod.spec.node_name))
+            reserved, plan = capacity.reserved_by(key), self.plan_of(key)
+            # One that terminates may do so for ever, and quotas do not count it then.
+            for pod_set, pods in by_pod_set(other, [pod for pod in self.pods_of(key) if pod.live]):
+                unbound = admitted(other, pod_set, (pod for pod in pods if not pod.spec.node_name), placement=plan)
                 # A pod that is to leave its host has a new slot beside it, but its successor comes when it goes.
-                live = admitted(other, pod_set, (pod for pod in pods if pod.live))
+                live = admitted(other, pod_set, pods, placement=plan)
                 missing = min(reserved.get(pod_set.name, 0) - unbound, pod_set.slots - live)
                 if missing > 0:
                     found.append((self._pod_shapes.spec_of(other, pod_set), missing))

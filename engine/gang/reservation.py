@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.api.placement import Placement, PodSetPlan, Slot
+from engine.api.placement import Placement, PodSetPlan, Slot, slots_by_host
 from engine.api.pod import Pod, PodSpec
 from engine.api.resources import is_claim
 from engine.api.workload import PodSet, Workload
@@ -111,8 +111,8 @@ def open_slots(
 def pods_of_slots(workload: Workload, placement: Placement, kept: Reservation) -> dict[str, list[Pod]]:
     """Return, by host, the pods that have slots of a reservation already; the other slots are of pods to be created.
 
-    First those that are on their way, then held ones with a slot of their own, then those that are not ready for one:
-    anybody may write our marks on any number of pods.
+    First those that are on their way, then held ones with a slot of their own, then those that are not ready for one,
+    or have none: anybody may write our marks on any number of pods.
     """
     pod_set, left = kept.pod_set, Counter(kept.hosts)
     found: dict[str, list[Pod]] = {}
@@ -129,15 +129,17 @@ def pods_of_slots(workload: Workload, placement: Placement, kept: Reservation) -
         give(one.pod, one.slot.host)
     assert placement.assignment is not None
     plan = placement.assignment.plan_of(pod_set.name)
+    given = {one.pod.uid for one in assigned.assignments}
+    waiting = [pod for pod in kept.pods if pod.live and host_of(pod) is None and pod.uid not in given]
     if rank_is_slot(pod_set):
         by_rank, ranks = slot_by_rank(plan), {one.rank for one in assigned.assignments}
-        for pod in assigned.foreign:
+        for pod in waiting:
             if (rank := rank_of(pod, pod_set)) in by_rank and rank is not None and rank not in ranks:
                 ranks.add(rank)
                 give(pod, by_rank[rank].host)
     else:
         free = (slot.host for slot in plan.slots for _ in range(left[slot.host]))
-        for pod, host in zip(assigned.foreign, list(free), strict=False):
+        for pod, host in zip(waiting, list(free), strict=False):
             give(pod, host)
     return found
 
@@ -322,22 +324,33 @@ def _devices(plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, tuple[Uses, ...
     return {host: tuple(uses) for host, uses in found.items() if uses}
 
 
-def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod], *, placement: Placement | None) -> int:
     """Return how many pods of a pod set the quotas have admitted, of these pods of it: at most one for each slot.
 
     Anybody may create pods with a workload as their controller: without GPUs, of another PriorityClass, with any index.
     A pod counts if it has what its template asks quotas for: its devices, its PriorityClass, its affinity to other
-    namespaces; one that is bound has what it will ever get. Admission may make processors and memory of a real pod
-    fewer (VerticalPodAutoscaler).
+    namespaces; or if it is bound to the host of its slot in `placement`: its template may be another by now. Admission
+    may make processors and memory of a real pod fewer (VerticalPodAutoscaler).
     """
     pods = list(pods)
     if workload.handling == "pods":
         return len(pods)  # the template is made of them
-    template = pod_set.template
-    counted = [pod for pod in pods if _asks_quotas_as(template, pod.spec)]
+    assignment = placement.assignment if placement is not None else None
+    plan = assignment.plan_of(pod_set.name) if assignment is not None else PodSetPlan(pod_set.name, ())
+    counted = [pod for pod in pods if _asks_quotas_as(pod_set.template, pod.spec)]
     if not rank_is_slot(pod_set):
-        return len(counted)
+        bound = Counter(pod.spec.node_name for pod in pods)
+        free = slots_by_host([plan])
+        free.subtract(pod.spec.node_name for pod in counted)
+        bound.subtract(pod.spec.node_name for pod in counted)
+        return min(len(counted) + (+free & +bound).total(), pod_set.slots)
+    by_rank = slot_by_rank(plan)
     ranks = [rank_of(pod, pod_set) for pod in counted]
+    ranks += [
+        rank
+        for pod in pods
+        if (rank := rank_of(pod, pod_set)) in by_rank and rank is not None and by_rank[rank].host == pod.spec.node_name
+    ]
     # KubeRay removes any replica, and those that stay keep their indexes, which may be beyond the slots.
     beyond = ranks.count(None) if pod_set.replica is not None else 0
     return len({rank for rank in ranks if rank is not None and rank < pod_set.slots}) + beyond
@@ -347,7 +360,7 @@ def _asks_quotas_as(template: PodSpec, spec: PodSpec) -> bool:
     if template.priority_class not in ("", spec.priority_class) or template.cross_namespace > spec.cross_namespace:
         return False
     wanted = template.shape.requests
-    if spec.node_name or spec.shape.requests == wanted:
+    if spec.shape.requests == wanted:
         return True  # most pods
     asks = dict(spec.shape.requests)
     return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in wanted)

@@ -277,13 +277,17 @@ def _coming(view: ClusterState, gang: Gang) -> list[_Coming]:
     found = []
     for pod_set, pods in _live_pods(gang):
         if (ask := asks.get(pod_set.name)) is not None:
-            most, exist = min(pod_set.needed, ask.count), admitted(gang.workload, pod_set, pods)
+            most, exist = min(pod_set.needed, ask.count), _admitted(gang, pod_set, pods)
             least = max(ask.min_available, pod_set.name in giving)
             if pod_set.name in giving:
                 giving.clear()
             counts = (min(most, least), min(most, max(least, first[ask.name])), most)
             found.append(_Coming(pod_set, *(max(0, count - exist) for count in counts)))
     return found
+
+
+def _admitted(gang: Gang, pod_set: PodSet, pods: Iterable[Pod]) -> int:
+    return admitted(gang.workload, pod_set, pods, placement=gang.placement)
 
 
 def _live_pods(gang: Gang) -> list[tuple[PodSet, list[Pod]]]:
@@ -351,7 +355,7 @@ def group_creation_problem(view: ClusterState, gangs: Sequence[Gang], group: Pod
     quotas = _Quotas.of(view, gangs[0]) if gangs else None
     if quotas is None:
         return None
-    exist = sum(admitted(gang.workload, pod_set, pods) for gang in gangs for pod_set, pods in _live_pods(gang))
+    exist = sum(_admitted(gang, pod_set, pods) for gang in gangs for pod_set, pods in _live_pods(gang))
     templates = [(quotas.spec(gang, one.pod_set), 0, one.most) for gang in gangs for one in _coming(view, gang)]
     count = min(group.missing - exist, sum(most for _, _, most in templates))
     missing = quota.minimum_shortfall(quotas.quotas, templates, count, quotas.pending, quotas.ending)

@@ -27,7 +27,7 @@ from engine.api.placement import (
 from engine.api.pod import Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
-from engine.api.resources import at_most, is_claim
+from engine.api.resources import Requests, at_most, is_claim
 from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.capacity.other_pods import OtherPods
@@ -82,7 +82,7 @@ def schedule_gang(
     """
     if not creatable and (problem := creation_problem(view, gang)) is not None:
         return problem
-    kept = kept_assignment(gang) if kept is None else kept
+    kept = _with_room(view, gang, kept_assignment(gang) if kept is None else kept)
     request = request_to_place(gang)
     outcome = _planned(
         view,
@@ -135,7 +135,8 @@ def schedule_jointly(
 
 def levels_in_force(view: ClusterState, gang: Gang) -> EffectiveLevels:
     """Return the levels that `schedule_gang` requires and prefers for a gang. The caller holds the state's lock."""
-    topology, kept = view.topologies.get(gang.request.topology or ""), kept_assignment(gang)
+    topology = view.topologies.get(gang.request.topology or "")
+    kept = _with_room(view, gang, kept_assignment(gang))
     ranks = ranks_to_place(gang.workload, gang.request.pod_sets)
     rules = rules_for(gang, topology, kept=_kept_hosts(kept, ranks), others=pods_around(view, gang))
     part = _PlannedPart.of(request_to_place(gang), kept, ranks, topology)
@@ -208,6 +209,10 @@ def schedule_extension(
         name: {rank: one for rank, one in slots.items() if view.capacity.node(one.host) is not None}
         for name, slots in extension.kept.items()
     }
+    with_room = _with_room(view, gang, kept)
+    if extension.returned and with_room != kept:
+        return Waits("Fragmented", "their hosts have no room for such pods beside what is reserved for others")
+    kept = with_room
     placement = _as_named_now(gang, gang.placement, view.topologies)
     asks, whole_gang = extension.pod_sets, extension.gang
     if placement is not gang.placement:
@@ -534,10 +539,41 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
             rank = rank_of(pod, pod_set) if rank_is_slot(pod_set) else len(found)
             host = host_of(pod)
             if host is not None and rank is not None and rank < pod_set.slots:
-                found.setdefault(rank, KeptSlot(host, devices_of(pod) or ()))
+                found.setdefault(rank, KeptSlot(host, devices_of(pod) or (), pod.spec.shape.requests))
         if found:
             every[pod_set.name] = found
     return every
+
+
+def _with_room(
+    view: ClusterState, gang: Gang, kept: Mapping[str, Mapping[int, KeptSlot]]
+) -> dict[str, dict[int, KeptSlot]]:
+    """Return the kept slots without those that follow a pod to a host without room for a pod like its template.
+
+    Anybody may put small pods with a workload as their controller on hosts. What is reserved there for others is not
+    given out again for the successor of such a pod. The slot of a plain pod ends with it.
+    """
+    left: dict[str, dict[str, int]] = {}
+
+    def fits(one: KeptSlot, planned: Requests) -> bool:
+        if one.follows is None or one.follows == planned or gang.workload.handling == "pods":
+            return True
+        has, free = dict(one.follows), left.setdefault(one.host, view.capacity.free(one.host))
+        more = {name: amount - has.get(name, 0) for name, amount in planned if not is_claim(name)}
+        if any(0 < amount > free.get(name, 0) for name, amount in more.items()):
+            return False
+        for name, amount in more.items():
+            free[name] = free.get(name, 0) - max(amount, 0)
+        return True
+
+    assignment = gang.placement.assignment if gang.placement is not None else None
+    found = {name: dict(slots) for name, slots in kept.items()}
+    for pod_set in gang.workload.pod_sets:
+        if slots := kept.get(pod_set.name):
+            known = assignment.plan_of(pod_set.name).requests if assignment is not None else None
+            planned = view.pod_shapes.shapes_of_slots(gang.workload, pod_set, known)[0].requests
+            found[pod_set.name] = {rank: one for rank, one in slots.items() if fits(one, planned)}
+    return found
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

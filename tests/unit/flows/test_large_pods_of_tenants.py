@@ -238,3 +238,50 @@ def test_a_larger_pod_gets_no_slot_at_creation_that_was_planned_for_a_smaller_te
     reader = LiveReader(leader.view, own_username="us", own_namespace="ours", policy_loaded=lambda: True)
     slot = reader.planned_shape(known, leader.workload("tiny").pod_sets[0])
     assert slot is not None and not covers(slot, leader.workload("tiny").template.shape)
+
+
+def test_held_pods_without_a_slot_keep_no_more_than_they_request() -> None:
+    """As many pods run elsewhere, and have the slots; held ones would get the next that is free."""
+    leader = rack(8)
+    gang = placed(leader, ranked=False, asks=LARGE)
+    assert free(leader) == [0] * 8
+    for number in range(8):
+        leader.has(pod(gang, None, host="elsewhere", name=f"there-{number}"))
+        leader.has(held(gang, None, TINY, name=f"held-{number}"))
+    assert free(leader) == [8] * 8
+
+
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_small_pods_on_hosts_of_others_bring_no_slots_there(has_slots: bool) -> None:
+    """Anybody may put pods on any hosts. When they go, a slot as large as their template would take another's."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    leader.has(job("other", held=True))
+    leader.settle()
+    assert free(leader) == [0] * 4 + [8] * 4
+    gang = job("tiny")
+    if has_slots:
+        leader.has(gang)
+        leader.settle()
+        assert free(leader) == [0] * 8
+    forged = [sized(pod(gang, rank, host=HOSTS[rank]), TINY) for rank in range(4)]
+    leader.has(gang, *forged, held(gang, 9, TINY, *GATES))
+    leader.settle()
+    for one in forged:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    assert min(free(leader)) >= 0
+    assert leader.hands.of("place").count("other") == 1
+
+
+def test_pods_that_ran_before_their_gang_had_slots_keep_their_hosts() -> None:
+    """They fill them, or have fewer processors than their template where there is room for more."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    template = spec(shape=LARGE, gates=(names.GATE,), labels={names.MANAGED: "true"})
+    gang = job("train", template=template)
+    fewer = shape(cpu=1_000, gpu=8)
+    leader.has(gang, *(sized(pod(gang, rank, host=HOSTS[rank + 4]), fewer if rank else LARGE) for rank in range(3)))
+    leader.has(pod(gang, 3, gated=True))
+    leader.settle()
+    found = leader.placed("train")
+    assert found is not None and found.assignment is not None
+    assert found.assignment.hosts > set(HOSTS[4:7])

@@ -8,6 +8,7 @@ import pytest
 
 from engine.api import names
 from engine.api.objects import Quota
+from engine.api.pod import Pod
 from engine.api.workload import Workload
 from tests.support.cluster_records import changed, gpu_nodes, job, pod, pod_set, shape, spec
 from tests.support.leader import POLICY, Leader
@@ -169,7 +170,7 @@ def test_a_gang_with_pods_that_no_slot_waits_for_uses_the_quota_of_its_template(
     assert leader.status("b") == ("Waiting", "QuotaExceeded")
 
 
-@pytest.mark.parametrize("ranks", [(4, 5, 6, 7), (3, 3, 3, 3)])
+@pytest.mark.parametrize("ranks", [(4, 5, 6, 7), (3, 3, 3, 3), (0, 1, 2, 3)])
 def test_pods_on_hosts_without_a_slot_of_their_own_are_not_those_that_a_quota_admits(ranks: tuple[int, ...]) -> None:
     """Anybody may put small pods with a Job as their controller on hosts, with any index."""
     leader = with_quota(100, **{"nvidia.com/gpu": 16})
@@ -201,3 +202,66 @@ def test_each_pod_counts_in_the_scopes_of_its_template(scope: str) -> None:
         leader.has(replace(one, spec=replace(one.spec, **fields)))
     leader.settle()
     assert (assigned(leader, "train"), leader.status("train")[1]) == (0, "QuotaExceeded")
+
+
+def of_no_gpu(one: Pod) -> Pod:
+    return replace(one, spec=replace(one.spec, shape=replace(one.spec.shape, requests=shape(cpu=10).requests)))
+
+
+def test_pods_on_hosts_beyond_the_slots_of_a_member_are_not_those_that_a_group_needs() -> None:
+    """Eight pods start together; those without GPUs of a member of one pod do not stand for the seven of the other."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 8})
+    one = member("one", count=1, ranked=False)
+    leader.has(one, member("seven", count=7))
+    leader.has(*(of_no_gpu(pod(one, None, host="b0-r1-h7", name=f"forged-{number}")) for number in range(8)))
+    leader.settle()
+    assert (assigned(leader, "seven"), leader.status("seven")[1]) == (0, "QuotaExceeded")
+
+
+def test_small_pods_elsewhere_are_not_those_that_the_slots_of_a_gang_wait_for() -> None:
+    """A quota for one gang is one for one gang, also if as many pods without GPUs run beside its slots."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 32})
+    for name in ("a", "b"):
+        gang = job(name, require=None, ranked=False, annotations={names.UNCONSTRAINED: "true"})
+        leader.has(gang)
+        for number in range(4):
+            forged = of_no_gpu(pod(gang, None, gated=True, name=f"{name}-held-{number}"))
+            leader.has(replace(forged, spec=replace(forged.spec, gates=("example.com/mine", names.GATE))))
+        leader.settle()
+        leader.has(*(of_no_gpu(pod(gang, None, host="other", name=f"{name}-{number}")) for number in range(4)))
+        leader.settle()
+    assert [assigned(leader, name) for name in ("a", "b")] == [4, 0]
+    assert leader.status("b") == ("Waiting", "QuotaExceeded")
+
+
+def test_held_pods_that_terminate_for_ever_do_not_stand_for_those_to_come() -> None:
+    """A finalizer keeps them, and no quota counts a pod that has had its time to end."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 32})
+    leader.has(job("a", held=True))
+    leader.settle()
+    ends = [pod(leader.workload("a"), rank, gated=True, deleting=True) for rank in range(4)]
+    leader.has(*ends, job("b", held=True))
+    leader.settle()
+    assert [assigned(leader, name) for name in ("a", "b")] == [4, 0]
+    assert leader.status("b") == ("Waiting", "QuotaExceeded")
+
+
+def test_pods_in_their_slots_need_no_quota_again_when_their_template_asks_for_more() -> None:
+    """Three run with what the template asked for before; the quota has room for the one that has lost its slot."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 32})
+    gang = job(suspendable=False, template=spec(gates=(names.GATE,), shape=shape(gpu=4)))
+    leader.has(gang)
+    leader.settle()
+    assignment = leader.placed("train").assignment  # type: ignore[union-attr]
+    assert assignment is not None
+    hosts = [slot.host for slot in assignment.pod_sets[0].slots for _ in range(slot.count)]
+    leader.has(*(pod(gang, rank, host=hosts[rank]) for rank in range(3)))
+    larger = changed(gang, template=spec(gates=(names.GATE,), shape=shape(gpu=8)))
+    leader.stores.nodes.apply("DELETED", leader.stores.nodes.get(hosts[3]))
+    leader.has(larger, pod(larger, 3, gated=True))
+    used = {"pods": 4, "requests.nvidia.com/gpu": 20}
+    hard = {"pods": 100, "requests.nvidia.com/gpu": 28}
+    leader.stores.quotas.replace([Quota("default", "team", hard=hard, used=used, scopes=())])
+    leader.settle()
+    leader.later(20)
+    assert leader.status()[1] != "QuotaExceeded"
