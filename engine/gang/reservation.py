@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.api.placement import Placement, PodSetPlan, Slot, slots_by_host
 from engine.api.pod import Pod, PodSpec
-from engine.api.resources import is_claim
+from engine.api.resources import Requests, at_most, is_claim
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
 from engine.gang.gang import (
@@ -37,7 +37,8 @@ _SHRINKING: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 class Reservation:
     """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known.
 
-    `pods`: all pods of the pod set. `doubtful`: so many of the slots are of completed pods, and nobody knows which.
+    `pods`: those of the pod set that fill a slot or wait for one. `doubtful`: so many of the slots are of completed
+    pods, and nobody knows which.
     """
 
     pod_set: PodSet
@@ -52,6 +53,9 @@ def reservations(
 ) -> list[Reservation]:
     """Return every pod set's reservation; none for a workload that has ended or is being deleted.
 
+    A pod that requests fewer devices than its slot was planned for fills none, and waits for none: anybody may create
+    such pods, and when it goes the slot would be another's.
+
     One that its user has suspended keeps its slots until the leader has taken them from its Placement: its user may
     resume it before, and no slot is to stand in two Placements.
 
@@ -64,14 +68,16 @@ def reservations(
     for pod_set, members in by_pod_set(workload, pods):
         plan = assignment.plan_of(pod_set.name)
         by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
-        staying = _without_moved(pod_set, plan, by_rank, members, leave_hosts)
+        needs = _needs(workload, pod_set, plan)
+        counted = [pod for pod in members if pod.finished or fills(pod.spec.shape.requests, needs)]
+        staying = _without_moved(pod_set, plan, by_rank, counted, leave_hosts)
         if by_rank is None:
             hosts = _hosts(pod_set, plan, staying)
-            found.append(Reservation(pod_set, hosts, members, _devices(plan, staying) if hosts else {}))
+            found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}))
         else:
             ranks, doubtful = _ranks(pod_set, by_rank, staying)
             hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
-            found.append(Reservation(pod_set, hosts, members, _devices_of_ranks(plan, ranks), doubtful))
+            found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful))
     return found
 
 
@@ -96,7 +102,7 @@ def open_slots(
 
     With `held` also the slots of held pods, which may be on their way already. `leave_hosts` as in `reservations`.
     """
-    pods = list(pods)
+    pods = filling(workload, placement, pods)
     reserved = reservations(workload, placement, pods, leave_hosts=leave_hosts)
     found = {one.pod_set.name: Counter(one.hosts) for one in reserved}
     for pod_set, members in by_pod_set(workload, pods):
@@ -147,18 +153,22 @@ def pods_of_slots(workload: Workload, placement: Placement, kept: Reservation) -
 def unreserved_pods(workload: Workload | None, placement: Placement | None, pods: Iterable[Pod]) -> list[Pod]:
     """Return the released pods that can still be bound to their hosts without a reservation.
 
-    Their gang has ended, is gone, or has given its slots back, and they are not removed yet: until then their capacity
-    must not be promised to others. A pod that the scheduler has refused does not count: anybody may write our
-    marks on a pod that is never bound, and no host would be left for others.
+    Their gang has ended, is gone, or has given its slots back, and they are not removed yet; or they request less than
+    their slots are for. Until they are bound or removed their capacity must not be promised to others. A pod that the
+    scheduler has refused does not count: anybody may write our marks on a pod that is never bound, and no host would be
+    left for others.
     """
-    planned: dict[str, set[str]] = {}
+    planned: dict[str, tuple[Requests, set[str]]] = {}
     if workload is not None and placement is not None and placement.assignment is not None and not ended(workload):
-        planned = {plan.name: {slot.host for slot in plan.slots} for plan in placement.assignment.pod_sets}
+        for pod_set in workload.pod_sets:
+            plan = placement.assignment.plan_of(pod_set.name)
+            planned[pod_set.name] = (_needs(workload, pod_set, plan), {slot.host for slot in plan.slots})
     found = []
     for pod in pods:
         if may_land(pod) and (host := pinned_host(pod.spec.shape)) is not None:
-            pod_set = pod_set_of(pod, workload) if workload is not None and planned else None
-            if pod_set is None or host not in planned.get(pod_set.name, ()):
+            own = pod_set_of(pod, workload) if workload is not None and planned else None
+            needs, hosts = planned[own.name] if own is not None else ((), ())
+            if host not in hosts or not fills(pod.spec.shape.requests, needs):
                 found.append(pod)
     return found
 
@@ -329,8 +339,8 @@ def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod], *, placem
 
     Anybody may create pods with a workload as their controller: without GPUs, of another PriorityClass, with any index.
     A pod counts if it has what its template asks quotas for: its devices, its PriorityClass, its affinity to other
-    namespaces; or if it is bound to the host of its slot in `placement`: its template may be another by now. Admission
-    may make processors and memory of a real pod fewer (VerticalPodAutoscaler).
+    namespaces; or if it fills its slot in `placement`: its template may be another by now. Admission may make
+    processors and memory of a real pod fewer (VerticalPodAutoscaler).
     """
     pods = list(pods)
     if workload.handling == "pods":
@@ -338,6 +348,8 @@ def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod], *, placem
     assignment = placement.assignment if placement is not None else None
     plan = assignment.plan_of(pod_set.name) if assignment is not None else PodSetPlan(pod_set.name, ())
     counted = [pod for pod in pods if _asks_quotas_as(pod_set.template, pod.spec)]
+    needs = _needs(workload, pod_set, plan)
+    pods = [pod for pod in pods if fills(pod.spec.shape.requests, needs)]
     if not rank_is_slot(pod_set):
         bound = Counter(pod.spec.node_name for pod in pods)
         free = slots_by_host([plan])
@@ -359,8 +371,29 @@ def admitted(workload: Workload, pod_set: PodSet, pods: Iterable[Pod], *, placem
 def _asks_quotas_as(template: PodSpec, spec: PodSpec) -> bool:
     if template.priority_class not in ("", spec.priority_class) or template.cross_namespace > spec.cross_namespace:
         return False
-    wanted = template.shape.requests
-    if spec.shape.requests == wanted:
+    return fills(spec.shape.requests, template.shape.requests)
+
+
+def filling(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that request the devices that their slots were planned for."""
+    assert placement.assignment is not None
+    found: list[Pod] = []
+    for pod_set, members in by_pod_set(workload, pods):
+        needs = _needs(workload, pod_set, placement.assignment.plan_of(pod_set.name))
+        found += [pod for pod in members if fills(pod.spec.shape.requests, needs)]
+    return found
+
+
+def fills(requests: Requests, needs: Requests) -> bool:
+    """Return whether a pod with these requests has all devices that a slot is for."""
+    if requests == needs:
         return True  # most pods
-    asks = dict(spec.shape.requests)
-    return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in wanted)
+    asks = dict(requests)
+    return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in needs)
+
+
+def _needs(workload: Workload, pod_set: PodSet, plan: PodSetPlan) -> Requests:
+    """Return what a pod that fills a slot requests; nothing where that is not known."""
+    if workload.handling == "pods" or plan.requests is None:
+        return ()
+    return at_most(pod_set.template.shape.requests, plan.requests)

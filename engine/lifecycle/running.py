@@ -28,7 +28,7 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.request import requires_others
-from engine.gang.reservation import count_to_come
+from engine.gang.reservation import count_to_come, filling
 from engine.gang.slots import (
     SlotAssignments,
     Unassigned,
@@ -104,6 +104,8 @@ class _Pass:
         self._live = [pod for pod in gang.pods if pod.live]
         self._unready = not_ready(self._live, wall)
         self._started = any(pod.spec.node_name and not pod.deleting for pod in gang.pods)
+        like_planned = filling(gang.workload, placement, gang.pods)
+        self._there = any(pod.live or (pod.spec.node_name and not pod.deleting) for pod in like_planned)
         self._unbound = [pod for pod in self._live if not pod.spec.node_name and not pod.spec.gates]
         self._late: list[Pod] = []  # pods that their host has kept unbound for too long
         self._status: Status | None = None  # more urgent than the progress
@@ -111,7 +113,7 @@ class _Pass:
 
     def decide(self) -> Decision:
         """Return the decision of the first step that is due."""
-        if self._live or self._started:
+        if self._there:
             self._timers.empty_since = None  # not the time of this pass: the next one may come hours later
         elif self._timers.empty_since is None:
             self._timers.empty_since = self._now
@@ -185,7 +187,8 @@ class _Pass:
         self._wakes.append(self._now + BLOCKED_CHECK if blocked_host is not None or self._late else None)
         repair, move = self._requests(replaceable, orphaned=orphaned)
         return (
-            self._evict_displaced()
+            self._hold_expired()
+            or self._evict_displaced()
             or self._replace_slots(repair, move, refused)
             or self._leave_hosts(move, refused)
             or (None if orphaned else self._return_slots(refused))
@@ -325,22 +328,26 @@ class _Pass:
         why = f"{plural(grown.more, 'more pod')} to join"
         return Decision(Extend(grown, why, self._progress()), wake=self._wake())
 
-    def _wait(self, assignments: SlotAssignments, coming: int) -> Decision:
-        """Wait for pods, or release the slots if none appears in time."""
-        status = self._status or _with_refused(_with_coming(self._progress(), coming), self._gang)
+    def _hold_expired(self) -> Decision | None:
+        """Release the slots if no pod like the planned ones appears in time."""
         wanted = sum(pod_set.needed for pod_set in self._workload.pod_sets)
-        if not self._live and not self._started and wanted > 0:
-            assert self._timers.empty_since is not None
-            hold = self._policy.timeouts.hold
-            if self._now >= self._timers.empty_since + hold:
-                self._timers.expired = True
-                message = (
-                    f"no pod was created within {format_duration(hold)}; the slots are released "
-                    f"(quota exceeded, or creation failing? see the Events of the {sanitize(self._workload.kind)})"
-                )
-                back = Unplace(suspend=can_suspend(self._workload), reason="HoldExpired", message=message, pause=True)
-                return Decision(back)
+        if self._there or wanted <= 0:
+            return None
+        assert self._timers.empty_since is not None
+        hold = self._policy.timeouts.hold
+        if self._now < self._timers.empty_since + hold:
             self._wakes.append(self._timers.empty_since + hold)
+            return None
+        self._timers.expired = True
+        which = "no pod with the devices of its template" if self._live or self._started else "no pod"
+        message = (
+            f"{which} was created within {format_duration(hold)}; the slots are released "
+            f"(quota exceeded, or creation failing? see the Events of the {sanitize(self._workload.kind)})"
+        )
+        return Decision(Unplace(suspend=can_suspend(self._workload), reason="HoldExpired", message=message, pause=True))
+
+    def _wait(self, assignments: SlotAssignments, coming: int) -> Decision:
+        status = self._status or _with_refused(_with_coming(self._progress(), coming), self._gang)
         return Decision(NoAction(), status, assignments.refused, wake=self._wake())
 
     def _wake(self) -> float | None:

@@ -39,6 +39,7 @@ from engine.gang.gang import Gang, by_pod_set, has_room, host_of, rank_is_slot, 
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot, domains_of, slots_of_kept
 from engine.gang.request import PlacementRequest
+from engine.gang.reservation import fills
 from engine.gang.slots import lowest_rank, ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
@@ -548,16 +549,18 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
 def _with_room(
     view: ClusterState, gang: Gang, kept: Mapping[str, Mapping[int, KeptSlot]]
 ) -> dict[str, dict[int, KeptSlot]]:
-    """Return the kept slots without those that follow a pod to a host without room for a pod like its template.
+    """Return the kept slots without those of pods that fill none, or that its successor has no room for on their host.
 
     Anybody may put small pods with a workload as their controller on hosts. What is reserved there for others is not
-    given out again for the successor of such a pod. The slot of a plain pod ends with it.
+    given out again. The slot of a plain pod ends with it.
     """
     left: dict[str, dict[str, int]] = {}
 
     def fits(one: KeptSlot, planned: Requests) -> bool:
         if one.follows is None or one.follows == planned or gang.workload.handling == "pods":
             return True
+        if not fills(one.follows, planned):
+            return False
         has, free = dict(one.follows), left.setdefault(one.host, view.capacity.free(one.host))
         more = {name: amount - has.get(name, 0) for name, amount in planned if not is_claim(name)}
         if any(0 < amount > free.get(name, 0) for name, amount in more.items()):

@@ -251,6 +251,16 @@ def test_held_pods_without_a_slot_keep_no_more_than_they_request() -> None:
     assert free(leader) == [8] * 8
 
 
+@pytest.mark.parametrize("at", ["on its host", "elsewhere", "held", "leaving"])
+def test_a_small_pod_leaves_its_slot_reserved(at: str) -> None:
+    """Its host would be given to others, and promised twice when the pod goes."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    gang = placed(leader, asks=LARGE)
+    where = {"held": {"gated": True}, "elsewhere": {"host": "elsewhere"}}.get(at, {"host": HOSTS[3]})
+    leader.has(sized(pod(gang, 3, deleting=at == "leaving", **where), TINY))
+    assert free(leader) == [0] * 8
+
+
 @pytest.mark.parametrize("has_slots", [False, True])
 def test_small_pods_on_hosts_of_others_bring_no_slots_there(has_slots: bool) -> None:
     """Anybody may put pods on any hosts. When they go, a slot as large as their template would take another's."""

@@ -165,9 +165,11 @@ def test_a_gang_with_pods_that_no_slot_waits_for_uses_the_quota_of_its_template(
         gates = () if host else ("example.com/mine", names.GATE)
         leader.has(replace(forged, spec=replace(forged.spec, gates=gates, shape=shape(cpu=10))))
         leader.settle()
-    leader.later(3600)
+    leader.later(300)
     assert [assigned(leader, name) for name in ("a", "b", "c")] == [1, 0, 0]
     assert leader.status("b") == ("Waiting", "QuotaExceeded")
+    leader.later(3600)
+    assert sum(assigned(leader, name) for name in ("a", "b", "c")) <= 1
 
 
 @pytest.mark.parametrize("ranks", [(4, 5, 6, 7), (3, 3, 3, 3), (0, 1, 2, 3)])
@@ -204,6 +206,10 @@ def test_each_pod_counts_in_the_scopes_of_its_template(scope: str) -> None:
     assert (assigned(leader, "train"), leader.status("train")[1]) == (0, "QuotaExceeded")
 
 
+def held_by_user(one: Pod) -> Pod:
+    return replace(one, spec=replace(one.spec, gates=("example.com/mine", names.GATE)))
+
+
 def of_no_gpu(one: Pod) -> Pod:
     return replace(one, spec=replace(one.spec, shape=replace(one.spec.shape, requests=shape(cpu=10).requests)))
 
@@ -225,8 +231,7 @@ def test_small_pods_elsewhere_are_not_those_that_the_slots_of_a_gang_wait_for() 
         gang = job(name, require=None, ranked=False, annotations={names.UNCONSTRAINED: "true"})
         leader.has(gang)
         for number in range(4):
-            forged = of_no_gpu(pod(gang, None, gated=True, name=f"{name}-held-{number}"))
-            leader.has(replace(forged, spec=replace(forged.spec, gates=("example.com/mine", names.GATE))))
+            leader.has(held_by_user(of_no_gpu(pod(gang, None, gated=True, name=f"{name}-held-{number}"))))
         leader.settle()
         leader.has(*(of_no_gpu(pod(gang, None, host="other", name=f"{name}-{number}")) for number in range(4)))
         leader.settle()
@@ -244,6 +249,29 @@ def test_held_pods_that_terminate_for_ever_do_not_stand_for_those_to_come() -> N
     leader.settle()
     assert [assigned(leader, name) for name in ("a", "b")] == [4, 0]
     assert leader.status("b") == ("Waiting", "QuotaExceeded")
+
+
+@pytest.mark.parametrize("host", ["", "b0-r0-h0"])
+def test_a_gang_with_pods_without_its_gpus_alone_gives_its_slots_back_in_time(host: str) -> None:
+    """Real ones were there when it was placed; the quota is free again, and room is not kept with what costs none."""
+    leader = with_quota(100, **{"nvidia.com/gpu": 32})
+    for name in ("a", "b"):
+        leader.has(job(name))
+        gang = leader.workload(name)
+        real = [held_by_user(pod(gang, rank, gated=True, name=f"{name}-{rank}")) for rank in range(4)]
+        leader.has(*real)
+        leader.settle()
+        forged = of_no_gpu(pod(gang, 9 if not host else 0, gated=not host, host=host, name=f"{name}-forged"))
+        leader.has(forged if host else held_by_user(forged))
+        for one in real:
+            leader.stores.pods.apply("DELETED", one)
+        leader.settle()
+    assert [assigned(leader, name) for name in ("a", "b")] == [4, 4]
+    for seconds in (300, 301, 10):
+        leader.later(seconds)
+    assert [leader.status(name) for name in ("a", "b")] == [("Waiting", "HoldExpired")] * 2
+    last = leader.placed("a")
+    assert last is not None and "no pod with the devices of its template was created" in last.status["message"]
 
 
 def test_pods_in_their_slots_need_no_quota_again_when_their_template_asks_for_more() -> None:
