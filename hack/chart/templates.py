@@ -164,7 +164,8 @@ _DEPLOYMENT: Final = (
     Change(
         f"        image: topogate:{project()['version']}\n"
         "        imagePullPolicy: IfNotPresent\n        args: [serve]\n",
-        '        image: {{ include "topogate.image" . }}\n        imagePullPolicy: {{ .Values.image.pullPolicy }}\n'
+        '        image: {{ include "topogate.image" . | toJson }}\n'
+        "        imagePullPolicy: {{ .Values.image.pullPolicy }}\n"
         '        args: {{ include "topogate.arguments" . }}\n',
     ),
     Change(
@@ -183,7 +184,7 @@ _DEPLOYMENT: Final = (
     ),
     Change(
         "values: [system-cluster-critical]}\n",
-        "values: [{{ .Values.priorityClassName }}]}\n{{- end }}\n",
+        "values: [{{ toJson .Values.priorityClassName }}]}\n{{- end }}\n",
     ),
 )
 _ADMISSION: Final = (

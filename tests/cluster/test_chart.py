@@ -98,6 +98,19 @@ def test_a_value_is_found_where_it_belongs(rendered: Any) -> None:
     assert rendered["PodDisruptionBudget", "topogate-system", "topogate"]["spec"]["maxUnavailable"] == "50%"
 
 
+@pytest.mark.parametrize(
+    ("repository", "tag", "image"), [("12", "30", "12:30"), ("topogate", "v1 #2", "topogate:v1 #2")]
+)
+def test_a_text_is_rendered_as_it_is_given(helm: Helm, repository: str, tag: str, image: str) -> None:
+    """YAML reads `12:30` as a number, and what follows ` #` not at all."""
+    values = {"image": {"repository": repository, "tag": tag}, "priorityClassName": "system-a, b"}
+    rendered = helm.template(values, "--show-only", "templates/deployment.yaml")
+    [container] = rendered["Deployment", "topogate-system", "topogate"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image
+    quota = rendered["ResourceQuota", "topogate-system", "topogate-critical-pods"]["spec"]
+    assert quota["scopeSelector"]["matchExpressions"][0]["values"] == ["system-a, b"]
+
+
 def test_what_is_empty_takes_the_default_away(helm: Helm) -> None:
     """The default affinity and constraints stand for null alone."""
     values = {"affinity": {}, "topologySpreadConstraints": []}
