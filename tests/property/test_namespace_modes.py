@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from engine.policy.model import parse_policy
+from engine.api.names import PREFER
+from engine.gang.exemption import manages
+from engine.policy.model import PolicyError, parse_policy
 from engine.policy.namespaces import mode_of, modes_of
 from engine.policy.patterns import matches
-from webhook.configuration.match_conditions import in_modes
+from webhook.configuration.match_conditions import first_match
+from webhook.configuration.policy_webhooks import entries as policy_entries
+from webhook.configuration.webhooks import MUTATING
+from webhook.rules.defaults import requests_of
 
 MODES = ("enforce", "hold", "observe", "off")
 NAMES = ("a", "b", "ab", "ba", "a-b", "abab")
@@ -46,5 +52,46 @@ def test_the_first_match_counts_in_the_service_and_in_the_webhook_conditions(
     for asked in ("is_off", "manages", "holds"):
         others, *named = [getattr(one, asked) for one in modes_of(policy)]
         named_patterns = [names for names, _ in listed]
-        expression = in_modes([*zip(named_patterns, named, strict=True)], others=others)
+        expression = first_match([*zip(named_patterns, named, strict=True)], others=others)
         assert holds(expression, namespace) == getattr(found, asked)
+
+
+lists = st.lists(patterns, min_size=1, max_size=3, unique=True)
+policies = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(MODES),
+        "annotations": st.sampled_from(({"dialects": ["topogate"]}, {"dialects": ["kueue"]})),
+        "namespaces": st.fixed_dictionaries(
+            {
+                "modes": st.lists(
+                    st.fixed_dictionaries({"namespaces": lists, "mode": st.sampled_from(MODES)}), max_size=3
+                ),
+                "rules": st.lists(st.fixed_dictionaries({"namespaces": lists, "allow": st.booleans()}), max_size=3),
+                "exempt": st.lists(patterns, max_size=2, unique=True),
+                "defaults": st.lists(
+                    st.fixed_dictionaries({"namespaces": lists, "annotations": st.just({PREFER: "host"})}),
+                    min_size=1,
+                    max_size=2,
+                ),
+            }
+        ),
+    }
+)
+
+
+@given(body=policies, namespace=st.sampled_from(NAMES))
+def test_a_new_workload_is_sent_for_its_default_exactly_where_it_gets_one(body: dict[str, Any], namespace: str) -> None:
+    """While no replica answers it is refused: nothing else may be sent."""
+    try:
+        policy = parse_policy(json.dumps(body))
+    except PolicyError:
+        reject()  # a default that a rule forbids everywhere
+    sent = False
+    for entry in policy_entries(MUTATING, policy, whole=(), own_username="us", own_namespace="us"):
+        conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+        where = [conditions.get(name, "true") for name in ("allowed-namespace", "managed-namespace", "not-exempt")]
+        named = f"({conditions['in-these-namespaces']} ? true :\n false)"
+        [selector] = entry["namespaceSelector"]["matchExpressions"]
+        sent = namespace not in selector["values"] and all(holds(one, namespace) for one in (named, *where))
+    managed = manages(namespace, policy=policy, own_namespace="us")
+    assert sent == (managed and bool(requests_of(namespace, policy)))

@@ -262,7 +262,7 @@ def in_namespaces(patterns: Iterable[str]) -> str:
     return f"request.namespace.matches('^({words})$')"
 
 
-def in_modes(entries: Sequence[tuple[Iterable[str], bool]], *, others: bool) -> str:
+def first_match(entries: Sequence[tuple[Iterable[str], bool]], *, others: bool) -> str:
     """Return the condition of a namespace by the first entry that matches it; `others`: of those without an entry."""
     groups: list[tuple[list[str], bool]] = []
     for patterns, holds in entries:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from certs.client import patch_current
 from engine.api import names
 from engine.cluster.client import MERGE_PATCH, KubeClient
+from engine.gang.annotations import NATIVE_DIALECT
 from engine.kinds.registry import Registry, built_in
 from engine.policy.model import Policy
 from engine.policy.namespaces import ModeInForce, modes_of
@@ -66,10 +67,12 @@ def entries(
         if resource == MUTATING:
             added.append(entries_of.pods_of_schedulers(policy.schedulers, username=own_username))
     defaults = [pattern for one in policy.namespaces.defaults for pattern in one.namespaces]
-    if defaults and resource == MUTATING and manages:
+    if defaults and NATIVE_DIALECT in policy.annotations.dialects and resource == MUTATING and manages:
         written = entries_of.defaulted_workloads(
             policy.registry, username=own_username, namespaces=defaults, schedulers=policy.schedulers
         )
+        rules = [(one.namespaces, one.allow) for one in policy.namespaces.rules]
+        written = _within(written, rules, others=True, name="allowed-namespace")
         added.append(_where(written, policy, lambda mode: mode.manages, name="managed-namespace"))
     if policy.gpu.scope == "all" and whole and resource == MUTATING:
         added.append(_gpu_pods(whole, username=own_username))
@@ -77,8 +80,12 @@ def entries(
         bindings = entries_of.bindings(username=own_username)
         added.append(_where(bindings, policy, lambda mode: mode.manages, name="managed-namespace"))
     exempt = tuple(sorted({entries_of.EXEMPT, *(name for name in policy.namespaces.exempt if "*" not in name)}))
+    patterns = [name for name in policy.namespaces.exempt if "*" in name]  # a selector knows whole names alone
     looked_at = (_where(one, policy, lambda mode: not mode.is_off, name="mode-not-off") for one in added)
-    return [*(replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in looked_at), *forged]
+    managed = (
+        _within(one, [(patterns, False)] if patterns else [], others=True, name="not-exempt") for one in looked_at
+    )
+    return [*(replace(one, exempt=exempt).body(resource, namespace=own_namespace) for one in managed), *forged]
 
 
 def _unmanaged(policy: Policy) -> bool:
@@ -91,7 +98,7 @@ def _unmanaged(policy: Policy) -> bool:
 def _forged(policy: Policy, *, username: str) -> entries_of.WebhookEntry:
     others, *named = (not one.manages for one in modes_of(policy))
     patterns = [one.namespaces for one in policy.namespaces.modes]
-    expression = match_conditions.in_modes(
+    expression = match_conditions.first_match(
         [(policy.namespaces.exempt, True), *zip(patterns, named, strict=True)], others=others
     )
     entry = entries_of.marked_pods_with_devices(username=username)
@@ -103,10 +110,17 @@ def _where(
 ) -> entries_of.WebhookEntry:
     """Return an entry for the namespaces with such a mode alone; unchanged if all have one."""
     others, *named = map(holds, modes_of(policy))
-    if others and all(named):
-        return entry
     patterns = [one.namespaces for one in policy.namespaces.modes]
-    expression = match_conditions.in_modes([*zip(patterns, named, strict=True)], others=others)
+    return _within(entry, [*zip(patterns, named, strict=True)], others=others, name=name)
+
+
+def _within(
+    entry: entries_of.WebhookEntry, namespaces: Sequence[tuple[Iterable[str], bool]], *, others: bool, name: str
+) -> entries_of.WebhookEntry:
+    """Return an entry for the namespaces whose first match says so, or `others`; unchanged if all do."""
+    if others and all(holds for _, holds in namespaces):
+        return entry
+    expression = match_conditions.first_match(namespaces, others=others)
     return replace(entry, conditions=(*entry.conditions, entries_of.MatchCondition(name, expression)))
 
 

@@ -222,6 +222,23 @@ def test_defaults_of_namespaces_have_new_workloads_sent() -> None:
     assert "defaulted-workloads.topogate.dev" not in validating
 
 
+def test_no_new_workload_waits_for_the_service_where_it_gets_no_default() -> None:
+    """Where a rule allows no requests, in exempt namespaces, and without our dialect no default is written."""
+    defaults = [{"namespaces": ["*"], "annotations": {names.PREFER: "auto"}}]
+    rules = [{"namespaces": ["ci-gpu"]}, {"namespaces": ["ci-*"], "allow": False}]
+    namespaces = {"defaults": defaults, "rules": rules, "exempt": ["infra-*"]}
+    [entry] = wanted(parse_policy(json.dumps({"namespaces": namespaces})))
+    conditions = {one["name"]: one["expression"] for one in entry["matchConditions"]}
+    assert conditions["allowed-namespace"] == (
+        "(request.namespace.matches('^(ci-gpu)$') ? true :\n"
+        " (request.namespace.matches('^(ci-[-a-z0-9]*)$') ? false :\n"
+        "  true))"
+    )
+    assert conditions["not-exempt"] == "(request.namespace.matches('^(infra-[-a-z0-9]*)$') ? false :\n true)"
+    unread = {"namespaces": {"defaults": defaults}, "annotations": {"dialects": ["kueue"]}}
+    assert wanted(parse_policy(json.dumps(unread))) == []
+
+
 def test_defaults_are_written_in_mode_enforce_alone() -> None:
     """While we only observe nothing is written, and nobody waits for it."""
     defaults = [{"namespaces": ["x"], "annotations": {names.PREFER: "auto"}}]
@@ -282,10 +299,12 @@ def test_a_scheduler_that_the_manifests_do_not_know_has_entries_of_its_own() -> 
 
 
 def test_exempt_namespaces_are_not_even_sent() -> None:
-    """Those that the policy names whole; patterns are left to the service."""
+    """A selector leaves out those that the policy names whole, a condition those of a pattern."""
     [entry] = wanted(scope_all(namespaces={"exempt": ["ci", "test-*"]}))
     [selector] = entry["namespaceSelector"]["matchExpressions"]
     assert selector["values"] == ["ci", "kube-system", "topogate-system"]
+    [exempt] = [one["expression"] for one in entry["matchConditions"] if one["name"] == "not-exempt"]
+    assert exempt == "(request.namespace.matches('^(test-[-a-z0-9]*)$') ? false :\n true)"
 
 
 def test_what_stands_there_already_is_left_alone() -> None:
