@@ -21,7 +21,8 @@ from engine.api import names
 from engine.api.device import NodeDevices
 from engine.api.objects import Node, ProvisioningRequest
 from engine.api.placement import Assignment, Placement
-from engine.api.pod import Pod
+from engine.api.pod import Pod, Shape
+from engine.api.resources import Requests
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.gangs import GangIndex
 from engine.cache.grace import GRACE_SECONDS, GraceReservations
@@ -44,6 +45,7 @@ from engine.gang.reservation import open_slots
 from engine.kinds.registry import Registry
 from engine.policy.model import Policy, default_policy
 from engine.policy.namespaces import limits_hosts
+from engine.resources.shape import covers
 from engine.topology.objects import PLURAL
 from engine.topology.topology import Topology, labels_read, topologies_of
 
@@ -200,14 +202,16 @@ class ClusterState:
                 self._pending.capacity_freed = True
                 self.changed.set()
 
-    def refresh_host(self, host: str, *, gang: str) -> None:
+    def refresh_host(self, host: str, *, gang: str, requests: Requests = ()) -> None:
         """Refresh if a change is about a host: its node, its devices, or a pod there without this gang's label.
 
-        The gang's own pods take no capacity from its slots. When it starts again there are many, and a refresh for
-        each of them would count all slots of the gang each time.
+        The gang's own pods take no capacity from its slots, unless they request less than those of its template do by
+        now (`requests`). When it starts again there are many, and a refresh for each of them would count all slots of
+        the gang each time.
         """
         with self.lock:
-            if any(_is_about(one.what, record, host, gang) for one in self._inbox for record in (one.old, one.new)):
+            records = ((one.what, record) for one in self._inbox for record in (one.old, one.new))
+            if any(_is_about(what, record, host, gang, requests) for what, record in records):
                 self.refresh()
 
     def take_changes(self) -> Changes:
@@ -621,13 +625,18 @@ class ClusterState:
         return known
 
 
-def _is_about(what: str, item: Any, host: str, gang: str) -> bool:
-    """Return True if an object of a store is a host's node or devices, or a pod there without the label of a gang."""
+def _is_about(what: str, item: Any, host: str, gang: str, requests: Requests) -> bool:
+    """Return True if an object of a store is a host's node or devices, or a pod there.
+
+    Of the pods with the label of the gang only those that request less than `requests`.
+    """
     if item is None:
         return False
     if what == "pods":
         pod: Pod = item
-        return pod.spec.node_name == host and pod.spec.labels.get(names.GANG) != gang
+        if pod.spec.node_name != host:
+            return False
+        return pod.spec.labels.get(names.GANG) != gang or not covers(pod.spec.shape, Shape(requests))
     return what in ("nodes", "devices") and host == item.name
 
 

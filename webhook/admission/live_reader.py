@@ -216,7 +216,7 @@ class LiveReader:
             return started
         try:
             if started:
-                self._view.refresh_host(host, gang=placement.name)
+                self._view.refresh_host(host, gang=placement.name, requests=requests)
             if self._has_newer_plan(placement):
                 return True
             if not self._view.capacity.overcommitted(host, requests):

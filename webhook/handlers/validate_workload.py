@@ -45,12 +45,16 @@ _ADDED: Final = "the policy sets this for the whole namespace (namespaces.defaul
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A workload before or after the change: its decoded object, itself with all its pod sets, and its request."""
+    """A workload before or after the change: its decoded object, itself with all its pod sets, and its request.
+
+    `alone`: its request without the templates of the workload that it is placed through, as `/mutate` reads it.
+    """
 
     document: Mapping[str, Any]
     workload: Workload
     whole: Workload
     request: PlacementRequest
+    alone: PlacementRequest
 
     @property
     def managed(self) -> bool:
@@ -100,9 +104,12 @@ def validate_workload(review: Review, view: Reader, policy: Policy, deadline: fl
 
 
 def _version(workload: Workload, document: Mapping[str, Any], view: Reader, policy: Policy) -> _Version:
+    def read(one: Workload) -> PlacementRequest:
+        return parse_request(one, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
+
     every = whole(workload, view, policy)
-    request = parse_request(every, policy=policy, topologies=view.topologies, own_namespace=view.own_namespace)
-    return _Version(document, workload, every, request)
+    request = read(every)
+    return _Version(document, workload, every, request, request if every is workload else read(workload))
 
 
 def _old(review: Review, view: Reader, policy: Policy) -> _Version | None:
@@ -156,7 +163,7 @@ def _in_change(
     errors: list[FieldError] = []
     warnings: list[str] = []
     if not _trusted(review, policy):
-        asks = after.asking or relation == "child"
+        asks = new.alone.asking or relation == "child"
         errors += mark_errors(old.workload, new.workload, asks=asks, child=not own)
     placements = _placements(old.workload, view)
     kept = [*request_errors(old.whole, new.whole, before=before, after=after, placements=placements, policy=policy)]

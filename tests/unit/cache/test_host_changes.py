@@ -87,6 +87,21 @@ def test_a_host_is_refreshed_for_every_pod_but_those_of_the_gang_that_asks(view:
     assert view.capacity.free(SECOND) != before
 
 
+def test_a_host_is_refreshed_for_pods_of_the_gang_that_are_smaller_than_those_of_its_template_now(
+    view: ClusterState,
+) -> None:
+    """The slot of one that has gone is larger than it was: its replacement may have no room on that host."""
+    before = view.capacity.free(SECOND)
+    smaller = labelled(pod(job("slotted", count=2), 0, host=FIRST), "slotted")
+    for one in (pod(job("strange"), 0, host=SECOND), smaller):
+        view.stores.pods.apply("ADDED", one)
+    view.refresh_host(FIRST, gang="slotted", requests=smaller.spec.shape.requests)
+    assert view.capacity.free(SECOND) == before
+    larger = tuple((resource, 2 * amount) for resource, amount in smaller.spec.shape.requests)
+    view.refresh_host(FIRST, gang="slotted", requests=larger)
+    assert view.capacity.free(SECOND) != before
+
+
 def test_a_host_is_refreshed_for_its_node_and_its_devices(view: ClusterState) -> None:
     """Those of another host stay where they are."""
     change(view, FIRST, ready=False)

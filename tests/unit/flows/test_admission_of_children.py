@@ -172,6 +172,22 @@ def test_the_request_of_a_running_trainjob_may_not_change() -> None:
     assert "suspend the TrainJob" in answer.causes[0].message
 
 
+def test_a_trainjob_whose_runtime_has_an_invalid_request_is_held_when_its_user_resumes_it() -> None:
+    """As at its creation: the leader tells what is wrong. `/validate` takes our own mark for nobody else's."""
+    parent = stored("trainjob", **{names.REQUIRE: "block"})
+    parent["spec"]["suspend"] = True
+    made = child("jobset", parent)
+    made["metadata"]["name"] = "parent"
+    pods = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pods["metadata"] = {"annotations": {names.REQUIRE: "rak"}}
+    seen = FakeView(workloads=[replace(workload_of(one), namespace="ml") for one in (parent, made)])
+    resumed = copy.deepcopy(parent)
+    resumed["spec"]["suspend"] = False
+    resumed = apply(resumed, mutate(review(resumed, old=parent), seen, 0.0))
+    assert resumed["metadata"]["annotations"][names.HELD_BY] == names.HELD_BY_SUSPEND
+    assert validate(review(resumed, old=parent), seen, 0.0).allowed
+
+
 def service_with_a_cluster(*hosts: str) -> tuple[Json, FakeView]:
     """A RayService that asks, and a view in which its RayCluster has slots on these hosts, or waits."""
     parent = stored("rayservice", **{names.REQUIRE: "rack"})
