@@ -237,6 +237,13 @@ def at_most(requests: Requests, limit: Requests) -> Requests:
     return tuple((name, amount) for name, amount in amounts if amount)
 
 
+def less(requests: Requests, others: Requests) -> Requests:
+    """Return what requests are beyond others."""
+    known = dict(others)
+    amounts = ((name, amount - known.get(name, 0)) for name, amount in requests)
+    return tuple((name, amount) for name, amount in amounts if amount > 0)
+
+
 def add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
     """Add amounts to a total in place."""
     for resource, amount in amounts.items():

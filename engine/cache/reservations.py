@@ -13,7 +13,7 @@ import numpy as np
 from engine.api import names
 from engine.api.placement import Placement, Separation
 from engine.api.pod import Pod, PodSpec, Shape
-from engine.api.resources import is_claim
+from engine.api.resources import is_claim, less
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.larger_pods import LargerPods
 from engine.cache.pod_shapes import PodShapes
@@ -23,6 +23,7 @@ from engine.devices.allocation import Uses
 from engine.gang.gang import pinned_host, pod_set_of, released
 from engine.gang.reservation import Reservation, pods_of_slots, reservations, unreserved_pods
 from engine.planner.tree import Bools, Ints64, Tree
+from engine.resources.shape import with_requests
 
 Ranges = tuple[tuple[int, int], ...]
 # What the gangs have in common that are spread from each other.
@@ -141,11 +142,13 @@ class Reservations:
     ) -> dict[Shape, Counter[str]]:
         """Return what the pods to come need of their hosts: of each need, host -> number of pods.
 
+        Beside a pod that is too small for its slot only the rest of the slot is needed.
+
         Pods that do not exist yet need what is `expected` of them, if that is more than what was `planned` and may
         come; they are added to `larger`.
         """
         usual = {expected.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
-        if usual and planned.requests == expected.requests:
+        if usual and planned.requests == expected.requests and not kept.small:
             return {_needs(planned): Counter(kept.hosts)}
         found: dict[Shape, Counter[str]] = {}
         left = Counter(kept.hosts)
@@ -155,6 +158,11 @@ class Reservations:
                 # Most of a gang are alike: as those are to come.
                 alike = next((one for one in (expected, planned) if one.requests == pod.spec.shape.requests), None)
                 found.setdefault(_needs(alike or pod.spec.shape), Counter())[host] += 1
+        for pod in kept.small:
+            if left[host := pod.spec.node_name] > 0:
+                left[host] -= 1
+                rest = with_requests(planned, less(planned.requests, pod.spec.shape.requests))
+                found.setdefault(_needs(rest), Counter())[host] += 1
         left = +left
         if left and planned.requests != expected.requests:
             if larger is not None:

@@ -416,6 +416,7 @@ class Controller:
                 self._term.send(key, lambda: executor.record_replan(gang, record))
             case Unmanage() as let:
                 gang_state.name = None
+                self._reporter.drop(key)
                 self._term.send(key, lambda: executor.unmanage(gang, let))
 
     def _unplace(self, key: GangKey, gang: Gang, lost: Unplace, gang_state: GangState, now: float) -> None:

@@ -45,7 +45,7 @@ from engine.gang.gang import Gang, pod_set_of
 from engine.gang.pin import placed_pod, release_patch
 from engine.gang.relaxation import relaxed, relaxing_text
 from engine.gang.repair import ExtensionRequest
-from engine.gang.slots import SlotAssignment, assigned_count
+from engine.gang.slots import SlotAssignment, assigned_count, slots_of
 from engine.gang.summary import summary_of
 from engine.history.decision_log import DecisionLog
 from engine.history.record import GangEvent, event_of
@@ -244,15 +244,15 @@ class ActionExecutor:
         self._in_parallel(self._evict_pod, pods)
 
     def rewrite(self, gang: Gang, assignment: Assignment) -> None:
-        """Write another assignment of the same gang: for a scaled-down workload, or with other devices."""
-        assert gang.placement is not None
+        """Write another assignment of a gang: for a scaled-down workload, a smaller template, or other devices."""
+        assert gang.placement is not None and gang.placement.assignment is not None
         self._writer.write(rewritten(gang, assignment), gang)
         fewer = assigned_count(gang.placement) - assignment.count
         if fewer > 0:
             completed = any(pod_set.needed < pod_set.slots for pod_set in gang.workload.pod_sets)
             freed = f"{'pods have completed' if completed else 'scaled down'}: {plural(fewer, 'slot')} fewer"
             self.events.record(gang, "Shrunk", freed, pods=fewer, revision=assignment.revision)
-        else:
+        elif slots_of(assignment) != slots_of(gang.placement.assignment):
             text = "its future pods get other devices on the same hosts"
             self.events.record(gang, "DevicesChanged", text, revision=assignment.revision)
 

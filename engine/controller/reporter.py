@@ -137,6 +137,13 @@ class StatusReporter:
         gang_state.place, gang_state.place_known = None, True
         return news
 
+    def drop(self, key: GangKey) -> None:
+        """Drop the status of a gang that is not managed any more: were it written later, its Placement would be new."""
+        gang_state = self._term.of(key)
+        gang_state.pending_status = gang_state.reason_due = gang_state.current = gang_state.reported = None
+        self._term.texts.drop(key)
+        self._term.places.drop(key)
+
     def flush_due(self, now: float) -> None:
         """Write the statuses that are due."""
         for key, gang_state in list(self._term.gang_state.items()):

@@ -17,7 +17,6 @@ from engine.api import names
 from engine.api.placement import Assignment, GangRequest, Placement, PodSetPlan, PodSetRequest, Slot
 from engine.api.pod import Pod
 from engine.api.rank import join_ranks
-from engine.api.resources import Requests
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
 from engine.gang.gang import by_pod_set, has_room, host_of, pinned_host, rank_is_slot, rank_of
@@ -31,12 +30,12 @@ Missed = Callable[[str, int], bool]
 class KeptSlot:
     """A slot that stays: its host, and the devices of its pod where they are known.
 
-    `follows`: what the pod requests that it follows to a host where it was not; None where it stays as it is.
+    `follows`: the pod that it follows to a host where it was not; None where it stays as it is.
     """
 
     host: str
     devices: Uses = ()
-    follows: Requests | None = field(default=None, compare=False)
+    follows: Pod | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]
         for rank, pod in _holders(pod_set, plan, members).items():
             host = pod.spec.node_name
             if rank in slots and host and host != slots[rank][0] and host == pinned_host(pod.spec.shape):
-                kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or (), pod.spec.shape.requests)
+                kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or (), pod)
                 returned.append(pod)
     if not returned:
         return None
@@ -317,8 +316,7 @@ def _split(
     for rank, pod in holders.items():
         if (host := host_of(pod)) is not None:
             there = slots[rank][1] if rank in slots and slots[rank][0] == host else None
-            follows = pod.spec.shape.requests if there is None else None
-            kept[rank] = KeptSlot(host, devices_of(pod) or there or (), follows)
+            kept[rank] = KeptSlot(host, devices_of(pod) or there or (), pod if there is None else None)
     kept |= {rank: KeptSlot(*slot) for rank, slot in slots.items() if rank not in kept and not blocked(slot[0])}
     vacant = [rank for rank in sorted(slots) if rank not in kept and rank in wanted]
     awaited = _awaited(pod_set, pods, vacant)

@@ -37,8 +37,8 @@ _SHRINKING: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 class Reservation:
     """The reservation of one pod set: host -> pods still to be bound there, and their devices where they are known.
 
-    `pods`: those of the pod set that fill a slot or wait for one. `doubtful`: so many of the slots are of completed
-    pods, and nobody knows which.
+    `pods`: those of the pod set that fill a slot or wait for one; `small`: those on hosts that request too little for
+    that. `doubtful`: so many of the slots are of completed pods, and nobody knows which.
     """
 
     pod_set: PodSet
@@ -46,6 +46,7 @@ class Reservation:
     pods: Sequence[Pod]
     uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
     doubtful: int = 0
+    small: Sequence[Pod] = ()
 
 
 def reservations(
@@ -69,15 +70,21 @@ def reservations(
         plan = assignment.plan_of(pod_set.name)
         by_rank = slot_by_rank(plan) if rank_is_slot(pod_set) else None
         needs = _needs(workload, pod_set, plan)
-        counted = [pod for pod in members if pod.finished or fills(pod.spec.shape.requests, needs)]
+        counted: list[Pod] = []
+        small: list[Pod] = []
+        for pod in members:
+            if fills(pod.spec.shape.requests, needs):
+                counted.append(pod)
+            elif pod.spec.node_name and not pod.finished:
+                small.append(pod)
         staying = _without_moved(pod_set, plan, by_rank, counted, leave_hosts)
         if by_rank is None:
             hosts = _hosts(pod_set, plan, staying)
-            found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}))
+            found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}, small=small))
         else:
             ranks, doubtful = _ranks(pod_set, by_rank, staying)
             hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
-            found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful))
+            found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful, small))
     return found
 
 
@@ -389,7 +396,12 @@ def fills(requests: Requests, needs: Requests) -> bool:
     if requests == needs:
         return True  # most pods
     asks = dict(requests)
-    return all(is_claim(name) or name in _SHRINKING or amount <= asks.get(name, 0) for name, amount in needs)
+    return all(amount <= asks.get(name, 0) for name, amount in devices_in(needs))
+
+
+def devices_in(requests: Requests) -> Requests:
+    """Return the requests that admission makes no smaller: those of devices."""
+    return tuple(one for one in requests if one[0] not in _SHRINKING and one[0] != "pods" and not is_claim(one[0]))
 
 
 def _needs(workload: Workload, pod_set: PodSet, plan: PodSetPlan) -> Requests:

@@ -99,7 +99,10 @@ class Unplace:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """Write a smaller assignment for a workload that was scaled down, so that the removed slots are free."""
+    """Write a smaller assignment for a workload that was scaled down, so that the removed slots are free.
+
+    Or one with smaller slots, if its template has shrunk.
+    """
 
     assignment: Assignment
 

@@ -8,12 +8,14 @@ from functools import cached_property
 
 from engine.api.duration import format_duration
 from engine.api.placement import (
+    Assignment,
     Placement,
     has_started,
     was_ready,
 )
 from engine.api.pod import Pod
 from engine.api.reasons import reason_of
+from engine.api.resources import at_most
 from engine.api.text import plural, sanitize
 from engine.gang.gang import (
     STEADY_AFTER,
@@ -58,6 +60,8 @@ from engine.lifecycle.unbound import (
     old_labels_text,
     pinned_by_old_labels,
     replaced_freely,
+    without_slots,
+    without_slots_text,
 )
 from engine.policy.model import Policy
 
@@ -75,7 +79,8 @@ def running(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: flo
     `now` is the leader's own clock, `wall` the time of day, in which the status records since when a phase lasts.
     """
     assert gang.placement is not None and gang.placement.assignment is not None
-    if (smaller := scaled_down(gang.workload, gang.placement, gang.pods)) is not None:
+    smaller = scaled_down(gang.workload, gang.placement, gang.pods)
+    if (smaller := _for_less(gang, smaller or gang.placement.assignment) or smaller) is not None:
         return Decision(Shrink(smaller))
     if (replanned := replan_running(gang, wall=wall)) is not None:
         return replanned
@@ -299,6 +304,7 @@ class _Pass:
         """Remove unbound pods that are not on their slots, or that their node does not take with its labels of now."""
         for displaced, text in (
             (off_their_slots(self._gang, self._unbound, started=self._started), off_their_slots_text),
+            (without_slots(self._gang, self._unbound), without_slots_text),
             (pinned_by_old_labels(self._gang, self._unbound, self._hosts), old_labels_text),
         ):
             if due := self._timers.remove(displaced, self._now):
@@ -344,7 +350,8 @@ class _Pass:
             f"{which} was created within {format_duration(hold)}; the slots are released "
             f"(quota exceeded, or creation failing? see the Events of the {sanitize(self._workload.kind)})"
         )
-        return Decision(Unplace(suspend=can_suspend(self._workload), reason="HoldExpired", message=message, pause=True))
+        suspend = can_suspend(self._workload) and not self._started
+        return Decision(Unplace(suspend=suspend, reason="HoldExpired", message=message, pause=True))
 
     def _wait(self, assignments: SlotAssignments, coming: int) -> Decision:
         status = self._status or _with_refused(_with_coming(self._progress(), coming), self._gang)
@@ -374,8 +381,29 @@ def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
     )
 
 
+def _for_less(gang: Gang, assignment: Assignment) -> Assignment | None:
+    """Return the assignment with slots for what a template requests that has shrunk; None where none has.
+
+    The rest is given to others. If it grows back, no slot is larger than that, and pods made meanwhile fill theirs.
+    """
+    if gang.workload.handling == "pods":
+        return None  # the template is made of those that exist
+    plans = tuple(
+        replace(plan, requests=at_most(plan.requests, gang.shapes[plan.name].requests))
+        if plan.requests is not None and plan.name in gang.shapes
+        else plan
+        for plan in assignment.pod_sets
+    )
+    return replace(assignment, pod_sets=plans) if plans != assignment.pod_sets else None
+
+
 def _resized(placement: Placement, gang: Gang) -> bool:
-    """Return True if pods are to come of another template than the one that their slots were planned for."""
+    """Return True if the first pods are to come of another template than the one that their slots were planned for.
+
+    A gang that has run keeps its slots while all of its pods are replaced; they are no larger than planned.
+    """
+    if has_started(placement.status):
+        return False
     planned = {ask.name: ask.shape_hash for ask in placement.pod_sets}
     asked = {ask.name: ask.shape_hash for ask in gang.request.pod_sets}
     changed = {name for name in planned.keys() & asked.keys() if planned[name] not in ("", asked[name])}

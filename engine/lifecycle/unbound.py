@@ -65,6 +65,22 @@ def off_their_slots(gang: Gang, unbound: Iterable[Pod], *, started: bool) -> lis
     return found
 
 
+def without_slots(gang: Gang, unbound: Iterable[Pod]) -> list[Pod]:
+    """Return those of the unbound pods to replace because their slot has gone, and they have no other.
+
+    A replica that is behind pinned such a pod by an older plan. Only once the scheduler refuses it: while it waits, no
+    slot is looked for, and its successor is held until there is one.
+    """
+    assert gang.placement is not None and gang.placement.assignment is not None
+    plan_of = gang.placement.assignment.plan_of
+    found: list[Pod] = []
+    for pod_set, pods in by_pod_set(gang.workload, [pod for pod in unbound if released(pod) and pod.unschedulable]):
+        if pods and rank_is_slot(pod_set) and _may_go(pod_set):
+            lacking = set(range(pod_set.slots)).difference(slot_by_rank(plan_of(pod_set.name)))
+            found += [pod for pod in pods if rank_of(pod, pod_set) in lacking]
+    return found
+
+
 def pinned_by_old_labels(gang: Gang, unbound: Iterable[Pod], hosts: HostHealth) -> list[Pod]:
     """Return those of the unbound pods to replace because their node has lost labels that it was pinned by.
 
@@ -107,6 +123,11 @@ def _goes_to(pod: Pod, hosts: set[str] | None) -> bool:
 def off_their_slots_text(pods: Sequence[Pod]) -> str:
     """Return why pods that are pinned to hosts without slots are deleted."""
     return _deleted_text(pods, f"{'its slot is' if len(pods) == 1 else 'their slots are'} elsewhere now")
+
+
+def without_slots_text(pods: Sequence[Pod]) -> str:
+    """Return why pods are deleted that wait for a host where they have no slot any more, and have none elsewhere."""
+    return _deleted_text(pods, f"{'has' if len(pods) == 1 else 'have'} no slot any more")
 
 
 def old_labels_text(pods: Sequence[Pod]) -> str:

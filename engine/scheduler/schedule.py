@@ -39,7 +39,7 @@ from engine.gang.gang import Gang, by_pod_set, has_room, host_of, rank_is_slot, 
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot, domains_of, slots_of_kept
 from engine.gang.request import PlacementRequest
-from engine.gang.reservation import fills
+from engine.gang.reservation import devices_in, fills
 from engine.gang.slots import lowest_rank, ranks_to_place, request_to_place, with_counts
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
@@ -436,16 +436,19 @@ def _to_write(
 ) -> Placed | Never:
     """Return a plan with the devices and requests of its pods; Never if no Placement can hold it.
 
-    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have.
+    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have. Of
+    those that an earlier version has written it stays unknown.
     """
     placed = allocate_devices(placed, gang.shapes, view.capacity, kept)
     before = gang.placement.assignment if gang.placement is not None else None
     plans = []
     for plan in placed.pod_sets:
         shape = gang.shapes.get(plan.name, _NO_SHAPE)  # the pod set may be gone from the workload
-        requests = tuple(one for one in shape.requests if not is_claim(one[0]))
-        known = before.plan_of(plan.name).requests if before is not None and kept.get(plan.name) else None
-        plans.append(replace(plan, requests=requests if known is None else at_most(requests, known)))
+        requests: Requests | None = tuple(one for one in shape.requests if not is_claim(one[0]))
+        if before is not None and kept.get(plan.name):
+            known = before.plan_of(plan.name).requests
+            requests = known and at_most(requests or (), known)
+        plans.append(replace(plan, requests=requests))
     return _within_object_size(replace(placed, pod_sets=tuple(plans)))
 
 
@@ -540,7 +543,7 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
             rank = rank_of(pod, pod_set) if rank_is_slot(pod_set) else len(found)
             host = host_of(pod)
             if host is not None and rank is not None and rank < pod_set.slots:
-                found.setdefault(rank, KeptSlot(host, devices_of(pod) or (), pod.spec.shape.requests))
+                found.setdefault(rank, KeptSlot(host, devices_of(pod) or (), pod))
         if found:
             every[pod_set.name] = found
     return every
@@ -551,18 +554,22 @@ def _with_room(
 ) -> dict[str, dict[int, KeptSlot]]:
     """Return the kept slots without those of pods that fill none, or that its successor has no room for on their host.
 
-    Anybody may put small pods with a workload as their controller on hosts. What is reserved there for others is not
-    given out again. The slot of a plain pod ends with it.
+    Anybody may put pods with a workload as their controller on hosts, small ones too. What is reserved there for others
+    is not given out again. Of a template with devices these alone count: admission may give a pod fewer processors.
+    The slot of a plain pod ends with it.
     """
     left: dict[str, dict[str, int]] = {}
 
     def fits(one: KeptSlot, planned: Requests) -> bool:
-        if one.follows is None or one.follows == planned or gang.workload.handling == "pods":
+        if one.follows is None or gang.workload.handling == "pods":
             return True
-        if not fills(one.follows, planned):
+        requests = one.follows.spec.shape.requests
+        if not fills(requests, planned):
             return False
-        has, free = dict(one.follows), left.setdefault(one.host, view.capacity.free(one.host))
-        more = {name: amount - has.get(name, 0) for name, amount in planned if not is_claim(name)}
+        if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
+            return False
+        has, free = dict(requests), left.setdefault(one.host, view.capacity.free(one.host))
+        more = {name: amount - has.get(name, 0) for name, amount in devices_in(planned) or planned}
         if any(0 < amount > free.get(name, 0) for name, amount in more.items()):
             return False
         for name, amount in more.items():

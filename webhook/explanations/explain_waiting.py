@@ -35,11 +35,9 @@ def explain_waiting(
     place = next(number for number, one in enumerate(asking.table.waiting) if one.gang.key == gang.key)
     mine = asking.table.waiting[place]
     same = [one for one in asking.table.waiting[:place] if one.gang.request.topology == gang.request.topology]
-    first = placed_now(_planned_before(asking.table.waiting, place))
     group = gang.pod_group
     if group is not None and not group.placed:  # they start together: none of them goes first
         same = [one for one in same if one.gang.key not in group.members]
-        first = [(other, placed) for other, placed in first if other.key not in group.members]
     ahead = [one for one in same if one.queues or (mine.on_hold and one.on_hold)]
     if mine.faults and not REASONS[mine.faults[0].reason].waits:
         message = f"its request is refused: {mine.faults[0].field}: {render(mine.faults[0])}"
@@ -52,14 +50,14 @@ def explain_waiting(
     if verdict == "waits":
         since = waiting_since(gang.status)
         waited = snapshot.taken - since if since is not None else float(row.waiting_seconds or 0)
-        with placed_first(snapshot.view, first):  # victims would have to make room beside these
+        with placed_first(snapshot.view, placed_now(ahead)):  # victims would have to make room beside these
             common |= {"preempts": preemption_of(snapshot, gang, outcome, waited=waited)}
     if not snapshot.capacity_known:
         known = written_levels(gang) if verdict == "waits" else ()
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, levels=known, **common)
     if not gang.request.pod_sets:
         return about(name_of(gang.workload), verdict, reason, message, faults=mine.faults, **common)
-    with placed_first(snapshot.view, first):
+    with placed_first(snapshot.view, placed_now(ahead)):
         rooms = rooms_of(snapshot, gang)
         near, found = _in_the_way(asking, gang, rooms) if verdict == "waits" else (None, ())
         levels = tuple(level for room in rooms for level in levels_of(room))
@@ -87,14 +85,6 @@ def explain_waiting(
         ways_out=tuple(others),
         **common,
     )
-
-
-def _planned_before(waiting: Sequence[WaitingGang], place: int) -> Sequence[WaitingGang]:
-    """Return the gangs that are planned before the one at a place: in a fair order their turns change meanwhile."""
-    mine = waiting[place].forecast
-    if mine.now is None:
-        return waiting[:place]
-    return [one for one in waiting if one.forecast.now is not None and one.forecast.turn < mine.turn]
 
 
 def written_levels(gang: Gang) -> tuple[output.LevelRoom, ...]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
 from engine.api.placement import kept_hosts
 from engine.api.pod import Pod
-from engine.api.reasons import REASONS, Code, known_code
+from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
 from engine.cache.state import ClusterState
 from engine.gang.gang import Gang, PodGroupState
@@ -54,13 +54,11 @@ class Forecast:
     """The answer for one waiting gang: what the planner says now (None: it was not asked), and when the gang fits.
 
     `by`: seconds since the epoch, None if that is not known. `after`: what has to end until then on its hosts.
-    `turn`: how many gangs were planned before it now.
     """
 
     now: Outcome | None
     by: float | None = None
     after: tuple[str, ...] = ()
-    turn: int = 0
 
 
 def endings(snapshot: Snapshot) -> list[Ending]:
@@ -204,10 +202,10 @@ class _Queue:
             self.left.remove(gang)
             self.trial.assume(gang, outcome)
             return
-        if outcome.for_hosts:
-            self.left.remove(gang)  # no miss of others: each is asked itself whether those behind wait for it
-        elif REASONS[outcome.reason].shared:
+        if REASONS[outcome.reason].shared:
             misses[problem.about] = min(problem.count, misses.get(problem.about, problem.count))
+        if outcome.for_hosts:
+            self.left.remove(gang)
 
     def _plan_group(self, group: PodGroupState) -> None:
         """Plan the members of a pod group together; all of them have their answer if it starts."""
@@ -224,11 +222,11 @@ class _Queue:
 
     def _note(self, gang: Gang, outcome: Outcome) -> None:
         """Note the outcome of a gang; its first one is that of now."""
-        found = self.found.setdefault(gang.key, Forecast(outcome, turn=len(self.found)))
+        now = self.found.get(gang.key, Forecast(outcome)).now
         if isinstance(outcome, Placed):
-            self.found[gang.key] = replace(found, by=self.at, after=_after(outcome, self.ended))
+            self.found[gang.key] = Forecast(now, self.at, _after(outcome, self.ended))
         else:
-            self.trial.report(gang.key, outcome.reason)
+            self.found[gang.key] = Forecast(now)
 
 
 def _together(group: PodGroupState, left: Sequence[Gang]) -> list[Gang]:
@@ -287,17 +285,6 @@ class _Trial:
             stored = stores.workloads.get(workload.key) if workload is not None else None
             if ending.whole and isinstance(stored, Workload):
                 self._take(stores.workloads, stored)
-
-    def report(self, key: GangKey, reason: Code) -> None:
-        """Write why a gang waits now, where that decides otherwise whether the gangs behind it wait for it."""
-        placements = self._view.stores.placements
-        for placement in placements.get_by(key):
-            written = known_code(placement.status.get("reason"))
-            if written and REASONS[written].queued != REASONS[reason].queued:
-                self._take(placements, placement)
-                status = {**placement.status, "reason": reason}
-                placements.apply("ADDED", replace(placement, status=status, resource_version=""))  # the next version
-                self._view.refresh()
 
     def assume(self, gang: Gang, placed: Placed) -> None:
         """Reserve the slots of a gang."""

@@ -147,9 +147,13 @@ def test_other_actions_are_recorded_by_their_names(desk: Desk, records: Records)
     stored(desk, known)
     smaller = placement(known.workload, {"b0-r0-h0": 1}).assignment
     assert smaller is not None and known.placement is not None and known.placement.assignment is not None
+    [plan] = known.placement.assignment.pod_sets
     late = pod(known.workload, 0, host="b0-r0-h0")
     desk.executor.rewrite(known, smaller)
-    desk.executor.rewrite(known, known.placement.assignment)
+    desk.executor.rewrite(
+        known, replace(smaller, pod_sets=(replace(plan, slots=(replace(plan.slots[0], devices=((),)),)),))
+    )
+    desk.executor.rewrite(known, replace(smaller, pod_sets=(replace(plan, requests=()),)))  # no news for anybody
     desk.executor.remove(known, (late,), evict=True, reason="NodeLost", message="1 pod on b0-r0-h0")
     desk.executor.unmanage(known, going())
     desk.executor.events.publish_limit(known, 3)

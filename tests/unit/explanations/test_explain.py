@@ -555,29 +555,13 @@ def test_members_of_a_pod_group_are_explained_together() -> None:
     assert one([*grid(1, 1, 4), first, second], "job/second").verdict == "fits"
 
 
-def test_what_goes_before_in_a_fair_order_has_no_room_left_for_a_gang() -> None:
-    """Once the first of its namespace is placed, the younger gang of another one goes before the second."""
-    cluster = [
-        *grid(1, 1, 2),
-        policy_map("queue: {fairness: {mode: namespaces}}\n"),
-        *(waits(f"a{number}", 1, {"require": "rack"}, minute=number) for number in (1, 2)),
-        waits("b", 1, {"require": "rack"}, minute=3, namespace="bob"),
-    ]
-    found = one(cluster, "job/a2")
-    assert {level.level: level.have for level in found.levels} == {None: 0, "block": 0, "rack": 0, "host": 0}
-    assert [item.name for item in found.in_the_way] == ["alice/job/a1", "bob/job/b"]
-    assert [way.change for way in found.ways_out] == ["wait"]
-    assert {level.have for level in one(cluster, "job/b", namespace="bob").levels} == {1}
-
-
 @pytest.mark.parametrize(("minute", "verdict"), [(11, "fits"), (9, "waits")])
 def test_a_member_of_a_pod_group_has_the_place_of_its_group(minute: int, verdict: str) -> None:
     """A gang that came between the two members goes behind both in strict order, one that came before them first."""
     asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
     other = [waits("big", 6, {"require": "rack"}, minute=minute), waiting_placement("big")]
     members = [waits("first", 2, asks), waits("second", 2, asks, minute=12)]
-    full = runs("fill", ["b0-r0-h4", "b0-r0-h5"])
-    cluster = [*grid(1, 1, 6), *full, policy_map("queue: {order: strict}\n"), *other, *members]
+    cluster = [*grid(1, 1, 4), policy_map("queue: {order: strict}\n"), *other, *members]
     for name in ("first", "second"):
         found = one(cluster, f"job/{name}")
         assert found.verdict == verdict, found.message

@@ -251,14 +251,42 @@ def test_held_pods_without_a_slot_keep_no_more_than_they_request() -> None:
     assert free(leader) == [8] * 8
 
 
+def test_a_pod_of_a_tenant_that_ends_well_without_gpus_completes_no_rank() -> None:
+    """When it is deleted, the slot of its rank would be promised twice."""
+    leader = rack(8)
+    gang = placed(leader, asks=LARGE)
+    leader.has(sized(pod(gang, 3, host="elsewhere", phase="Succeeded"), TINY))
+    assert free(leader) == [0] * 8
+
+
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_large_pods_on_reserved_hosts_bring_no_slots_there(has_slots: bool) -> None:
+    """Their user put them there by hand. When they go, the hosts are those of the gang that has had slots there."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    leader.has(job("other", held=True))
+    leader.settle()
+    gang = job("tiny")
+    if has_slots:
+        leader.has(gang)
+        leader.settle()
+    forged = [pod(gang, rank, host=HOSTS[rank]) for rank in range(3)]
+    leader.has(gang, *forged, pod(gang, 3, gated=True))
+    leader.settle()
+    for one in forged:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+    assert min(free(leader)) >= 0
+
+
 @pytest.mark.parametrize("at", ["on its host", "elsewhere", "held", "leaving"])
 def test_a_small_pod_leaves_its_slot_reserved(at: str) -> None:
     """Its host would be given to others, and promised twice when the pod goes."""
     leader = Leader(nodes=gpu_nodes(1, 1, 8))
     gang = placed(leader, asks=LARGE)
     where = {"held": {"gated": True}, "elsewhere": {"host": "elsewhere"}}.get(at, {"host": HOSTS[3]})
-    leader.has(sized(pod(gang, 3, deleting=at == "leaving", **where), TINY))
-    assert free(leader) == [0] * 8
+    for asks in (TINY, shape(cpu=10, gpu=4)):
+        leader.has(sized(pod(gang, 3, deleting=at == "leaving", **where), asks))
+        assert free(leader) == [0] * 8
 
 
 @pytest.mark.parametrize("has_slots", [False, True])
@@ -284,14 +312,102 @@ def test_small_pods_on_hosts_of_others_bring_no_slots_there(has_slots: bool) -> 
 
 
 def test_pods_that_ran_before_their_gang_had_slots_keep_their_hosts() -> None:
-    """They fill them, or have fewer processors than their template where there is room for more."""
+    """Also with fewer processors than their template, where there is no room for more."""
     leader = Leader(nodes=gpu_nodes(1, 1, 8))
     template = spec(shape=LARGE, gates=(names.GATE,), labels={names.MANAGED: "true"})
     gang = job("train", template=template)
     fewer = shape(cpu=1_000, gpu=8)
     leader.has(gang, *(sized(pod(gang, rank, host=HOSTS[rank + 4]), fewer if rank else LARGE) for rank in range(3)))
+    leader.has(*(sized(pod(job("beside"), rank, host=HOSTS[rank + 5]), shape(cpu=90_000)) for rank in range(2)))
     leader.has(pod(gang, 3, gated=True))
     leader.settle()
     found = leader.placed("train")
     assert found is not None and found.assignment is not None
     assert found.assignment.hosts > set(HOSTS[4:7])
+
+
+def standing(leader: Leader, *, gpus: int) -> Workload:
+    """A gang that runs, each pod with so many GPUs on a host of its own."""
+    placed(leader, asks=shape(cpu=10, gpu=gpus))
+    anew(leader)
+    assert leader.status("tiny") == ("Running", "")
+    return leader.workload("tiny")
+
+
+def anew(leader: Leader, *, but: int = 0) -> None:
+    """Its pods, without the last few, are replaced by such of its template of now."""
+    gang = leader.workload("tiny")
+    for one in [one for one in leader.stores.pods.values() if one.owner is not None and one.owner.uid == gang.uid]:
+        leader.stores.pods.apply("DELETED", one)
+    leader.has(*(pod(gang, rank, host=HOSTS[rank]) for rank in range(8 - but)))
+    leader.settle()
+
+
+def test_pods_made_of_a_template_while_it_requested_less_fill_their_slots() -> None:
+    """It has shrunk and grown back. They were all that their gang asked for, and it goes on."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    standing(leader, gpus=8)
+    grown(leader, "tiny", gpus=2)
+    anew(leader)
+    grown(leader, "tiny", gpus=8)
+    leader.settle()
+    assert free(leader) == [6] * 8
+    for seconds in (300, 301, 10):
+        leader.later(seconds)
+    assert leader.status("tiny") == ("Running", "")
+    assert asked_of(leader)["nvidia.com/gpu"] == 2
+
+
+def test_slots_that_have_shrunk_with_their_template_take_nothing_back_of_what_others_got() -> None:
+    """It grows back when the room is given to others. One pod is missing, and has a slot of the smaller size."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    standing(leader, gpus=8)
+    grown(leader, "tiny", gpus=2)
+    anew(leader, but=1)
+    leader.has(job("other", count=8, held=True, require="rack", template=spec(shape=shape(cpu=10, gpu=6))))
+    leader.settle()
+    assert free(leader) == [0] * 8
+    grown(leader, "tiny", gpus=8)
+    leader.settle()
+    assert free(leader) == [0] * 8
+    assert leader.hands.gang_events == []
+
+
+@pytest.mark.parametrize(("cpu", "gpus"), [(20, 8), (5, 8), (10, 4)], ids=["more", "fewer", "fewer GPUs"])
+def test_a_gang_that_has_run_keeps_its_slots_while_all_of_its_pods_are_replaced(cpu: int, gpus: int) -> None:
+    """As those of a Deployment of strategy Recreate, or the only one of a StatefulSet: another gang waits for them."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    gang = standing(leader, gpus=8)
+    leader.has(job("other", count=1, held=True))
+    leader.settle()
+    template = replace(gang.template, shape=shape(cpu=cpu, gpu=gpus))
+    leader.has(replace(changed(gang, template=template), generation=2, resource_version=leader.hands.version()))
+    for one in leader.stores.pods.values():
+        leader.has(replace(one, deleting=True, resource_version=leader.hands.version()))
+    leader.settle()
+    for one in list(leader.stores.pods.values()):
+        leader.stores.pods.apply("DELETED", one)
+    leader.later(10)
+    leader.has(*(pod(leader.workload("tiny"), rank, gated=True) for rank in range(8)))
+    leader.settle()
+    assert leader.hands.of("give back") == leader.hands.of("suspend") == []
+    assert len(leader.hands.of("release")) == 8
+    assert leader.status("other")[0] == "Waiting"
+
+
+def test_pods_of_an_earlier_template_fill_slots_that_an_earlier_version_has_written() -> None:
+    """It did not note what they were planned for. A pod more joins, of a template that requests more by now."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    standing(leader, gpus=2)
+    known = leader.placed("tiny")
+    assert known is not None and known.assignment is not None
+    unknown = tuple(replace(plan, requests=None) for plan in known.assignment.pod_sets)
+    before = replace(known, assignment=replace(known.assignment, pod_sets=unknown))
+    leader.has(replace(before, resource_version=leader.hands.version()))
+    grown(leader, "tiny", gpus=4, slots=9, total=9, remaining=9)
+    leader.has(pod(leader.workload("tiny"), 8, gated=True))
+    leader.settle()
+    after = leader.placed("tiny")
+    assert after is not None and after.assignment is not None and after.assignment.count == 9
+    assert after.assignment.pod_sets[0].requests is None
+    assert min(free(leader)) >= 0

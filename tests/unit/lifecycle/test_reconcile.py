@@ -347,6 +347,24 @@ def test_a_pod_pinned_to_a_host_that_is_not_its_slot_is_replaced(cost: str, refu
     assert look(gang, stays, pods, timers=Timers(), now=0.0).action == NoAction()
 
 
+@pytest.mark.parametrize(
+    ("cost", "refused", "deleted"),
+    [("free", False, False), ("free", True, True), ("group", True, True), ("retry", True, False)],
+)
+def test_a_pod_pinned_by_an_older_plan_is_replaced_if_it_has_no_slot_any_more(
+    cost: str, refused: bool, deleted: bool
+) -> None:
+    """Another gang may have its host by now. While the scheduler refuses it no slot would be looked for elsewhere."""
+    gang = job(count=2)
+    gang = replace(gang, suspendable=False, pod_sets=(replace(gang.pod_sets[0], replace=cost),))
+    waits = pod(gang, 1, pin="h0", unschedulable=REFUSAL if refused else "")
+    action = look(gang, placement(gang, {"h0": 1}), (pod(gang, 0, host="h0"), waits), timers=Timers()).action
+    assert isinstance(action, EvictPods) == deleted
+    if isinstance(action, EvictPods):
+        assert action.pods == (waits,) and not action.evict
+        assert action.message == "1 pod waits for h0, but has no slot any more: deleted, to be created again"
+
+
 def test_a_pod_without_ranks_is_replaced_where_its_gang_has_no_slot() -> None:
     """Any slot of a host is as good as another: only a host without one is wrong."""
     gang = job(count=2)

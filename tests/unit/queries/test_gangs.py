@@ -199,33 +199,6 @@ def test_what_has_ended_meanwhile_counts_in_a_fair_order() -> None:
     }
 
 
-def test_in_strict_order_no_gang_waits_for_one_that_capacity_cannot_help() -> None:
-    """What the leader finds out in the turn of such a gang, the forecast does: also of the second of two alike."""
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "two", "namespace": "bob"},
-        "spec": {"hard": {"pods": "2"}},
-        "status": {"hard": {"pods": "2"}, "used": {"pods": "0"}},
-    }
-    turns = [("ahead", 2, "alice"), ("huge", 4, "alice"), ("larger", 5, "alice"), ("over", 3, "bob")]
-    objects = [
-        *grid(1, 1, 3),
-        policy_map("queue: {order: strict}\n"),
-        quota,
-        *runs("fill", ["b0-r0-h0", "b0-r0-h1", "b0-r0-h2"], deadline=3600),
-    ]
-    for minute, (name, pods, namespace) in enumerate([*turns, ("last", 1, "alice")]):
-        reason = "QueuedBehind" if minute else "Fragmented"
-        objects.append(waits(name, pods, {"require": "rack"}, minute=minute, namespace=namespace))
-        objects.append(waiting_placement(name, namespace=namespace, reason=reason))
-    found = gangs(snapshot(objects)).gangs
-    assert {one.reason for one in found[1:]} == {"QueuedBehind"}
-    starts = {one.name: one.start.by for one in found if one.start is not None}
-    assert starts.pop("ahead") == starts.pop("last") == "2026-01-01T01:00:00Z"
-    assert set(starts.values()) == {None}
-
-
 def test_pods_that_end_count_as_work_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pods end, and two more an hour later: each needs as much of the bound as a plan here."""
     monkeypatch.setattr("webhook.queries.forecast._PODS_A_PLAN", 1)
