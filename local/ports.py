@@ -28,6 +28,19 @@ def free_ports(count: int, *, draw: random.Random | None = None) -> list[int]:
     return chosen
 
 
+def held_port() -> int:
+    """Return a port that this process holds until it ends: for servers that share it (SO_REUSEPORT) and start later.
+
+    `free_ports` gives it to nobody meanwhile, also while none of the servers runs.
+    """
+    port = free_ports(1)[0]
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holder.bind(("127.0.0.1", port))
+    holder.detach()  # it does not listen, so all connections go to the servers
+    return port
+
+
 def _free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:

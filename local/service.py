@@ -20,7 +20,7 @@ import urllib3
 import yaml
 
 from local.controlplane import ControlPlane
-from local.ports import free_ports
+from local.ports import free_ports, held_port
 from local.processes import Child, spawn, tail
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,8 +104,7 @@ class Service:
     @classmethod
     def install(cls, control_plane: ControlPlane, *, root: Path = ROOT) -> Service:
         """Apply the local overlay of the manifests; nothing runs yet. May be repeated."""
-        port = free_ports(1)[0]
-        service = cls(control_plane, port, control_plane.directory / "service", root=root)
+        service = cls(control_plane, held_port(), control_plane.directory / "service", root=root)
         service.directory.mkdir(mode=0o700, exist_ok=True)
         service.apply()
         return service

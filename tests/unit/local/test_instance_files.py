@@ -40,6 +40,22 @@ def test_ports_stay_out_of_the_kernels_own_range() -> None:
     assert all(20_000 <= port < 32_000 for port in found)
 
 
+def test_a_held_port_is_given_to_nobody_and_leads_to_the_servers_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first of them listens, while some do, and after the last has ended."""
+    port = ports.held_port()
+    monkeypatch.setattr(ports, "FIRST", port)
+    monkeypatch.setattr(ports, "LAST", port + 1)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no 1 free ports"):
+            ports.free_ports(1)
+        with (
+            socket.create_server(("127.0.0.1", port), reuse_port=True) as server,
+            socket.create_connection(("127.0.0.1", port), timeout=5.0),
+        ):
+            server.settimeout(5.0)
+            server.accept()[0].close()
+
+
 def test_every_file_with_a_secret_is_its_owners(tmp_path: Path) -> None:
     """Keys, tokens and certificates: mode 0600, and tokens differ between users and instances."""
     made = make_credentials(tmp_path / "pki", now=NOW)
