@@ -569,7 +569,8 @@ def _with_room(
         if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
             return False
         has, free = dict(requests), left.setdefault(one.host, view.capacity.free(one.host))
-        more = {name: amount - has.get(name, 0) for name, amount in devices_in(planned) or planned}
+        counted = devices_in(planned) or [one for one in planned if not is_claim(one[0])]
+        more = {name: amount - has.get(name, 0) for name, amount in counted}
         if any(0 < amount > free.get(name, 0) for name, amount in more.items()):
             return False
         for name, amount in more.items():

@@ -411,3 +411,16 @@ def test_pods_of_an_earlier_template_fill_slots_that_an_earlier_version_has_writ
     assert after is not None and after.assignment is not None and after.assignment.count == 9
     assert after.assignment.pod_sets[0].requests is None
     assert min(free(leader)) >= 0
+
+
+def test_pods_that_ran_without_a_port_of_their_template_keep_their_hosts() -> None:
+    """It was added with the request, and free capacity does not count ports."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    with_port = replace(TINY, requests=tuple(sorted((*TINY.requests, ("host port 9/TCP", 1)))))
+    gang = job("train", template=spec(shape=with_port, gates=(names.GATE,), labels={names.MANAGED: "true"}))
+    leader.has(gang, *(sized(pod(gang, rank, host=HOSTS[rank + 4]), TINY) for rank in range(3)))
+    leader.has(pod(gang, 3, gated=True))
+    leader.settle()
+    found = leader.placed("train")
+    assert found is not None and found.assignment is not None
+    assert found.assignment.hosts >= set(HOSTS[4:7])
