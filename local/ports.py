@@ -29,12 +29,14 @@ def free_ports(count: int, *, draw: random.Random | None = None) -> list[int]:
 
 
 def held_port() -> int:
-    """Return a port that this process holds until it ends: for servers that share it (SO_REUSEPORT) and start later.
+    """Return a port that this process holds until it ends: for servers that start later, and may share it.
 
     `free_ports` gives it to nobody meanwhile, also while none of the servers runs.
     """
     port = free_ports(1)[0]
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # SO_REUSEPORT alone lets only servers of the same user share it; the container's server is another one.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind(("127.0.0.1", port))
     holder.detach()  # it does not listen, so all connections go to the servers

@@ -40,8 +40,12 @@ def test_ports_stay_out_of_the_kernels_own_range() -> None:
     assert all(20_000 <= port < 32_000 for port in found)
 
 
-def test_a_held_port_is_given_to_nobody_and_leads_to_the_servers_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first of them listens, while some do, and after the last has ended."""
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_held_port_is_given_to_nobody_and_leads_to_its_servers(monkeypatch: pytest.MonkeyPatch, shares: bool) -> None:
+    """Before the first of them listens, while some do, and after the last has ended.
+
+    The kernel treats a server of another user as one that does not share its port.
+    """
     port = ports.held_port()
     monkeypatch.setattr(ports, "FIRST", port)
     monkeypatch.setattr(ports, "LAST", port + 1)
@@ -49,7 +53,7 @@ def test_a_held_port_is_given_to_nobody_and_leads_to_the_servers_that_share_it(m
         with pytest.raises(OSError, match="no 1 free ports"):
             ports.free_ports(1)
         with (
-            socket.create_server(("127.0.0.1", port), reuse_port=True) as server,
+            socket.create_server(("127.0.0.1", port), reuse_port=shares) as server,
             socket.create_connection(("127.0.0.1", port), timeout=5.0),
         ):
             server.settimeout(5.0)
