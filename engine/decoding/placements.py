@@ -7,7 +7,7 @@ exchanged keeps its number, and the id is looked up when the pod gets its device
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -27,8 +27,9 @@ from engine.api.placement import (
 )
 from engine.api.pod import OwnerRef
 from engine.api.rank import count_ranks, format_ranks, parse_ranks
-from engine.api.resources import Quantity, QuantityError, Requests, format_bytes, format_units, in_units, nano
+from engine.api.resources import QuantityError, Requests, format_bytes, format_units, in_units
 from engine.decoding import wire
+from engine.decoding.pods import amounts
 from engine.decoding.wire import ProjectionError, Source, decode
 from engine.resources.names import KINDS, MAX_BYTES, WHOLE, amount, is_kind
 
@@ -313,20 +314,8 @@ def _plan(raw: wire.PlacementPlan, path: str) -> PodSetPlan:
     return PodSetPlan(
         name=raw.name,
         slots=tuple(slots),
-        requests=None if raw.requests is None else _requests(raw.requests, f"{path}.requests"),
+        requests=None if raw.requests is None else in_units(amounts(raw.requests, f"{path}.requests")),
     )
-
-
-def _requests(raw: Mapping[str, Quantity], path: str) -> Requests:
-    amounts: dict[str, int] = {}
-    for name, quantity in raw.items():
-        try:
-            amounts[name] = nano(name, quantity)
-        except QuantityError as error:
-            raise ProjectionError(f"{path}: {name[:63]!r}: {error}") from None
-        if amounts[name] < 0:
-            raise ProjectionError(f"{path}: {name[:63]!r}: must not be negative")
-    return in_units(amounts)
 
 
 def _quantities(requests: Requests) -> dict[str, str]:

@@ -783,7 +783,7 @@ class PlacementPlan(Struct):
 
     name: Name
     slots: list[PlacementSlot]
-    requests: dict[str, Quantity] | None = None
+    requests: ResourceList | None = None
 
 
 class PlacementConsumed(Struct):

@@ -27,7 +27,7 @@ from engine.api.placement import (
 from engine.api.pod import Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
-from engine.api.resources import Requests, at_most, is_claim
+from engine.api.resources import Requests, at_most, is_claim, less
 from engine.api.text import plural
 from engine.cache.state import ClusterState
 from engine.capacity.other_pods import OtherPods
@@ -568,13 +568,14 @@ def _with_room(
             return False
         if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
             return False
-        has, free = dict(requests), left.setdefault(one.host, view.capacity.free(one.host))
-        counted = devices_in(planned) or [one for one in planned if not is_claim(one[0])]
-        more = {name: amount - has.get(name, 0) for name, amount in counted}
-        if any(0 < amount > free.get(name, 0) for name, amount in more.items()):
+        if devices_in(planned):
+            return True
+        free = left.setdefault(one.host, view.capacity.free(one.host))
+        more = [(name, amount) for name, amount in less(planned, requests) if not is_claim(name)]
+        if any(amount > free.get(name, 0) for name, amount in more):
             return False
-        for name, amount in more.items():
-            free[name] = free.get(name, 0) - max(amount, 0)
+        for name, amount in more:
+            free[name] -= amount
         return True
 
     assignment = gang.placement.assignment if gang.placement is not None else None

@@ -256,8 +256,8 @@ def _gpu(**fields: Any) -> dict[str, Any]:
         (changed(*_DEVICES, to=[[], [_gpu(memory="-1Gi")]]), f"{_AT}.memory: must be from 0"),
         (changed(*_DEVICES, to=[[], [_gpu(), _gpu()]]), f"{_AT[:-3]}[1]: gpu 0 is a duplicate"),
         (changed(*_REQUESTS, to=[]), f"{_ASKS}: Expected `object | null`"),
-        (changed(*_REQUESTS, to={"cpu": "much"}), f"{_ASKS}: 'cpu': 'much' is not a quantity"),
-        (changed(*_REQUESTS, to={"pods": "-1"}), f"{_ASKS}: 'pods': must not be negative"),
+        (changed(*_REQUESTS, to={"cpu": "much"}), f"{_ASKS}[cpu]: 'much' is not a quantity"),
+        (changed(*_REQUESTS, to={"pods": "-1"}), f"{_ASKS}[pods]: must not be negative"),
         (changed("status", to="Placed"), "$.status: Expected `object | null`"),
     ],
 )

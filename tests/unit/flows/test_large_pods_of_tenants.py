@@ -259,6 +259,15 @@ def test_a_pod_of_a_tenant_that_ends_well_without_gpus_completes_no_rank() -> No
     assert free(leader) == [0] * 8
 
 
+def come_and_go(leader: Leader, gang: Workload, forged: list[Pod], *, beside: Pod) -> None:
+    """Pods of a gang that are put on hosts by hand and removed, while another one stays."""
+    leader.has(gang, *forged, beside)
+    leader.settle()
+    for one in forged:
+        leader.stores.pods.apply("DELETED", one)
+    leader.settle()
+
+
 @pytest.mark.parametrize("has_slots", [False, True])
 def test_large_pods_on_reserved_hosts_bring_no_slots_there(has_slots: bool) -> None:
     """Their user put them there by hand. When they go, the hosts are those of the gang that has had slots there."""
@@ -270,11 +279,7 @@ def test_large_pods_on_reserved_hosts_bring_no_slots_there(has_slots: bool) -> N
         leader.has(gang)
         leader.settle()
     forged = [pod(gang, rank, host=HOSTS[rank]) for rank in range(3)]
-    leader.has(gang, *forged, pod(gang, 3, gated=True))
-    leader.settle()
-    for one in forged:
-        leader.stores.pods.apply("DELETED", one)
-    leader.settle()
+    come_and_go(leader, gang, forged, beside=pod(gang, 3, gated=True))
     assert min(free(leader)) >= 0
 
 
@@ -302,11 +307,7 @@ def test_small_pods_on_hosts_of_others_bring_no_slots_there(has_slots: bool) -> 
         leader.settle()
         assert free(leader) == [0] * 8
     forged = [sized(pod(gang, rank, host=HOSTS[rank]), TINY) for rank in range(4)]
-    leader.has(gang, *forged, held(gang, 9, TINY, *GATES))
-    leader.settle()
-    for one in forged:
-        leader.stores.pods.apply("DELETED", one)
-    leader.settle()
+    come_and_go(leader, gang, forged, beside=held(gang, 9, TINY, *GATES))
     assert min(free(leader)) >= 0
     assert leader.hands.of("place").count("other") == 1
 
