@@ -20,7 +20,7 @@ from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
 from engine.gang.gang import by_pod_set, has_room, host_of, pinned_host, rank_is_slot, rank_of
-from engine.gang.slots import done_ranks, lacking_slots, slot_by_rank, wanted_slots
+from engine.gang.slots import done_ranks, lacking_slots, ranks_of_slices, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
 Missed = Callable[[str, int], bool]
@@ -165,27 +165,31 @@ def growth_request(
     asks: tuple[PodSetRequest, ...],
     gang: GangRequest | None,
     gone: Blocked = lambda _host: False,
+    completed: Mapping[str, Collection[int]] | None = None,
 ) -> ExtensionRequest | None:
-    """Return a request for more slots, with all existing ones kept; None when the workload needs no more.
+    """Return a request for more slots, with the existing ones kept; None when the workload needs no more.
 
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
-    `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod. Where all pods
-    of a pod set that had slots have completed, the next ones need not join them.
+    `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod. The slots of
+    pods that have completed do not stay: others may need their room. `completed` as in `ranks_to_place`.
     """
     parts = _placed(workload, placement, pods)
     if not any(lacking_slots(workload, plan, pod_set, members) for pod_set, plan, members in parts):
         return None
     kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}
+    of_pod_set = {ask.name: ask for ask in asks}
     more = 0
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
         holders = _holders(pod_set, plan, members)
         taken = _taken(plan, holders)
         stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone, taken=taken)[0]
-        done = done_ranks(pod_set, ()) if rank_is_slot(pod_set) else set()
-        if not holders and done.issuperset(stays):
-            stays = {}
+        done = set[int]()
+        if rank_is_slot(pod_set) and (ask := of_pod_set.get(pod_set.name)) is not None:
+            done = done_ranks(pod_set, ()).union((completed or {}).get(pod_set.name, ()))
+            idle = done.difference(holders, ranks_of_slices(replace(ask, count=pod_set.slots), done))
+            stays = {rank: slot for rank, slot in stays.items() if rank not in idle}
         kept[pod_set.name] = stays
         more += max(0, counts[pod_set.name] - len(stays) - len(done.difference(stays)))
     if not more:

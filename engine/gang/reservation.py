@@ -50,7 +50,12 @@ class Reservation:
 
 
 def reservations(
-    workload: Workload, placement: Placement, pods: Iterable[Pod], *, leave_hosts: Collection[str] = ()
+    workload: Workload,
+    placement: Placement,
+    pods: Iterable[Pod],
+    *,
+    leave_hosts: Collection[str] = (),
+    completed: Mapping[str, Collection[int]] | None = None,
 ) -> list[Reservation]:
     """Return every pod set's reservation; none for a workload that has ended or is being deleted.
 
@@ -61,6 +66,7 @@ def reservations(
     resume it before, and no slot is to stand in two Placements.
 
     Pods that are to leave hosts, and have slots on others already, need these too: they are about to be replaced.
+    `completed`: ranks without a reservation, by pod set, beside those that have completed by the workload's status.
     """
     assignment = placement.assignment
     if assignment is None or ended(workload):
@@ -82,7 +88,7 @@ def reservations(
             hosts = _hosts(pod_set, plan, staying)
             found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}, small=small))
         else:
-            ranks, doubtful = _ranks(pod_set, by_rank, staying)
+            ranks, doubtful = _ranks(pod_set, by_rank, staying, (completed or {}).get(pod_set.name, ()))
             hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
             found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful, small))
     return found
@@ -96,9 +102,15 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     return dict(total)
 
 
-def count_to_come(workload: Workload, placement: Placement, pods: Iterable[Pod]) -> int:
-    """Return how many pods of a gang are still to be bound."""
-    found = reservations(workload, placement, pods)
+def count_to_come(
+    workload: Workload,
+    placement: Placement,
+    pods: Iterable[Pod],
+    *,
+    completed: Mapping[str, Collection[int]] | None = None,
+) -> int:
+    """Return how many pods of a gang are still to be bound; `completed` as in `reservations`."""
+    found = reservations(workload, placement, pods, completed=completed)
     return sum(max(0, sum(one.hosts.values()) - one.doubtful) for one in found)
 
 
@@ -236,7 +248,9 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, 
     return {host: count for host, count in wanted.items() if count > 0}
 
 
-def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) -> tuple[dict[int, str], int]:
+def _ranks(
+    pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod], completed: Collection[int]
+) -> tuple[dict[int, str], int]:
     """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`.
 
     Finished ranks give their slot back; a pod that landed elsewhere, or is on its way there (see `unreserved_pods`),
@@ -259,7 +273,7 @@ def _ranks(pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod]) ->
             beyond += 1
         elif not host and not pod.deleting and rank is not None:
             waiting.add(rank)
-    done = done_ranks(pod_set, pods)
+    done = done_ranks(pod_set, pods).union(completed)
     # By the slots, not by the ranks: a workload may have any number of pods, and no webhook sees it being scaled.
     hosts = {
         rank: slot.host

@@ -102,25 +102,33 @@ def _finished_ranks(pod_set: PodSet) -> set[int]:
 
 
 def ranks_to_place(
-    workload: Workload, asks: Iterable[PodSetRequest], kept: Mapping[str, Collection[int]] | None = None
+    workload: Workload,
+    asks: Iterable[PodSetRequest],
+    kept: Mapping[str, Collection[int]] | None = None,
+    completed: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, tuple[int, ...]]:
     """Return the ranks that need a slot, of each pod set with ranks that need none: those that have completed.
 
-    Ranks in `kept` have a slot that stays, whether they need it or not. Of a slice all ranks are placed, or none.
+    Ranks in `kept` have a slot that stays, whether they need it or not. `completed`: ranks that have completed beside
+    those that the workload's status tells.
     """
     found = {}
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     for ask in asks:
-        pod_set = pod_sets.get(ask.name)
-        if pod_set is None or not pod_set.finished_ranks or not rank_is_slot(pod_set):
+        pod_set, more = pod_sets.get(ask.name), (completed or {}).get(ask.name, ())
+        if pod_set is None or not (pod_set.finished_ranks or more) or not rank_is_slot(pod_set):
             continue
-        done = _finished_ranks(pod_set).difference((kept or {}).get(ask.name, ()))
-        size = ask.slices[0][1] if ask.slices else 1
-        slices = (range(first, min(first + size, ask.count)) for first in range(0, ask.count, size))
-        ranks = tuple(rank for one in slices if not done.issuperset(one) for rank in one)
+        ranks = ranks_of_slices(ask, _finished_ranks(pod_set).union(more).difference((kept or {}).get(ask.name, ())))
         if len(ranks) < ask.count:
             found[ask.name] = ranks
     return found
+
+
+def ranks_of_slices(ask: PodSetRequest, done: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks that need a slot where some are done: of a slice all ranks are placed, or none."""
+    size = ask.slices[0][1] if ask.slices else 1
+    slices = (range(first, min(first + size, ask.count)) for first in range(0, ask.count, size))
+    return tuple(rank for one in slices if any(rank not in done for rank in one) for rank in one)
 
 
 def request_to_place(gang: Gang) -> PlacementRequest:
@@ -156,7 +164,11 @@ def with_counts(request: PlacementRequest, counts: Mapping[str, int]) -> Placeme
 
 def part_to_place(gang: Gang, assignment: Assignment) -> Assignment:
     """Return the part of an assignment that the gang would get if it was planned anew: for ranks that need a slot."""
-    ranks = ranks_to_place(gang.workload, gang.request.pod_sets)
+    return part_of_ranks(assignment, ranks_to_place(gang.workload, gang.request.pod_sets))
+
+
+def part_of_ranks(assignment: Assignment, ranks: Mapping[str, Collection[int]]) -> Assignment:
+    """Return the slots of these ranks; all those of pod sets that are not in `ranks`."""
     plans = []
     for plan in assignment.pod_sets:
         if plan.name in ranks:
@@ -368,26 +380,31 @@ def completed_without_slot(workload: Workload, assignment: Assignment | None) ->
 
 
 def completed_in_jobs(gang: Gang) -> int:
-    """Return how many pods have completed in the Jobs of a gang, beside those that its workload's own status counts.
+    """Return how many pods without a rank have completed in the Jobs of a gang, beside those that its status counts.
 
     They keep their slots, for a restart of the workload, but are not missing: their Jobs create none in their place.
     """
     found = Counter[str]()
     for pod_set, of_job in _in_jobs(gang):
-        found[pod_set.name] += of_job.completed
+        if not (of_job.ranked and rank_is_slot(pod_set)):
+            found[pod_set.name] += of_job.completed
     return sum(max(0, found[one.name] - one.completed) for one in gang.workload.pod_sets)
 
 
-def ranks_completed_in_jobs(gang: Gang, pod_set: PodSet) -> set[int]:
-    """Return the ranks of a pod set that have completed in the Jobs of a gang, as these say it."""
-    found = set()
-    for own, of_job in _in_jobs(gang):
-        if own is pod_set and of_job.ranked:
+def ranks_completed_in_jobs(gang: Gang) -> dict[str, set[int]]:
+    """Return the ranks that have completed in the Jobs of a gang, by pod set, as the Jobs say it.
+
+    They keep their slots, for a restart of the workload, until other pods of the gang need the room. They are not
+    missing: their Jobs create no pods in their place.
+    """
+    found: dict[str, set[int]] = {}
+    for pod_set, of_job in _in_jobs(gang):
+        if of_job.ranked:
             labels = dict(of_job.template.labels)
             for index in _finished_ranks(of_job):
                 labels[names.COMPLETION_INDEX] = str(index)
                 if (rank := rank_with(labels, pod_set)) is not None:
-                    found.add(rank)
+                    found.setdefault(pod_set.name, set()).add(rank)
     return found
 
 

@@ -298,7 +298,7 @@ class _Pass:
     @cached_property
     def _completed(self) -> dict[str, set[int]]:
         """The ranks that have completed in Jobs that run on, by pod set; computed once."""
-        return {one.name: ranks_completed_in_jobs(self._gang, one) for one in self._workload.pod_sets}
+        return ranks_completed_in_jobs(self._gang)
 
     def _evict_displaced(self) -> Decision | None:
         """Remove unbound pods that are not on their slots, or that their node does not take with its labels of now."""
@@ -378,6 +378,7 @@ def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
         asks=asked.pod_sets,
         gang=asked.gang,
         gone=hosts.gone,
+        completed=ranks_completed_in_jobs(gang),
     )
 
 
@@ -473,7 +474,8 @@ def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth
     """
     placement = gang.placement
     assert placement is not None
-    missing = max(0, count_to_come(gang.workload, placement, gang.pods) - completed_in_jobs(gang))
+    to_come = count_to_come(gang.workload, placement, gang.pods, completed=ranks_completed_in_jobs(gang))
+    missing = max(0, to_come - completed_in_jobs(gang))
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
     ran = has_started(placement.status)

@@ -40,7 +40,14 @@ from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot, domains_of, slots_of_kept
 from engine.gang.request import PlacementRequest
 from engine.gang.reservation import devices_in, fills
-from engine.gang.slots import lowest_rank, ranks_to_place, request_to_place, with_counts
+from engine.gang.slots import (
+    lowest_rank,
+    part_of_ranks,
+    ranks_completed_in_jobs,
+    ranks_to_place,
+    request_to_place,
+    with_counts,
+)
 from engine.planner.tree import Ints64
 from engine.scheduler.devices import allocate_devices
 from engine.scheduler.limits import (
@@ -218,7 +225,7 @@ def schedule_extension(
     asks, whole_gang = extension.pod_sets, extension.gang
     if placement is not gang.placement:
         asks, whole_gang = _levels_of(gang.request, asks, whole_gang)
-    ranks = ranks_to_place(gang.workload, asks, kept)
+    ranks = ranks_to_place(gang.workload, asks, kept, ranks_completed_in_jobs(gang))
     request = replace(gang.request, pod_sets=asks, gang=whole_gang, topology=placement.topology)
     outcome = _planned(
         view,
@@ -234,21 +241,24 @@ def schedule_extension(
     )
     if not isinstance(outcome, Placed):
         return outcome
-    before = max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension))
+    before = max(sum(map(len, kept.values())), _slots_now(view, gang.placement.assignment, extension, ranks))
     if extension.missing and outcome.count <= before:
         return Waits("Fragmented", f"no room for {plural(extension.missing, 'pod')} more beside the placed ones")
     return _to_write(view, gang, outcome, kept)
 
 
-def _slots_now(view: ClusterState, assignment: Assignment, extension: ExtensionRequest) -> int:
+def _slots_now(
+    view: ClusterState, assignment: Assignment, extension: ExtensionRequest, ranks: Mapping[str, Collection[int]]
+) -> int:
     """Return how many slots a gang has that only grows: more than are kept if a pod is pinned to a node that is gone.
 
-    Its rank has another slot by now, and to plan that once more would be an extension without end.
+    Its rank has another slot by now, and to plan that once more would be an extension without end. `ranks`: pod set ->
+    those that need slots, where not all do.
     """
     if not extension.more:
         return 0
-    slots = (slot for plan in assignment.pod_sets if extension.kept.get(plan.name) for slot in plan.slots)
-    return sum(slot.count for slot in slots if view.capacity.node(slot.host) is not None)
+    plans = (plan for plan in part_of_ranks(assignment, ranks).pod_sets if extension.kept.get(plan.name))
+    return sum(slot.count for plan in plans for slot in plan.slots if view.capacity.node(slot.host) is not None)
 
 
 def _planned(

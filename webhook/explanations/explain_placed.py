@@ -93,12 +93,13 @@ def _pods(snapshot: Snapshot, gang: Gang) -> Iterator[output.ExplainedPod]:
     assert placement.assignment is not None
     live = [pod for pod in gang.pods if not pod.finished]
     unready = {pod.key for pod in not_ready(live, snapshot.taken)}
+    completed = ranks_completed_in_jobs(gang)
     for pod_set, pods in by_pod_set(gang.workload, live):
         slots = placement.assignment.plan_of(pod_set.name).slots
         in_order = sorted(pods, key=lambda pod: (pod.deleting, pod.created, pod.name))
         done = set[int]()
         if rank_is_slot(pod_set):
-            done = done_ranks(pod_set, gang.pods) | ranks_completed_in_jobs(gang, pod_set)
+            done = done_ranks(pod_set, gang.pods).union(completed.get(pod_set.name, ()))
         yield from _pods_of(pod_set, in_order, slots, unready, done)
 
 

@@ -226,6 +226,21 @@ def test_pods_beyond_the_minimum_need_not_join_those_that_have_completed(complet
         assert ranks_of(leader.placed()) == dict(enumerate(second, start=3))
 
 
+def test_a_pod_beyond_the_minimum_gets_the_host_of_one_that_has_completed() -> None:
+    """Two of three run on the two hosts of the rack, then one completes."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    leader.has(at_least(job(count=3, held=True), 1))
+    leader.settle()
+    pods = run(leader)
+    leader.has(pod(leader.workload(), 2, gated=True))
+    leader.settle()
+    assert (len(pods), leader.hands.of("release")) == (2, [])
+    completes(leader, pods, (0, 0))
+    leader.later(10)
+    assert leader.hands.of("release") == ["train-2"]
+    assert ranks_of(leader.placed()) == {1: pods[1].spec.node_name, 2: pods[0].spec.node_name}
+
+
 @pytest.mark.parametrize("hosts", [5, 6])
 def test_the_completed_pods_of_a_pod_group_count_as_started(hosts: int) -> None:
     """Two Jobs of four, all eight of which start together; two indexes of one had completed before."""

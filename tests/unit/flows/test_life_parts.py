@@ -298,3 +298,58 @@ def test_a_part_that_runs_again_has_its_slots_again() -> None:
     scene.complete(*prep, prep=1)
     scene.complete(*workers)
     assert scene.reserved() == {"prep": 1, "workers": 2}
+
+
+class Minimum(Scene):
+    """A JobSet of one Job with three pods, of which any number may start; two hosts are free."""
+
+    def __init__(self) -> None:
+        self.workers, self.completions = 1, 3
+        self.leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=POLICY)
+        raw = job_set(1, suspend=True)
+        raw["metadata"]["annotations"][names.MIN_AVAILABLE] = "1"
+        raw["spec"]["replicatedJobs"] = [{"name": "workers", "replicas": 1, "template": _job(3)}]
+        self.leader.has(workload_of(raw))
+        self.leader.settle()
+        found = self.leader.stores.workloads.get(("jobset.x-k8s.io", "JobSet", "default", "set"))
+        assert found is not None
+        self.gang = found
+
+
+def test_the_slots_of_completed_pods_are_given_to_those_that_had_no_room() -> None:
+    """Two of three have completed, and their JobSet does not say so before the third has."""
+    scene = Minimum()
+    pods = scene.start("workers")
+    scene.leader.has(scene.made("workers", 0, 2))
+    scene.leader.later(10.0)
+    assert len(pods) == 2
+    assert scene.leader.hands.of("release") == []
+    for pod in pods:
+        scene.leader.stores.pods.apply("DELETED", pod)
+    scene.tells("workers", 0, "0-1")
+    scene.leader.later(10.0)
+    assert scene.leader.hands.of("release") == ["set-workers-0-2"]
+    slots = slot_by_rank(scene.assignment().plan_of("workers"))
+    assert list(slots) == [2]
+    assert scene.reserved() == {"workers": 1}
+    scene.leader.later(10.0)
+    assert scene.leader.status("set") == ("Incomplete", "WaitingForMembers")
+    bound = scene.made("workers", 0, 2, slots[2].host)
+    scene.leader.has(replace(bound, resource_version=scene.leader.hands.version()))
+    scene.leader.later(60.0)
+    scene.leader.later(10.0)
+    assert scene.leader.status("set") == ("Running", "")
+
+
+def test_a_completed_pod_makes_room_beside_one_that_runs() -> None:
+    """Its slot goes to the third, and the one that runs keeps its own; JobSet may then make all of them anew."""
+    scene = Minimum()
+    pods = scene.start("workers")
+    third = scene.made("workers", 0, 2)
+    scene.leader.has(third)
+    scene.leader.stores.pods.apply("DELETED", pods[0])
+    scene.tells("workers", 0, "0")
+    scene.leader.later(60.0)
+    assert scene.leader.hands.of("release") == ["set-workers-0-2"]
+    slots = slot_by_rank(scene.assignment().plan_of("workers"))
+    assert {rank: slot.host for rank, slot in slots.items()} == {1: pods[1].spec.node_name, 2: pods[0].spec.node_name}
