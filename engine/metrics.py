@@ -64,6 +64,11 @@ oldest_phase = Gauge(
     ["phase"],
     registry=registry,
 )
+without_pods = Gauge(
+    "topogate_gangs_without_pods",
+    "Gangs that gave their slots back because no pod was created in time, and have no others yet (on the leader).",
+    registry=registry,
+)
 excess_domains = Gauge(
     "topogate_excess_domains",
     "Domains that the placed gangs use beyond the fewest with as many hosts as each of them uses (on the leader).",

@@ -166,10 +166,14 @@ def _end(workload: Workload) -> str:
 
 
 def _expired(gang: Gang, timers: Timers) -> bool:
-    """Return True if its slots were released because no pod was created; only a new pod starts it again."""
+    """Return True if its slots were released because no pod was created; only a new pod starts it again.
+
+    One that was scaled to 0 meanwhile waits for none.
+    """
     known = reason_of(known_code(gang.placement.status.get("reason"))) if gang.placement is not None else None
     expired = timers.expired or (known is not None and known.until == "pods")
-    return not can_suspend(gang.workload) and not gang.workload.suspended and expired
+    wanted = any(pod_set.needed for pod_set in gang.workload.pod_sets)
+    return wanted and not can_suspend(gang.workload) and not gang.workload.suspended and expired
 
 
 def _after_failed_starts(gang: Gang, *, timers: Timers, policy: Policy, now: float, wall: float) -> Status | None:

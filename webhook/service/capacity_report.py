@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import metrics
 from engine.api.placement import Placement, kept_hosts, last_transition
-from engine.api.reasons import PHASES, known_phase
+from engine.api.reasons import PHASES, known_code, known_phase, reason_of
 from engine.cache.state import ClusterState
 from engine.planner.tree import Ints64, Tree
 from engine.topology.topology import Topology
@@ -68,6 +68,7 @@ class CapacityReport:
         tables, placements = self._read() if leads else ([], [])
         for gauge in _GAUGES:
             gauge.clear()
+        metrics.without_pods.set(0)  # without labels nothing is cleared
         if not leads:
             return
         self._show_gangs(placements)
@@ -93,17 +94,22 @@ class CapacityReport:
 
     def _show_gangs(self, placements: Iterable[Placement]) -> None:
         phases, oldest, now = Counter[str](), dict.fromkeys(PASSING, 0.0), self._wall()
+        without_pods = 0
         for placement in placements:
             phase = known_phase(placement.status.get("phase"))
             if phase is None:
                 continue
             phases[phase] += 1
+            # By the Placement: a gang that cannot be suspended is in no queue until one of its pods exists.
+            reason = reason_of(known_code(placement.status.get("reason")))
+            without_pods += phase == "Waiting" and reason is not None and reason.until == "pods"
             if phase in oldest and (since := last_transition(placement.status)) is not None:
                 oldest[phase] = max(oldest[phase], now - since)
         for one in PHASES:
             metrics.gangs.labels(one).set(phases[one])
         for passing, seconds in oldest.items():
             metrics.oldest_phase.labels(passing).set(seconds)
+        metrics.without_pods.set(without_pods)
 
 
 def _show_topology(table: HostTable, *, domains_left: int) -> int:

@@ -50,8 +50,7 @@ HEALTHY = {
     'topogate_connections_ended_total{pod="a",reason="room"}': "9",
     'topogate_gang_oldest_wait_seconds{pod="a",reason="Fragmented"}': "1200",
     'topogate_gang_oldest_wait_seconds{pod="a",reason="QuotaExceeded"}': "900000",
-    'topogate_gangs_waiting_by_reason{pod="a",reason="HoldExpired"}': "0",
-    'topogate_gangs_waiting_by_reason{pod="a",reason="Fragmented"}': "2",
+    'topogate_gangs_without_pods{pod="a"}': "0",
     'topogate_rooms_kept{pod="a"}': "0",
     'topogate_gang_oldest_phase_seconds{pod="a",phase="Starting"}': "600",
     'topogate_topology_nodes{pod="a",topology="default",state="in"}': "64",
@@ -129,9 +128,7 @@ TROUBLE = {
     "TopogateGangStuck": Trouble(
         {'topogate_gang_oldest_phase_seconds{pod="a",phase="Starting"}': "4000"}, {"phase": "Starting"}
     ),
-    "TopogateGangWithoutPods": Trouble(
-        {'topogate_gangs_waiting_by_reason{pod="a",reason="HoldExpired"}': "1 0 0 0 0 0 0 0 0 0 0 0+0"}, {}
-    ),
+    "TopogateGangWithoutPods": Trouble({'topogate_gangs_without_pods{pod="a"}': "1 0 0 0 0 0 0 0 0 0 0 0+0"}, {}),
     "TopogateNodesLeftOut": Trouble(
         {'topogate_topology_nodes{pod="a",topology="default",state="unlabelled"}': "1"}, {"topology": "default"}
     ),

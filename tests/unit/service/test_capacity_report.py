@@ -101,6 +101,21 @@ def test_gangs_by_phase_and_the_longest_in_a_phase() -> None:
     assert value("gang_oldest_phase_seconds", phase="Running") is None  # for ever is fine
 
 
+def test_gangs_without_pods_are_counted_by_their_placements() -> None:
+    """Also one that cannot be suspended, and is in no queue; a replica that led before has none."""
+    objects = [
+        *grid(1, 1, 2),
+        waiting_placement("job", reason="HoldExpired"),
+        waiting_placement("set", reason="HoldExpired"),
+        waiting_placement("late", reason="InsufficientFreeGPUs"),
+    ]
+    replica = Replica(snapshot(objects))
+    assert value("gangs_without_pods") == 2
+    replica.leading = False
+    replica.report.refresh()
+    assert value("gangs_without_pods") == 0
+
+
 def test_only_the_leader_has_them_and_makes_them_at_most_every_ten_seconds() -> None:
     found = snapshot(grid(1, 1, 4))
     replica = Replica(found)
