@@ -61,7 +61,7 @@ ON_PHASES: Final[Mapping[Phase, EventMeaning]] = {
 }
 ON_WORKLOADS: Final[Mapping[Happening, EventMeaning]] = {
     "Grown": EventMeaning("Pods that joined the gang or were added to it have slots."),
-    "Repaired": EventMeaning("Lost pods of the gang have new slots, or pods that stayed have theirs again."),
+    "Repaired": EventMeaning("Lost pods of the gang have new slots, or pods that stayed have theirs where they are."),
     "Moved": EventMeaning(
         "Pods of the gang, or all of them, have new slots because its user asks for it (`topogate.dev/replace`, "
         "`topogate.dev/replan`)."

@@ -108,7 +108,7 @@ class ExtensionScheduler:
                     )
                 if isinstance(outcome, Placed):
                     placement = extended_placement(gang, extension, outcome, topologies=view.topologies)
-                    view.assume(key, placement, moves=extension.on_request)
+                    view.assume(key, placement, moves=extension.on_request or bool(extension.returned))
         metrics.plans.labels(type(outcome).__name__).inc()
         if not isinstance(outcome, Placed):
             return gang, outcome

@@ -45,7 +45,7 @@ class ExtensionRequest:
     `kept` (pod set -> rank -> slot) stays, the other pods of `asks` get new slots. `lost`: by pod set, the ranks with
     slots that nothing can go to any more; `more`: how many pods beyond the assignment are requested. `replaced`: pods
     on lost slots, to be removed once the new slots are written. `on_request`: the slots are not lost, their pods leave
-    them because the user asks for it. `returned`: pods whose slots are to be where they run; none is missing then.
+    them because the user asks for it. `returned`: pods that are to have slots where they run; none is missing then.
     """
 
     pod_sets: tuple[PodSetRequest, ...]
@@ -170,6 +170,8 @@ def growth_request(
     """Return a request for more slots, with the existing ones kept; None when the workload needs no more.
 
     `asks` and `gang` are the request as parsed today. All pods get slots or none does; with a minimum, as many as fit.
+    Where no more are needed than for pods that run and have none, those get slots where they are: a replica that is
+    behind has pinned such a pod by an older plan.
     `gone(host)`: its node does not exist, so that no slot can stay there, not even that of an ended pod. The slots of
     pods that have completed do not stay: others may need their room. `completed` as in `ranks_to_place`.
     """
@@ -180,10 +182,11 @@ def growth_request(
     counts: dict[str, int] = {}
     of_pod_set = {ask.name: ask for ask in asks}
     more = 0
+    without: list[Pod] = []
     for pod_set, plan, members in parts:
         counts[pod_set.name] = wanted_slots(workload, pod_set, members)
         holders = _holders(pod_set, plan, members)
-        taken = _taken(plan, holders)
+        slots, taken = _numbered(plan), _taken(plan, holders)
         stays = _split(pod_set, plan, members, holders, needed=pod_set.needed, blocked=gone, taken=taken)[0]
         done = set[int]()
         if rank_is_slot(pod_set) and (ask := of_pod_set.get(pod_set.name)) is not None:
@@ -191,11 +194,13 @@ def growth_request(
             idle = done.difference(holders, ranks_of_slices(replace(ask, count=pod_set.slots), done))
             stays = {rank: slot for rank, slot in stays.items() if rank not in idle}
         kept[pod_set.name] = stays
+        without += [pod for rank, pod in holders.items() if rank not in slots and _pinned_there(pod)]
         more += max(0, counts[pod_set.name] - len(stays) - len(done.difference(stays)))
-    if not more:
+    if not more and not without:
         return None
     wanted = tuple(replace(ask, count=counts.get(ask.name, 0)) for ask in asks)
-    return ExtensionRequest(*_with_minimum(wanted, gang, kept), kept=kept, more=more)
+    returned = () if more else tuple(without)
+    return ExtensionRequest(*_with_minimum(wanted, gang, kept), kept=kept, more=more, returned=returned)
 
 
 def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]) -> ExtensionRequest | None:
@@ -211,8 +216,7 @@ def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]
         slots = _numbered(plan)
         kept[pod_set.name], counts[pod_set.name] = {rank: KeptSlot(*slot) for rank, slot in slots.items()}, _size(plan)
         for rank, pod in _holders(pod_set, plan, members).items():
-            host = pod.spec.node_name
-            if rank in slots and host and host != slots[rank][0] and host == pinned_host(pod.spec.shape):
+            if rank in slots and _pinned_there(pod) and (host := pod.spec.node_name) != slots[rank][0]:
                 kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or (), pod)
                 returned.append(pod)
     if not returned:
@@ -372,6 +376,11 @@ def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int
     if rank_is_slot(pod_set):
         return {rank_of(pod, pod_set) for pod in waiting}
     return set(vacant[: len(waiting)])
+
+
+def _pinned_there(pod: Pod) -> bool:
+    """True for a pod that is bound to the host that it is pinned to."""
+    return bool(pod.spec.node_name) and pod.spec.node_name == pinned_host(pod.spec.shape)
 
 
 def _held(pod: Pod) -> bool:

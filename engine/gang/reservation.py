@@ -54,7 +54,7 @@ def reservations(
     placement: Placement,
     pods: Iterable[Pod],
     *,
-    leave_hosts: Collection[str] = (),
+    leave_hosts: Collection[str] | None = None,
     completed: Mapping[str, Collection[int]] | None = None,
 ) -> list[Reservation]:
     """Return every pod set's reservation; none for a workload that has ended or is being deleted.
@@ -65,7 +65,8 @@ def reservations(
     One that its user has suspended keeps its slots until the leader has taken them from its Placement: its user may
     resume it before, and no slot is to stand in two Placements.
 
-    Pods that are to leave hosts, and have slots on others already, need these too: they are about to be replaced.
+    Given `leave_hosts`, which may be empty, pods with slots on other hosts need these too: pods that are to leave these
+    hosts are about to be replaced, and others may end before the Placement has slots where they are.
     `completed`: ranks without a reservation, by pod set, beside those that have completed by the workload's status.
     """
     assignment = placement.assignment
@@ -83,13 +84,20 @@ def reservations(
                 counted.append(pod)
             elif pod.spec.node_name and not pod.finished:
                 small.append(pod)
-        staying = _without_moved(pod_set, plan, by_rank, counted, leave_hosts)
         if by_rank is None:
+            planned = {slot.host for slot in plan.slots}
+            staying = [
+                pod
+                for pod in counted
+                if pod.finished or pod.spec.node_name in planned or not _has_moved(pod_set, pod, leave_hosts)
+            ]
             hosts = _hosts(pod_set, plan, staying)
             found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}, small=small))
         else:
-            ranks, doubtful = _ranks(pod_set, by_rank, staying, (completed or {}).get(pod_set.name, ()))
-            hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, staying))
+            ranks, doubtful = _ranks(
+                pod_set, by_rank, counted, completed=(completed or {}).get(pod_set.name, ()), leave_hosts=leave_hosts
+            )
+            hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, counted))
             found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful, small))
     return found
 
@@ -115,7 +123,12 @@ def count_to_come(
 
 
 def open_slots(
-    workload: Workload, placement: Placement, pods: Iterable[Pod], *, held: bool, leave_hosts: Collection[str] = ()
+    workload: Workload,
+    placement: Placement,
+    pods: Iterable[Pod],
+    *,
+    held: bool,
+    leave_hosts: Collection[str] | None = None,
 ) -> dict[str, Counter[str]]:
     """Return the slots (pod set -> host -> count) that pods not seen yet may take.
 
@@ -192,28 +205,16 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
     return found
 
 
-def _without_moved(
-    pod_set: PodSet,
-    plan: PodSetPlan,
-    by_rank: Mapping[int, Slot] | None,
-    pods: Sequence[Pod],
-    leave_hosts: Collection[str],
-) -> Sequence[Pod]:
-    """Return the pods without those that are to leave their hosts and have slots on others already."""
-    if not leave_hosts or not pod_set.evicted_freely:
-        return pods
-    used = {slot.host for slot in plan.slots}
+def _has_moved(pod_set: PodSet, pod: Pod, leave_hosts: Collection[str] | None) -> bool:
+    """Return whether a pod that runs where it has no slot leaves the slot that it has elsewhere to its successor.
 
-    def has_moved(pod: Pod) -> bool:
-        host = pod.spec.node_name
-        if pod.finished or host not in leave_hosts:
-            return False
-        if by_rank is None:
-            return host not in used
-        slot = by_rank.get(rank) if (rank := rank_of(pod, pod_set)) is not None else None
-        return slot is not None and slot.host not in leave_hosts
-
-    return [pod for pod in pods if not has_moved(pod)]
+    It is to leave its host, or was: we had placed it there, and its slot is not there again yet. A pod that somebody
+    else has put on a host fills its slot. `leave_hosts` as in `reservations`.
+    """
+    host = pod.spec.node_name
+    if leave_hosts is None or not host:
+        return False
+    return (host in leave_hosts and pod_set.evicted_freely) or host == pinned_host(pod.spec.shape)
 
 
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, int]:
@@ -249,7 +250,12 @@ def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, 
 
 
 def _ranks(
-    pod_set: PodSet, by_rank: Mapping[int, Slot], pods: Iterable[Pod], completed: Collection[int]
+    pod_set: PodSet,
+    by_rank: Mapping[int, Slot],
+    pods: Iterable[Pod],
+    *,
+    completed: Collection[int],
+    leave_hosts: Collection[str] | None,
 ) -> tuple[dict[int, str], int]:
     """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`.
 
@@ -268,7 +274,9 @@ def _ranks(
         if host and pod.deleting:
             shared.add((rank, host))
         elif host and rank is not None:
-            filled.add(rank)
+            slot = by_rank.get(rank)
+            if slot is None or slot.host == host or not _has_moved(pod_set, pod, leave_hosts):
+                filled.add(rank)
         elif host and pod_set.replica is not None:
             beyond += 1
         elif not host and not pod.deleting and rank is not None:

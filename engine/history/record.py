@@ -62,7 +62,7 @@ ON_GANGS: Final[Mapping[GangEvent, str]] = {
     "GivenUp": "The gang is not planned any more, as it has waited or failed for too long.",
     "Grown": "Pods that joined the gang have slots; `pods` of them.",
     "Shrunk": "The workload was scaled down; the slots of `pods` pods are free.",
-    "Repaired": "Lost pods (`pods` of them) have new slots, or pods that stayed theirs again; `hosts` were left.",
+    "Repaired": "Lost pods (`pods` of them) have new slots, or pods that stayed have theirs there; `hosts` were left.",
     "Moved": "Pods have new slots because the gang's user asks for it: `pods` of them, and `hosts` that they leave.",
     "NotMoved": "The gang's user asks that it is planned anew, and it stays where it is; the message says why.",
     "DevicesChanged": "Future pods get other devices on the same hosts.",

@@ -146,9 +146,13 @@ def return_slots(gang: Gang, progress: Callable[[], Status]) -> Decision | None:
     request = return_request(gang.workload, gang.placement, [pod for pod in gang.pods if pod not in leaving])
     if request is None:
         return None
-    who, where = _who_and_where(gang, request.returned)
-    text = f"{who} {'runs' if len(request.returned) == 1 else 'run'} on {where}, where no slot is"
-    return Decision(Extend(request, text, progress()))
+    return Decision(Extend(request, without_slot_text(gang, request.returned), progress()))
+
+
+def without_slot_text(gang: Gang, pods: Sequence[Pod]) -> str:
+    """Return which pods run on which hosts without a slot there."""
+    who, where = _who_and_where(gang, pods)
+    return f"{who} {'runs' if len(pods) == 1 else 'run'} on {where}, where no slot is"
 
 
 def who_leaves(gang: Gang, pods: Sequence[Pod]) -> str:

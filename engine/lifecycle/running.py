@@ -50,6 +50,7 @@ from engine.lifecycle.moves import (
     replan_running,
     return_slots,
     who_leaves,
+    without_slot_text,
 )
 from engine.lifecycle.starts import left_to_start, not_ready_in_time, not_ready_text, recovery
 from engine.lifecycle.unbound import (
@@ -331,7 +332,8 @@ class _Pass:
         """Find further slots, unless there is something more urgent to tell."""
         if grown is None or self._status is not None:
             return None
-        why = f"{plural(grown.more, 'more pod')} to join"
+        joins = f"{plural(grown.more, 'more pod')} to join"
+        why = without_slot_text(self._gang, grown.returned) if grown.returned else joins
         return Decision(Extend(grown, why, self._progress()), wake=self._wake())
 
     def _hold_expired(self) -> Decision | None:

@@ -476,11 +476,11 @@ def extended_placement(
     gang: Gang, extension: ExtensionRequest, placed: Placed, *, topologies: Mapping[str, Topology]
 ) -> Placement:
     """Return the Placement to write for a planned extension; growth also adopts the current request."""
-    assert gang.placement is not None
+    assert gang.placement is not None and gang.placement.assignment is not None
     placement, asked = _as_named_now(gang, gang.placement, topologies), gang.request
     assignment = Assignment(revision=placement.generation + 1, pod_sets=placed.pod_sets)
     grown = replace(placement, assignment=assignment)
-    if not extension.more:
+    if assignment.count <= gang.placement.assignment.count and not extension.more:
         return grown
     return replace(grown, pod_sets=asked.pod_sets, gang=asked.gang)
 

@@ -249,12 +249,12 @@ def test_the_reservation_holds_the_very_devices_until_the_pods_have_them() -> No
 
 
 def test_a_pod_bound_elsewhere_gives_its_devices_back() -> None:
-    """The slot of its rank is filled, so its devices are nobody's."""
+    """Somebody has put it there: the slot of its rank is filled, so its devices are nobody's."""
     site = Site(asking(gpu=2), count=2)
     site.plan()
     site.run()
     site.stores.nodes.apply("ADDED", gpu_node("other"))
-    elsewhere = pod(site.workload, 1, host="other", uid="uid-1", name="g-1")
+    elsewhere = pod(site.workload, 1, host="other", pin="h", uid="uid-1", name="g-1")
     site.show(elsewhere)
     assert minors(site.view.capacity.choose("h", ONE.devices, 2)) == [[2], [3]]  # type: ignore[arg-type]
 

@@ -241,12 +241,12 @@ def test_a_larger_pod_gets_no_slot_at_creation_that_was_planned_for_a_smaller_te
 
 
 def test_held_pods_without_a_slot_keep_no_more_than_they_request() -> None:
-    """As many pods run elsewhere, and have the slots; held ones would get the next that is free."""
+    """As many run where somebody put them, and have the slots; held ones would get the next that is free."""
     leader = rack(8)
     gang = placed(leader, ranked=False, asks=LARGE)
     assert free(leader) == [0] * 8
     for number in range(8):
-        leader.has(pod(gang, None, host="elsewhere", name=f"there-{number}"))
+        leader.has(pod(gang, None, host="elsewhere", pin=HOSTS[number], name=f"there-{number}"))
         leader.has(held(gang, None, TINY, name=f"held-{number}"))
     assert free(leader) == [8] * 8
 

@@ -158,6 +158,44 @@ def test_what_starts_in_part_is_told_with_its_place_and_with_what_is_missing() -
     assert note.startswith("placed 2 pods in b0 / b0-r0 (2 hosts); 1 more pod to join: ")
 
 
+def by_an_older_plan(host: str) -> Leader:
+    """A gang of three ranks in the rack; a fourth one runs where a replica that is behind has pinned it."""
+    leader = Leader(nodes=gpu_nodes(1, 2, 4))
+    leader.has(replace(job(count=3), suspendable=False))
+    leader.settle()
+    run(leader)
+    assert {host.rpartition("-")[0] for host in slots(leader)} == {RACK}
+    leader.has(pod(leader.workload(), 3, host=host, pin=host))
+    leader.has(scaled(leader, 4))
+    leader.later(10.0)
+    return leader
+
+
+def test_a_pod_that_runs_by_an_older_plan_gets_its_slot_where_it_is() -> None:
+    """Its rank had none: its successor would have no place, and nobody would be told."""
+    leader = by_an_older_plan(f"{RACK}-h3")
+    assert ranks(leader)[3] == f"{RACK}-h3"
+    assert leader.placed().pod_sets[0].count == 4  # type: ignore[union-attr]
+    assert leader.hands.of("repair") == ["train"]
+    told = f"rank 3 runs on {RACK}-h3, where no slot is: corrected"
+    assert any(note.startswith(told) for _, note in leader.hands.notes)
+    leader.later(60.0)
+    assert leader.hands.of("repair") == ["train"] and leader.status() == ("Running", "")
+
+
+def test_a_pod_that_runs_by_an_older_plan_outside_of_the_rack_is_told() -> None:
+    """It stays, as its work would be lost; its successor gets a slot beside the others."""
+    leader = by_an_older_plan("b0-r1-h0")
+    placed = leader.placed()
+    assert placed is not None and 3 not in ranks(leader)
+    assert placed.status["message"] == "4 pods ready; rank 3 runs on b0-r1-h0, where no slot is"
+    [wrong] = [one for one in leader.view.gangs.pods_of(key_of(leader.workload())) if host_of(one) == "b0-r1-h0"]
+    leader.stores.pods.apply("DELETED", wrong)
+    leader.has(pod(leader.workload(), 3, name="train-3-new", gated=True))
+    leader.settle()
+    assert ranks(leader)[3] == f"{RACK}-h3" and leader.hands.of("release")[-1:] == ["train-3-new"]
+
+
 def test_growth_that_waits_is_tried_when_room_appears_and_told_once() -> None:
     """The rack gets another host: both pods join."""
     nodes = gpu_nodes(1, 2, 5)
@@ -429,6 +467,23 @@ def test_late_pods_of_which_none_runs_are_replaced_where_no_retry_is_lost(cost: 
         leader.has(pod(gang, 0, gated=True), pod(gang, 1, gated=True))
         leader.settle()
         assert not set(ranks(leader).values()) & set(before.values())
+
+
+def test_a_gang_without_pods_that_is_scaled_to_nothing_misses_none_any_more() -> None:
+    """Its Placement says so, or it would be told for ever that its pods are not created."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    leader.has(replace(job(count=2), suspendable=False))
+    leader.settle()
+    leader.later(601.0)
+    leader.later(1.0)
+    assert leader.status() == ("Waiting", "HoldExpired")
+    leader.has(scaled(leader, 0))
+    leader.settle()
+    leader.later(60.0)
+    assert leader.status() == ("Placed", "")
+    leader.has(scaled(leader, 2))
+    leader.settle()
+    assert len(slots(leader)) == 2
 
 
 def test_a_gang_that_cannot_be_suspended_and_has_no_pods_gives_its_slots_back_until_one_appears() -> None:

@@ -86,6 +86,23 @@ def test_a_new_slot_is_reserved_while_the_old_pod_still_runs(by_rank: bool) -> N
     assert other != new
 
 
+@pytest.mark.parametrize("other_host", [True, False])
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_new_slot_is_reserved_until_it_is_given_back(by_rank: bool, other_host: bool) -> None:
+    """The old pod could not be evicted, and is not to leave its host any more: the Placement says so a moment later."""
+    leader = two_racks(hosts=5)
+    hosts = runs(leader, by_rank=by_rank)
+    leader.hands.deaf = True
+    ask(leader, replace=hosts[2])
+    [new] = set(slots_of_train(leader)) - set(hosts)
+    gang = leader.workload()
+    annotations = {**gang.annotations, names.REPLACE: hosts[1]} if other_host else {}
+    leader.has(replace(gang, annotations=annotations, resource_version=leader.hands.version()))
+    leader.turn()
+    assert new in slots_of_train(leader)
+    assert leader.view.capacity.free(new)["nvidia.com/gpu"] == 0
+
+
 @pytest.mark.parametrize("by_rank", [True, False])
 def test_the_quota_of_a_pod_that_leaves_is_that_of_the_next_one(by_rank: bool) -> None:
     """Its new slot is reserved beside it; of the quota both need one pod: the next one comes when it is gone."""
