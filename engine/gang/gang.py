@@ -266,6 +266,11 @@ def host_of(pod: Pod) -> str | None:
     return None if names.GATE in pod.spec.gates else pinned_host(pod.spec.shape)
 
 
+def on_its_pin(pod: Pod) -> bool:
+    """True for a pod that is bound to the host that it is pinned to: nobody else has put it there."""
+    return bool(pod.spec.node_name) and pod.spec.node_name == pinned_host(pod.spec.shape)
+
+
 def released(pod: Pod) -> bool:
     """True when a pod that we manage has no gates left and can be bound at any moment."""
     return names.MANAGED in pod.spec.labels and not (

@@ -19,7 +19,7 @@ from engine.api.pod import Pod
 from engine.api.rank import join_ranks
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of
-from engine.gang.gang import by_pod_set, has_room, host_of, pinned_host, rank_is_slot, rank_of
+from engine.gang.gang import by_pod_set, has_room, host_of, on_its_pin, rank_is_slot, rank_of
 from engine.gang.slots import done_ranks, lacking_slots, ranks_of_slices, slot_by_rank, wanted_slots
 
 Blocked = Callable[[str], bool]
@@ -194,7 +194,7 @@ def growth_request(
             idle = done.difference(holders, ranks_of_slices(replace(ask, count=pod_set.slots), done))
             stays = {rank: slot for rank, slot in stays.items() if rank not in idle}
         kept[pod_set.name] = stays
-        without += [pod for rank, pod in holders.items() if rank not in slots and _pinned_there(pod)]
+        without += [pod for rank, pod in holders.items() if rank not in slots and on_its_pin(pod)]
         more += max(0, counts[pod_set.name] - len(stays) - len(done.difference(stays)))
     if not more and not without:
         return None
@@ -216,7 +216,7 @@ def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]
         slots = _numbered(plan)
         kept[pod_set.name], counts[pod_set.name] = {rank: KeptSlot(*slot) for rank, slot in slots.items()}, _size(plan)
         for rank, pod in _holders(pod_set, plan, members).items():
-            if rank in slots and _pinned_there(pod) and (host := pod.spec.node_name) != slots[rank][0]:
+            if rank in slots and on_its_pin(pod) and (host := pod.spec.node_name) != slots[rank][0]:
                 kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or (), pod)
                 returned.append(pod)
     if not returned:
@@ -376,11 +376,6 @@ def _awaited(pod_set: PodSet, pods: Iterable[Pod], vacant: list[int]) -> set[int
     if rank_is_slot(pod_set):
         return {rank_of(pod, pod_set) for pod in waiting}
     return set(vacant[: len(waiting)])
-
-
-def _pinned_there(pod: Pod) -> bool:
-    """True for a pod that is bound to the host that it is pinned to."""
-    return bool(pod.spec.node_name) and pod.spec.node_name == pinned_host(pod.spec.shape)
 
 
 def _held(pod: Pod) -> bool:

@@ -21,6 +21,7 @@ from engine.gang.gang import (
     ended,
     host_of,
     may_land,
+    on_its_pin,
     pinned_host,
     pod_set_of,
     rank_is_slot,
@@ -211,10 +212,9 @@ def _has_moved(pod_set: PodSet, pod: Pod, leave_hosts: Collection[str] | None) -
     It is to leave its host, or was: we had placed it there, and its slot is not there again yet. A pod that somebody
     else has put on a host fills its slot. `leave_hosts` as in `reservations`.
     """
-    host = pod.spec.node_name
-    if leave_hosts is None or not host:
+    if leave_hosts is None:
         return False
-    return (host in leave_hosts and pod_set.evicted_freely) or host == pinned_host(pod.spec.shape)
+    return (pod.spec.node_name in leave_hosts and pod_set.evicted_freely) or on_its_pin(pod)
 
 
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, int]:

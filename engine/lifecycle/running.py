@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -223,7 +223,7 @@ class _Pass:
 
     def _growth(self) -> tuple[ExtensionRequest | None, int]:
         """Return the request for further slots, or the number of pods that are planned when they exist."""
-        grown = _growth_of(self._gang, self._hosts)
+        grown = _growth_of(self._gang, self._hosts, self._completed)
         if grown is not None and (self._started or self._unbound) and _unseen(self._gang):
             return None, grown.more
         return grown, 0
@@ -365,10 +365,10 @@ class _Pass:
 
     def _progress(self) -> Status:
         slow = bool(self._unready) and left_to_start(self._gang, self._live, self._policy, self._wall) <= 0
-        return _progress(self._gang, self._live, self._unready, self._hosts, slow=slow)
+        return _progress(self._gang, self._live, self._unready, self._hosts, self._completed, slow=slow)
 
 
-def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
+def _growth_of(gang: Gang, hosts: HostHealth, completed: Mapping[str, Collection[int]]) -> ExtensionRequest | None:
     """Return the request for further slots under the current request; None if there is nothing to add."""
     asked = gang.request
     if gang.placement is None or not asked.pod_sets:
@@ -380,7 +380,7 @@ def _growth_of(gang: Gang, hosts: HostHealth) -> ExtensionRequest | None:
         asks=asked.pod_sets,
         gang=asked.gang,
         gone=hosts.gone,
-        completed=ranks_completed_in_jobs(gang),
+        completed=completed,
     )
 
 
@@ -470,13 +470,21 @@ def _lost(repair: ExtensionRequest, placement: Placement, status: Status | None,
     )
 
 
-def _progress(gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth, *, slow: bool) -> Status:
+def _progress(
+    gang: Gang,
+    live: list[Pod],
+    unready: list[Pod],
+    hosts: HostHealth,
+    completed: Mapping[str, Collection[int]],
+    *,
+    slow: bool,
+) -> Status:
     """Return the status: Placed until every slot has its bound pod, Starting until they are ready, then Running;
     Incomplete when slots lose their pods, or pods are not ready any more.
     """
     placement = gang.placement
     assert placement is not None
-    to_come = count_to_come(gang.workload, placement, gang.pods, completed=ranks_completed_in_jobs(gang))
+    to_come = count_to_come(gang.workload, placement, gang.pods, completed=completed)
     missing = max(0, to_come - completed_in_jobs(gang))
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)

@@ -68,8 +68,8 @@ class CapacityReport:
         tables, placements = self._read() if leads else ([], [])
         for gauge in _GAUGES:
             gauge.clear()
-        metrics.without_pods.set(0)  # without labels nothing is cleared
         if not leads:
+            metrics.without_pods.set(0)  # without labels nothing is cleared
             return
         self._show_gangs(placements)
         left = self._most_domains

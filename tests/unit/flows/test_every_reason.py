@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.support.simulation import pod as running
 from tests.support.snapshots import snapshot, waits
 from tests.unit.admission.test_budget import answered, ray
 from tests.unit.controller.test_schedule_timeout import GIVE_UP, full, impatient
+from tests.unit.flows import test_life_growth as growth
 from tests.unit.flows import test_life_losses as losses
 from tests.unit.flows import test_life_readiness as readiness
 from tests.unit.flows import test_life_replans as replans
@@ -165,12 +165,7 @@ def late(*, unschedulable: str = "") -> Told:
 
 
 def no_pods() -> Told:
-    leader = Leader(nodes=gpu_nodes(1, 1, 4))
-    leader.has(replace(job(count=2), suspendable=False))
-    leader.settle()
-    leader.later(601.0)
-    leader.later(1.0)
-    return reported(leader)
+    return reported(growth.without_pods())
 
 
 def unready(seconds: float) -> Told:

@@ -469,13 +469,20 @@ def test_late_pods_of_which_none_runs_are_replaced_where_no_retry_is_lost(cost: 
         assert not set(ranks(leader).values()) & set(before.values())
 
 
-def test_a_gang_without_pods_that_is_scaled_to_nothing_misses_none_any_more() -> None:
-    """Its Placement says so, or it would be told for ever that its pods are not created."""
+def without_pods() -> Leader:
+    """A gang of two that cannot be suspended, for which no pod was created within timeouts.hold."""
     leader = Leader(nodes=gpu_nodes(1, 1, 4))
     leader.has(replace(job(count=2), suspendable=False))
     leader.settle()
+    assert len(slots(leader)) == 2
     leader.later(601.0)
     leader.later(1.0)
+    return leader
+
+
+def test_a_gang_without_pods_that_is_scaled_to_nothing_misses_none_any_more() -> None:
+    """Its Placement says so, or it would be told for ever that its pods are not created."""
+    leader = without_pods()
     assert leader.status() == ("Waiting", "HoldExpired")
     leader.has(scaled(leader, 0))
     leader.settle()
@@ -488,13 +495,8 @@ def test_a_gang_without_pods_that_is_scaled_to_nothing_misses_none_any_more() ->
 
 def test_a_gang_that_cannot_be_suspended_and_has_no_pods_gives_its_slots_back_until_one_appears() -> None:
     """timeouts.hold is over: the room is others'; the first held pod has it planned again."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 4))
-    gang = replace(job(count=2), suspendable=False)
-    leader.has(gang)
-    leader.settle()
-    assert len(slots(leader)) == 2
-    leader.later(601.0)
-    leader.later(1.0)
+    leader = without_pods()
+    gang = leader.workload()
     assert slots(leader) == {}
     assert leader.status() == ("Waiting", "HoldExpired")
     leader.later(60.0)
