@@ -338,9 +338,19 @@ class Capacity:
             for resource, amount in pod.spec.shape.requests
             if amount > 0 and self._amounts.left(row, resource) + own.get(resource, 0) < amount
         }
-        if not short:
-            return None
-        reserved = {
+        return min(short & self._reserved_on(host), default=None) if short else None
+
+    def takes_reserved(self, requests: Mapping[str, int], host: str) -> bool:
+        """Return True if further requests on a host would take reserved capacity there."""
+        row = self._rows.get(host)
+        if row is None:
+            return False
+        short = {resource for resource, amount in requests.items() if amount > self._amounts.left(row, resource)}
+        return bool(short) and not short.isdisjoint(self._reserved_on(host))
+
+    def _reserved_on(self, host: str) -> set[str]:
+        """Return the resources of which something is reserved on a host."""
+        return {
             resource
             for pod_sets in self._reservations.values()
             for hosts in pod_sets.values()
@@ -349,7 +359,6 @@ class Capacity:
             for resource, amount in one.requests
             if amount > 0
         }
-        return min(short & reserved, default=None)
 
     def lost_devices(self, gang: GangKey, host: str, *, pod_set: str | None = None) -> bool:
         """True when devices reserved for pods of a gang (or of one pod set) on a host are not available to them.

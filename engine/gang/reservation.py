@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.api.placement import Placement, PodSetPlan, Slot, slots_by_host
 from engine.api.pod import Pod, PodSpec
-from engine.api.resources import Requests, at_most, is_claim
+from engine.api.resources import Requests, at_most, is_claim, largest
 from engine.api.workload import PodSet, Workload
 from engine.devices.allocation import Uses, devices_by_rank, devices_of, spare_devices
 from engine.gang.gang import (
@@ -48,6 +48,16 @@ class Reservation:
     uses: Mapping[str, tuple[Uses, ...]] = field(default_factory=dict)
     doubtful: int = 0
     small: Sequence[Pod] = ()
+
+    @property
+    def to_come(self) -> int:
+        """Return how many pods are still to be bound."""
+        return max(0, sum(self.hosts.values()) - self.doubtful)
+
+    @property
+    def beside_small(self) -> int:
+        """Return how many of them have a pod that runs already, but requests too little to fill its slot."""
+        return min(self.to_come, sum(pod.live for pod in self.small))
 
 
 def reservations(
@@ -109,18 +119,6 @@ def reservation(workload: Workload, placement: Placement, pods: Iterable[Pod]) -
     for one in reservations(workload, placement, pods):
         total.update(one.hosts)
     return dict(total)
-
-
-def count_to_come(
-    workload: Workload,
-    placement: Placement,
-    pods: Iterable[Pod],
-    *,
-    completed: Mapping[str, Collection[int]] | None = None,
-) -> int:
-    """Return how many pods of a gang are still to be bound; `completed` as in `reservations`."""
-    found = reservations(workload, placement, pods, completed=completed)
-    return sum(max(0, sum(one.hosts.values()) - one.doubtful) for one in found)
 
 
 def open_slots(
@@ -419,6 +417,18 @@ def fills(requests: Requests, needs: Requests) -> bool:
         return True  # most pods
     asks = dict(requests)
     return all(amount <= asks.get(name, 0) for name, amount in devices_in(needs))
+
+
+def devices_as_held(requests: Requests, pod_set: PodSet, pods: Iterable[Pod]) -> Requests:
+    """Return the requests of a template with no more devices than its pods have, if all of them exist and are held.
+
+    They were made of an earlier template, and are to fill their slots. Later ones fill these too.
+    """
+    live = [pod for pod in pods if pod.live]
+    if len(live) < pod_set.needed or not all(pod.held for pod in live):
+        return requests
+    limit = dict(requests) | dict.fromkeys((name for name, _ in devices_in(requests)), 0)
+    return at_most(requests, largest((tuple(limit.items()), *(pod.spec.shape.requests for pod in live))))
 
 
 def devices_in(requests: Requests) -> Requests:

@@ -30,7 +30,7 @@ from engine.gang.gang import (
 )
 from engine.gang.repair import ExtensionRequest, growth_request, repair_request
 from engine.gang.request import requires_others
-from engine.gang.reservation import count_to_come, filling
+from engine.gang.reservation import filling, reservations
 from engine.gang.slots import (
     SlotAssignments,
     Unassigned,
@@ -481,11 +481,24 @@ def _progress(
 ) -> Status:
     """Return the status: Placed until every slot has its bound pod, Starting until they are ready, then Running;
     Incomplete when slots lose their pods, or pods are not ready any more.
+
+    A pod that requests fewer devices than its slot is for counts as bound: in a rollout it runs until it is replaced.
     """
+    assert gang.placement is not None
+    found = reservations(gang.workload, gang.placement, gang.pods, completed=completed)
+    missing = max(0, sum(one.to_come for one in found) - completed_in_jobs(gang))
+    small = min(missing, sum(one.beside_small for one in found))
+    status = _without(missing - small, gang, live, unready, hosts, slow=slow)
+    if not small:
+        return status
+    request = "requests" if small == 1 else "request"
+    return replace(status, message=f"{status.message}; {plural(small, 'pod')} {request} fewer devices than planned")
+
+
+def _without(missing: int, gang: Gang, live: list[Pod], unready: list[Pod], hosts: HostHealth, *, slow: bool) -> Status:
+    """Return the status of a gang that lacks so many of its pods."""
     placement = gang.placement
     assert placement is not None
-    to_come = count_to_come(gang.workload, placement, gang.pods, completed=completed)
-    missing = max(0, to_come - completed_in_jobs(gang))
     bound = sum(1 for pod in live if pod.spec.node_name)
     waiting = stuck(gang, hosts)
     ran = has_started(placement.status)

@@ -5,6 +5,7 @@ Nothing is written or assumed here. The leader, the forecast at submit time and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +40,7 @@ from engine.gang.gang import Gang, by_pod_set, has_room, host_of, rank_is_slot, 
 from engine.gang.key import name_of
 from engine.gang.repair import ExtensionRequest, KeptSlot, domains_of, slots_of_kept
 from engine.gang.request import PlacementRequest
-from engine.gang.reservation import devices_in, fills
+from engine.gang.reservation import devices_as_held, devices_in, fills
 from engine.gang.slots import (
     lowest_rank,
     part_of_ranks,
@@ -444,22 +445,33 @@ def _with_ranks(placed: Placed, ranks: Mapping[str, Sequence[int]]) -> Placed:
 def _to_write(
     view: ClusterState, gang: Gang, placed: Placed, kept: Mapping[str, Mapping[int, KeptSlot]]
 ) -> Placed | Never:
-    """Return a plan with the devices and requests of its pods; Never if no Placement can hold it.
-
-    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have. Of
-    those that an earlier version has written it stays unknown.
-    """
+    """Return a plan with the devices and requests of its pods; Never if no Placement can hold it."""
     placed = allocate_devices(placed, gang.shapes, view.capacity, kept)
-    before = gang.placement.assignment if gang.placement is not None else None
-    plans = []
-    for plan in placed.pod_sets:
-        shape = gang.shapes.get(plan.name, _NO_SHAPE)  # the pod set may be gone from the workload
-        requests: Requests | None = tuple(one for one in shape.requests if not is_claim(one[0]))
-        if before is not None and kept.get(plan.name):
-            known = before.plan_of(plan.name).requests
-            requests = known and at_most(requests or (), known)
-        plans.append(replace(plan, requests=requests))
+    plans = [replace(one, requests=_planned_requests(gang, one.name, kept.get(one.name))) for one in placed.pod_sets]
     return _within_object_size(replace(placed, pod_sets=tuple(plans)))
+
+
+def _planned_requests(gang: Gang, pod_set: str, kept: Mapping[int, KeptSlot] | None) -> Requests | None:
+    """Return what the slots of a pod set are planned for.
+
+    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have, nor
+    the processors that the pods do not request that they follow. Of those that an earlier version has written it stays
+    unknown.
+    """
+    shape = gang.shapes.get(pod_set, _NO_SHAPE)  # the pod set may be gone from the workload
+    requests = tuple(one for one in shape.requests if not is_claim(one[0]))
+    if not kept:
+        members = ((own, pods) for own, pods in by_pod_set(gang.workload, gang.pods) if own.name == pod_set)
+        return next((devices_as_held(requests, own, pods) for own, pods in members), requests)
+    if gang.placement is not None and gang.placement.assignment is not None:
+        known = gang.placement.assignment.plan_of(pod_set).requests
+        if known is None:
+            return None
+        requests = at_most(requests, known)
+    follows = [one.follows.spec.shape.requests for one in kept.values() if one.follows is not None]
+    for of_pod in () if devices_in(requests) else follows:
+        requests = at_most(requests, of_pod)
+    return requests
 
 
 def _within_object_size(placed: Placed) -> Placed | Never:
@@ -562,30 +574,27 @@ def kept_assignment(gang: Gang) -> dict[str, dict[int, KeptSlot]]:
 def _with_room(
     view: ClusterState, gang: Gang, kept: Mapping[str, Mapping[int, KeptSlot]]
 ) -> dict[str, dict[int, KeptSlot]]:
-    """Return the kept slots without those of pods that fill none, or that its successor has no room for on their host.
+    """Return the kept slots without those that follow a pod to a host where its successor has no room.
 
     Anybody may put pods with a workload as their controller on hosts, small ones too. What is reserved there for others
-    is not given out again. Of a template with devices these alone count: admission may give a pod fewer processors.
+    is not given out again. The devices that a slot has beyond its pod stay reserved, so they have to be free. Admission
+    may give a pod fewer processors, and its successor as many: of a template without devices these need no more room.
     The slot of a plain pod ends with it.
     """
-    left: dict[str, dict[str, int]] = {}
+    more: dict[str, Counter[str]] = {}
 
     def fits(one: KeptSlot, planned: Requests) -> bool:
         if one.follows is None or gang.workload.handling == "pods":
             return True
-        requests = one.follows.spec.shape.requests
-        if not fills(requests, planned):
-            return False
         if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
             return False
-        if devices_in(planned):
-            return True
-        free = left.setdefault(one.host, view.capacity.free(one.host))
-        more = [(name, amount) for name, amount in less(planned, requests) if not is_claim(name)]
-        if any(amount > free.get(name, 0) for name, amount in more):
+        devices = devices_in(planned)
+        beyond = less(devices or planned, one.follows.spec.shape.requests)
+        rest = more.get(one.host, Counter[str]()) + Counter({name: n for name, n in beyond if not is_claim(name)})
+        free = view.capacity.free(one.host) if devices else rest
+        if any(n > free.get(name, 0) for name, n in rest.items()) or view.capacity.takes_reserved(rest, one.host):
             return False
-        for name, amount in more:
-            free[name] -= amount
+        more[one.host] = rest
         return True
 
     assignment = gang.placement.assignment if gang.placement is not None else None
@@ -594,8 +603,14 @@ def _with_room(
         if slots := kept.get(pod_set.name):
             known = assignment.plan_of(pod_set.name).requests if assignment is not None else None
             planned = view.pod_shapes.shapes_of_slots(gang.workload, pod_set, known)[0].requests
-            found[pod_set.name] = {rank: one for rank, one in slots.items() if fits(one, planned)}
+            found[pod_set.name] = {rank: _as_planned(one, planned) for rank, one in slots.items() if fits(one, planned)}
     return found
+
+
+def _as_planned(one: KeptSlot, planned: Requests) -> KeptSlot:
+    """Return a kept slot without the devices of a pod that has fewer than its successor needs."""
+    smaller = one.follows is not None and not fills(one.follows.spec.shape.requests, planned)
+    return replace(one, devices=()) if smaller else one
 
 
 def new_placement(gang: Gang, placed: Placed | None, *, priority: int, now: float) -> Placement:

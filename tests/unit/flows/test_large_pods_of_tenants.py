@@ -425,3 +425,22 @@ def test_pods_that_ran_without_a_port_of_their_template_keep_their_hosts() -> No
     found = leader.placed("train")
     assert found is not None and found.assignment is not None
     assert found.assignment.hosts >= set(HOSTS[4:7])
+
+
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_small_pods_on_full_hosts_bring_no_more_than_they_request(has_slots: bool) -> None:
+    """Of a template without devices. When they go, pods of others that run there are replaced where they were."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    template = spec(shape=shape(cpu=95_000), gates=(names.GATE,), labels={names.MANAGED: "true"})
+    other = job("other", count=4, held=True, template=template)
+    leader.has(other)
+    leader.settle()
+    leader.has(*(pod(leader.workload("other"), rank, host=HOSTS[rank]) for rank in range(4)))
+    gang = job("tiny", template=template)
+    if has_slots:
+        leader.has(gang)
+        leader.settle()
+    forged = [sized(pod(gang, rank, host=HOSTS[rank]), TINY) for rank in range(4)]
+    come_and_go(leader, gang, forged, beside=held(gang, 9, TINY, *GATES))
+    leader.view.refresh()
+    assert min(leader.view.capacity.free(host)["cpu"] for host in HOSTS) >= 0

@@ -207,3 +207,85 @@ def test_taints_by_the_names_of_requested_resources_are_tolerated_where_the_api_
     leader.view.set_policy(parse_policy(added))
     leader.settle()
     assert leader.hands.of("place") == ["train"]
+
+
+def stateful(gpus: int, **more: Any) -> Workload:
+    """A StatefulSet of four pods with so many GPUs."""
+    template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, shape=shape(gpu=gpus))
+    return replace(job("web", template=template), suspendable=False, **more)
+
+
+def test_pods_of_an_earlier_template_that_waited_fill_the_slots_of_their_gang() -> None:
+    """Their template was raised while they were held. No other pod is to come, and they run until they are replaced."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    beside = job("beside")
+    leader.has(*(pod(beside, rank, host=f"b0-r0-h{rank}") for rank in range(4)))
+    old, new = stateful(2), stateful(4, generation=2)
+    leader.has(old, *(pod(old, rank, gated=True) for rank in range(4)))
+    leader.settle()
+    leader.has(new)
+    leader.settle()
+    for rank in range(4):
+        leader.stores.pods.apply("DELETED", leader.stores.pods.get(("default", f"beside-{rank}")))
+    leader.later(60)
+    assert len(leader.hands.of("release")) == 4
+    for rank, host in ranks_of(leader.placed("web")).items():
+        leader.has(replace(pod(old, rank, host=host), resource_version=leader.hands.version()))
+    leader.later(10)
+    assert leader.status("web") == ("Running", "")
+    leader.later(3600)
+    leader.later(10)
+    assert leader.status("web") == ("Running", "")
+    assert leader.hands.of("give back") == []
+
+
+@pytest.mark.parametrize("hosts", [4, 8])
+def test_running_pods_of_an_earlier_template_keep_their_hosts_where_the_new_one_has_room(hosts: int) -> None:
+    """Three of four run when the gang is placed, as with a StatefulSet's partition; the rest of their slots is kept."""
+    leader = Leader(nodes=gpu_nodes(1, 1, hosts))
+    old, new = stateful(4), stateful(8)
+    leader.has(new, *(pod(old, rank, host=f"b0-r0-h{rank}") for rank in range(3)), pod(new, 3, gated=True))
+    leader.settle()
+    assert ranks_of(leader.placed("web")) == {rank: f"b0-r0-h{rank}" for rank in range(4)}
+    leader.has(replace(pod(new, 3, host="b0-r0-h3"), resource_version=leader.hands.version()))
+    leader.later(10)
+    assert leader.status("web") == ("Running", "")
+    found = leader.placed("web")
+    assert found is not None
+    assert found.status["message"] == "4 pods ready; 3 pods request fewer devices than planned"
+    assert [leader.view.capacity.free(f"b0-r0-h{rank}")["nvidia.com/gpu"] for rank in range(4)] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("cpus", "reserved"), [((30, 30, 30), 0), ((30, 40, 20), 0), ((80, 80, 80), 0), ((30,) * 3, 2)]
+)
+def test_pods_that_run_with_other_processors_than_their_template_keep_full_hosts(
+    cpus: tuple[int, ...], reserved: int
+) -> None:
+    """As a VerticalPodAutoscaler has it; not where their successors would take what is reserved for others."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 8))
+    small = spec(shape=shape(cpu=2000), gates=(names.GATE,), labels={names.MANAGED: "true"})
+    others = job("others", count=reserved, held=True, template=small)
+    leader.has(*(_with_cpus(pod(job("full"), at, host=f"b0-r0-h{at}"), 94 - cpu) for at, cpu in enumerate(cpus)))
+    web = service(60, count=4)
+    if reserved:
+        leader.has(others)
+        leader.settle()
+    leader.has(web, *(_with_cpus(pod(web, None, name=f"w{at}", host=f"b0-r0-h{at}"), c) for at, c in enumerate(cpus)))
+    leader.has(_with_cpus(pod(web, None, name="new", gated=True), max(cpus)))
+    leader.settle()
+    kept = {f"b0-r0-h{at}" for at in range(3)} & set(hosts_of_main(leader))
+    taken = set(ranks_of(leader.placed("others")).values()) if reserved else set()
+    assert bool(taken & {f"b0-r0-h{at}" for at in range(3)}) == bool(reserved)
+    assert kept == {f"b0-r0-h{at}" for at in range(3)} - taken
+    assert leader.hands.of("release")[-1:] == ["new"]
+
+
+def _with_cpus(one: Pod, cpus: int) -> Pod:
+    return replace(one, spec=replace(one.spec, shape=replace(one.spec.shape, requests=shape(cpu=cpus * 1000).requests)))
+
+
+def hosts_of_main(leader: Leader) -> list[str]:
+    found = leader.placed("web")
+    assert found is not None and found.assignment is not None
+    return [slot.host for slot in found.assignment.plan_of("main").slots]

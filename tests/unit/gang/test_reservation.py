@@ -13,7 +13,7 @@ from engine.api.workload import Workload
 from engine.cache.state import ClusterState
 from engine.cache.stores import Stores
 from engine.decoding import objects
-from engine.gang.reservation import count_to_come, reservation, unreserved_pods
+from engine.gang.reservation import reservation, reservations, unreserved_pods
 from engine.policy.model import default_policy, parse_policy
 from tests.support.cluster_records import REFUSAL, changed, gpu_nodes, job, placement, pod
 from tests.support.kinds import example, merged, workload_of
@@ -236,7 +236,7 @@ def test_where_ranks_of_completed_pods_are_not_told_no_slot_is_given_away_that_a
     plan = placement(gang, dict.fromkeys(FOUR, 1))
     pods = [pod(gang, rank, host=FOUR[rank]) for rank in (0, 3)]
     assert reservation(gang, plan, pods) == {FOUR[1]: 1, FOUR[2]: 1}
-    assert count_to_come(gang, plan, pods) == 1
+    assert [one.to_come for one in reservations(gang, plan, pods)] == [1]
     assert reservation(gang, plan, [*pods, pod(gang, 2, host=FOUR[2], deleting=True)]) == {}
     pods.append(pod(gang, 2, gated=True))
     assert reservation(gang, plan, pods) == {FOUR[2]: 1}
@@ -252,4 +252,4 @@ def test_of_a_jobset_with_a_completed_job_the_slot_of_a_missing_pod_of_another_j
     assert reservation(gang, plan, [pod(gang, 1, host=FOUR[1])]) == {FOUR[0]: 1}
     lost = reservation(gang, plan, [])
     assert lost == dict.fromkeys(FOUR, 1)
-    assert count_to_come(gang, plan, []) == 2
+    assert [one.to_come for one in reservations(gang, plan, [])] == [2]
