@@ -36,7 +36,14 @@ from engine.scheduler.outcome import Never, Outcome, Placed, Waits, unschedulabl
 from engine.scheduler.pod_group import PlacedGroup, for_minimum, joint_request, schedule_pod_group, with_place
 from engine.scheduler.precedence import goes_first, in_turn, kept_for, queued_at
 from engine.scheduler.queue import Miss, PlanKey, QueueEntry, plan_key
-from engine.scheduler.schedule import kept_assignment, new_placement, schedule_gang, schedule_jointly
+from engine.scheduler.schedule import (
+    kept_assignment,
+    never_fits,
+    new_placement,
+    schedule_gang,
+    schedule_jointly,
+    waits_for_creation,
+)
 from engine.scheduler.separation import separation_key
 from engine.scheduler.starvation import Nomination, StarvingGang
 
@@ -342,6 +349,8 @@ class GangScheduler:
             with metrics.plan_seconds.time():
                 plan = partial(self._plan_beside, gang, kept, excluded)
                 outcome, first = in_turn(plan, ahead)
+                if waits_for_creation(outcome) and key not in self._term.queue.for_pods:
+                    outcome = self._never_fits(key, gang) or outcome
             if isinstance(outcome, Placed):
                 priority = view.pod_shapes.priority_of(gang.workload)
                 placement = new_placement(gang, outcome, priority=priority, now=self._wall())
@@ -539,6 +548,13 @@ class GangScheduler:
         return schedule_gang(
             self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, nominated=nominated
         )
+
+    def _never_fits(self, key: GangKey, gang: Gang) -> Never | None:
+        """Return why a gang never fits, whose pods cannot be created either; not asked again about the same hosts."""
+        never = never_fits(self._view, gang, settled_before=self._view.settled_before(self._wall()))
+        if never is None:
+            self._term.queue.waits_for_pods(key)
+        return never
 
     def _report(self, key: GangKey, gang: Gang, miss: Miss, now: float) -> None:
         gang_state, outcome = self._term.gang_state[key], miss.outcome

@@ -132,6 +132,7 @@ class GangQueue:
         self._fresh: set[GangKey] = set()  # not planned since they were added or requeued
         self._put_off: dict[GangKey, None] = {}  # postponed when they were due, in that order
         self._for_hosts: set[GangKey] = set()  # freed capacity on the current hosts does not help them
+        self._for_pods: set[GangKey] = set()  # may fit on the current hosts; their pods cannot be created now
         self._limited: defaultdict[str, dict[GangKey, None]] = defaultdict(dict)  # behind others of their namespace
         self._retried = False
         self._orders: dict[str, list[GangKey]] = {}  # of this turn: the gangs of a namespace in order
@@ -153,6 +154,7 @@ class GangQueue:
         self._entries[key] = entry
         self._fresh.add(key)
         self._for_hosts.discard(key)
+        self._for_pods.discard(key)
 
     def requeue(self, key: GangKey) -> None:
         """Requeue one gang for the next pass, without the others."""
@@ -167,6 +169,7 @@ class GangQueue:
         self._fresh.discard(key)
         self._put_off.pop(key, None)
         self._for_hosts.discard(key)
+        self._for_pods.discard(key)
 
     def limit(self, key: GangKey) -> None:
         """Do not plan a gang until `retry_limited`, because too many of its namespace wait ahead of it."""
@@ -222,9 +225,20 @@ class GangQueue:
         """Return the gangs that fit on no capacity of the current hosts."""
         return self._for_hosts
 
+    def waits_for_pods(self, key: GangKey) -> None:
+        """Record that a gang whose pods cannot be created now may fit on the current hosts."""
+        if key in self._entries:
+            self._for_pods.add(key)
+
+    @property
+    def for_pods(self) -> Set[GangKey]:
+        """Return the gangs that may fit on the current hosts once their pods can be created."""
+        return self._for_pods
+
     def hosts_changed(self) -> None:
         """Record that hosts, devices or topologies have changed."""
         self._for_hosts.clear()
+        self._for_pods.clear()
 
     def entry(self, key: GangKey) -> QueueEntry | None:
         """Return the entry of a waiting gang."""

@@ -177,8 +177,7 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
     lock.
     """
     if (held := on_hold(gang.workload.namespace, view.policy)) is not None:
-        outcome = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
-        return outcome if isinstance(outcome, Never) else held
+        return never_fits(view, gang, settled_before=settled_before) or held
     before = precedence_of(view, gang, created=created)
     if before.limited:
         return too_many_waiting(gang.workload.namespace, view.policy)
@@ -189,10 +188,20 @@ def answer_in_view(view: ClusterState, gang: Gang, *, created: float, settled_be
         return schedule_gang(view, gang, settled_before=settled_before, nominated=nominated)
 
     outcome, first = in_turn(plan, before.nominations)
-    if isinstance(outcome, Waits) and REASONS[outcome.reason].of_creation:
-        ever = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
-        return ever if isinstance(ever, Never) else outcome
+    if waits_for_creation(outcome):
+        return never_fits(view, gang, settled_before=settled_before) or outcome
     return kept_for(first, gang, outcome) if first else outcome
+
+
+def waits_for_creation(outcome: Outcome) -> bool:
+    """Return True if the pods of a gang cannot be created, so that it was not planned."""
+    return isinstance(outcome, Waits) and REASONS[outcome.reason].of_creation
+
+
+def never_fits(view: ClusterState, gang: Gang, *, settled_before: float | None) -> Never | None:
+    """Return why a gang never fits, whether or not its pods can be created. The caller holds the state's lock."""
+    outcome = schedule_gang(view, gang, settled_before=settled_before, creatable=True)
+    return outcome if isinstance(outcome, Never) else None
 
 
 def schedule_extension(

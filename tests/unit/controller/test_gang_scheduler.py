@@ -11,7 +11,7 @@ from engine.api import names
 from engine.api.objects import Quota
 from engine.api.placement import kept_hosts
 from engine.api.pod import Pod
-from engine.controller import executor
+from engine.controller import executor, gang_scheduler
 from engine.scheduler import schedule
 from engine.scheduler.starvation import RENEW_EVERY
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape
@@ -53,6 +53,31 @@ def test_a_gang_over_its_quota_holds_up_nobody_in_strict_order() -> None:
     leader.settle()
     assert leader.status("first") == ("Waiting", "QuotaExceeded")
     assert leader.hands.of("place") == ["second"]
+
+
+@pytest.mark.parametrize("policy", [POLICY, STRICT])
+def test_a_gang_that_never_fits_says_so_though_its_quota_has_no_room_either(policy: str) -> None:
+    """More quota would not help it, more hosts may. What is known of the current hosts is not asked again."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4), policy=policy)
+    limited(leader, "a", 1)
+    leader.has(job("large", count=5, held=True, created=1.0, namespace="a"))
+    leader.has(job("small", count=4, held=True, created=2.0, namespace="a"))
+    leader.settle()
+    assert leader.status("large") == ("Waiting", "GangTooLarge")
+    assert leader.status("small") == ("Waiting", "QuotaExceeded")
+    with patch.object(gang_scheduler, "never_fits") as asked:
+        limited(leader, "a", 2)
+        leader.settle()
+    asked.assert_not_called()
+    leader.stores.nodes.apply("DELETED", gpu_nodes(1, 1, 4)[0])
+    leader.settle()
+    assert leader.status("small") == ("Waiting", "GangTooLarge")
+    leader.has(*gpu_nodes(1, 1, 5))
+    leader.settle()
+    assert leader.status("large") == ("Waiting", "QuotaExceeded")
+    leader.has(changed(job("large", count=6, held=True, created=1.0, namespace="a")))
+    leader.settle()
+    assert leader.status("large") == ("Waiting", "GangTooLarge")
 
 
 @pytest.mark.parametrize("why", ["QuotaExceeded", "ReservedHostsLimit"])

@@ -134,14 +134,14 @@ def test_in_strict_order_nobody_waits_for_a_gang_behind_its_own_limit() -> None:
 
 def test_a_gang_that_no_capacity_helps_does_not_count() -> None:
     """One over its quota waits for its owners: it keeps no other of its namespace from waiting for capacity."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 1), policy=limited("maxWaitingGangs: 1"))
-    occupied(leader, "b0-r0-h0")
+    leader = Leader(nodes=gpu_nodes(1, 1, 2), policy=limited("maxWaitingGangs: 1"))
+    occupied(leader, "b0-r0-h0", "b0-r0-h1")
     leader.stores.quotas.replace([Quota("a", "q", hard={"pods": 1}, used={}, scopes=())])
     leader.has(gang("large", count=2), gang("next", created=2.0), gang("last", created=3.0))  # type: ignore[arg-type]
     leader.settle()
     found = [leader.status(name)[1] for name in ("large", "next", "last")]
     assert found == ["QuotaExceeded", "InsufficientFreeGPUs", "WaitingGangsLimit"]
-    leader.stores.quotas.replace([])
+    leader.stores.nodes.apply("DELETED", gpu_nodes(1, 1, 2)[1])
     leader.settle()
     found = [leader.status(name)[1] for name in ("large", "next", "last")]
     assert found == ["GangTooLarge", "InsufficientFreeGPUs", "WaitingGangsLimit"]
