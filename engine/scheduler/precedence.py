@@ -54,7 +54,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
             name = f"{other.namespace}/{other.name}"
             place = (turn_of(placement.priority, queued_at(other, placement), name, usage), order_of(key))
             counts = limit is not None and other.namespace == workload.namespace and place < mine
-            if (counts or (strict and place < first)) and key not in own and _in_queue(other, placement):
+            if (counts or (strict and place < first)) and key not in own and in_queue(other, placement):
                 waiting += counts
                 first = min(first, place)
         if strict:  # those of its own namespace that count are ahead of it too: then the first of all is why it waits
@@ -71,7 +71,7 @@ def precedence_of(view: ClusterState, gang: Gang, *, created: float) -> Preceden
             where="",
         )
         for key, other, placement in view.gangs.keeping()
-        if key not in own and placement.priority >= priority and _in_queue(other, placement)
+        if key not in own and placement.priority >= priority and in_queue(other, placement)
     ]
     return Precedence(nominations=tuple(nominations))
 
@@ -80,6 +80,12 @@ def queued_at(workload: Workload, placement: Placement | None) -> float:
     """Return since when a gang has its position in the queue (seconds since the epoch)."""
     requeued = requeued_at(placement.status) if placement is not None else None
     return workload.created if requeued is None else requeued
+
+
+def in_queue(workload: Workload, placement: Placement) -> bool:
+    """Return True for a gang that waits for capacity and that others may have to wait for."""
+    code = known_code(placement.status.get("reason"))
+    return not over(workload) and code != "" and REASONS[code].queued
 
 
 def turn_in(view: ClusterState, gang: Gang, usage: WeightedUsage | None) -> Turn:
@@ -124,12 +130,6 @@ def kept_for(name: str, gang: Gang, outcome: Outcome) -> Waits:
     beside = outcome.reason if isinstance(outcome, Waits) and not outcome.for_hosts else None
     message = f"the hosts that it needs are kept for {_named(name, gang)}, which goes first"
     return Waits("QueuedBehind", message, beside=beside)
-
-
-def _in_queue(workload: Workload, placement: Placement) -> bool:
-    """Return True for a gang that waits for capacity and that others may have to wait for."""
-    code = known_code(placement.status.get("reason"))
-    return not over(workload) and code != "" and REASONS[code].queued
 
 
 def _named(name: str, gang: Gang) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
-from engine.api.placement import kept_hosts
+from engine.api.placement import Placement, kept_hosts
 from engine.api.pod import Pod
 from engine.api.reasons import REASONS
 from engine.api.workload import GangKey, Workload
@@ -22,9 +22,9 @@ from engine.gang.gang import Gang, PodGroupState
 from engine.gang.key import order_of
 from engine.gang.slots import request_to_place
 from engine.scheduler.fairness import Turn, in_turns, weighted_usage
-from engine.scheduler.outcome import Outcome, Placed
+from engine.scheduler.outcome import Never, Outcome, Placed, Waits
 from engine.scheduler.pod_group import PlacedGroup, group_answer_in_view
-from engine.scheduler.precedence import queued_at, turn_in
+from engine.scheduler.precedence import in_queue, queued_at, turn_in
 from engine.scheduler.queue import plan_key
 from engine.scheduler.schedule import answer_in_view, new_placement
 from engine.scheduler.separation import separation_key
@@ -227,6 +227,7 @@ class _Queue:
             self.found[gang.key] = Forecast(now, self.at, _after(outcome, self.ended))
         else:
             self.found[gang.key] = Forecast(now)
+            self.trial.miss(gang, outcome)
 
 
 def _together(group: PodGroupState, left: Sequence[Gang]) -> list[Gang]:
@@ -298,6 +299,13 @@ class _Trial:
         """Note slots that are reserved already, to give them back."""
         self._undo.append(lambda: self._retract(key))
 
+    def miss(self, gang: Gang, outcome: Waits | Never) -> None:
+        """Record why a gang is not placed, as the leader will, if that decides whether others wait for it."""
+        for placement in self._view.stores.placements.get_by(gang.key):
+            if in_queue(gang.workload, placement) != REASONS[outcome.reason].queued:
+                self._replace(placement, replace(placement, status={**placement.status, "reason": outcome.reason}))
+                self._view.refresh()
+
     def undo(self) -> None:
         """Take every change back, the last one first."""
         while self._undo:
@@ -307,6 +315,11 @@ class _Trial:
     def _retract(self, key: GangKey) -> None:
         with self._view.lock:
             self._view.retract(key)
+
+    def _replace(self, before: Placement, after: Placement) -> None:
+        placements = self._view.stores.placements
+        placements.apply("MODIFIED", after)
+        self._undo.append(lambda: placements.apply("MODIFIED", before))
 
     def _take(self, store: Any, record: Any) -> None:
         store.apply("DELETED", record)

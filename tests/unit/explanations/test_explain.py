@@ -561,7 +561,8 @@ def test_a_member_of_a_pod_group_has_the_place_of_its_group(minute: int, verdict
     asks = {"require": "rack", names.POD_GROUP: "g", names.MIN_AVAILABLE: "4"}
     other = [waits("big", 6, {"require": "rack"}, minute=minute), waiting_placement("big")]
     members = [waits("first", 2, asks), waits("second", 2, asks, minute=12)]
-    cluster = [*grid(1, 1, 4), policy_map("queue: {order: strict}\n"), *other, *members]
+    fill = runs("fill", [f"b0-r0-h{number}" for number in range(4, 8)])
+    cluster = [*grid(1, 1, 8), policy_map("queue: {order: strict}\n"), *fill, *other, *members]
     for name in ("first", "second"):
         found = one(cluster, f"job/{name}")
         assert found.verdict == verdict, found.message

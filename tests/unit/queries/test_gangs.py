@@ -164,6 +164,31 @@ def test_what_is_placed_meanwhile_takes_its_room_from_those_behind() -> None:
     assert starts == ["2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z", None]
 
 
+@pytest.mark.parametrize(
+    ("count", "limits"), [(5, {}), (2, {"pods": 1})], ids=["more than the hosts", "more than the quota"]
+)
+def test_in_strict_order_nobody_waits_for_a_gang_that_no_end_helps(count: int, limits: dict[str, int]) -> None:
+    """The leader has not planned it yet, because another one goes first."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "bob"}}
+    objects = [
+        *grid(1, 1, 4),
+        policy_map("queue: {order: strict}\n"),
+        *runs("fill", [f"b0-r0-h{number}" for number in range(4)], deadline=3600),
+        waits("first", 2, {"require": "rack"}, minute=1),
+        waiting_placement("first"),
+        waits("stuck", count, {"require": "rack"}, minute=2, namespace="bob"),
+        waiting_placement("stuck", namespace="bob", reason="QueuedBehind"),
+        waits("last", 2, {"require": "rack"}, minute=3),
+        waiting_placement("last", reason="QueuedBehind"),
+        *([quota | {"spec": {"hard": limits}, "status": {"hard": limits, "used": {"pods": 0}}}] if limits else []),
+    ]
+    found = by_name(gangs(snapshot(objects)))
+    starts = {name: one.start.by if one.start else "" for name, one in found.items() if name != "fill"}
+    an_hour_later = "2026-01-01T01:00:00Z"
+    assert {"first": an_hour_later, "last": an_hour_later}.items() <= starts.items()
+    assert not starts["stuck"]
+
+
 FAIR = "queue: {fairness: {mode: namespaces}}\n"
 
 
