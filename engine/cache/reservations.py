@@ -67,14 +67,12 @@ class Reservations:
         *,
         pods: Sequence[Pod],
         related: Iterable[Pod],
-        leave_hosts: Collection[str] = (),
         before: Placement | None = None,
     ) -> None:
         """Replace the reservation of a key: `pods` are those of the gang, `related` all pods that belong to the key.
 
-        `leave_hosts`: hosts that the pods of the gang are to leave. Without a workload and a Placement nothing is
-        reserved for pods that do not exist yet. `before`: the Placement that is in force until this one is written: of
-        each host what the one or the other needs is reserved.
+        Without a workload and a Placement nothing is reserved for pods that do not exist yet. `before`: the Placement
+        that is in force until this one is written: of each host what the one or the other needs is reserved.
 
         A slot of a pod that exists is as large as that pod, whatever others of its gang request.
         """
@@ -85,7 +83,7 @@ class Reservations:
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         larger: list[tuple[PodSpec, int]] = []
         if workload is not None and placement is not None:
-            for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
+            for kept in reservations(workload, placement, pods, moved=True):
                 if kept.hosts:
                     name = kept.pod_set.name
                     shapes[name], expected = self._shapes(workload, placement, kept)
@@ -101,7 +99,7 @@ class Reservations:
                 if (host := pinned_host(pod.spec.shape)) is not None:
                     hosts.setdefault(name, {}).setdefault(_needs(pod.spec.shape), Counter())[host] += 1
         if workload is not None and before is not None:
-            for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
+            for kept in reservations(workload, before, pods, moved=True):
                 if kept.hosts:
                     name = kept.pod_set.name
                     planned, expected = self._shapes(workload, before, kept)

@@ -204,10 +204,10 @@ def growth_request(
 
 
 def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]) -> ExtensionRequest | None:
-    """Return a request to have slots where pods run that we pinned there; None if no such pod has its slot elsewhere.
+    """Return a request to have slots where pods run; None if no pod has its slot elsewhere.
 
-    Its slot was moved, and the pod did not follow: it must not be that its successor has no place. A pod that somebody
-    else put on a host changes no slot.
+    Its slot was moved, and the pod did not follow, or somebody else has put it on its host: it must not be that its
+    successor has no place.
     """
     kept: dict[str, dict[int, KeptSlot]] = {}
     counts: dict[str, int] = {}
@@ -216,7 +216,7 @@ def return_request(workload: Workload, placement: Placement, pods: Sequence[Pod]
         slots = _numbered(plan)
         kept[pod_set.name], counts[pod_set.name] = {rank: KeptSlot(*slot) for rank, slot in slots.items()}, _size(plan)
         for rank, pod in _holders(pod_set, plan, members).items():
-            if rank in slots and on_its_pin(pod) and (host := pod.spec.node_name) != slots[rank][0]:
+            if rank in slots and (host := pod.spec.node_name) and host != slots[rank][0]:
                 kept[pod_set.name][rank] = KeptSlot(host, devices_of(pod) or (), pod)
                 returned.append(pod)
     if not returned:

@@ -136,9 +136,10 @@ def move_request(
 
 
 def return_slots(gang: Gang, progress: Callable[[], Status]) -> Decision | None:
-    """Return the decision to have slots where pods have stayed whose slots were moved; None if each is on its own.
+    """Return the decision to have slots where pods run whose slots are elsewhere; None if each is on its own.
 
     So a move that is taken back after its slots were written leaves those pods in their place that are still there.
+    The slots of pods that somebody else has put on hosts are there then, and their old ones are free for others.
     `progress` returns the status of the gang without this.
     """
     assert gang.placement is not None

@@ -228,7 +228,9 @@ def schedule_extension(
         for name, slots in extension.kept.items()
     }
     with_room = _with_room(view, gang, kept)
-    if extension.returned and with_room != kept:
+    # A pod that somebody has put on a full host never runs there, and its successor would not either.
+    full = any(view.capacity.overcommitted(pod.spec.node_name, pod.spec.shape.requests) for pod in extension.returned)
+    if extension.returned and (full or with_room != kept):
         return Waits("Fragmented", "their hosts have no room for such pods beside what is reserved for others")
     kept = with_room
     placement = _as_named_now(gang, gang.placement, view.topologies)

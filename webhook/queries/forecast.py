@@ -300,9 +300,13 @@ class _Trial:
         self._undo.append(lambda: self._retract(key))
 
     def miss(self, gang: Gang, outcome: Waits | Never) -> None:
-        """Record why a gang is not placed, as the leader will, if that decides whether others wait for it."""
+        """Record why a gang is not placed, as the leader will, if that decides whether others wait for it.
+
+        Not of one that hosts are kept for: they are counted as kept until the leader gives them up.
+        """
         for placement in self._view.stores.placements.get_by(gang.key):
-            if in_queue(gang.workload, placement) != REASONS[outcome.reason].queued:
+            queued = in_queue(gang.workload, placement)
+            if queued != REASONS[outcome.reason].queued and not kept_hosts(placement.status):
                 self._replace(placement, replace(placement, status={**placement.status, "reason": outcome.reason}))
                 self._view.refresh()
 
