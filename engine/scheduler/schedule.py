@@ -25,11 +25,12 @@ from engine.api.placement import (
     WorkloadRef,
     named_levels,
 )
-from engine.api.pod import Shape
+from engine.api.pod import Pod, Shape
 from engine.api.rank import expand_ranks, join_ranks
 from engine.api.reasons import REASONS
 from engine.api.resources import Requests, at_most, is_claim, less
 from engine.api.text import plural
+from engine.api.workload import PodSet
 from engine.cache.state import ClusterState
 from engine.capacity.other_pods import OtherPods
 from engine.capacity.pod_preferences import pod_scores
@@ -228,9 +229,7 @@ def schedule_extension(
         for name, slots in extension.kept.items()
     }
     with_room = _with_room(view, gang, kept)
-    # A pod that somebody has put on a full host never runs there, and its successor would not either.
-    full = any(view.capacity.overcommitted(pod.spec.node_name, pod.spec.shape.requests) for pod in extension.returned)
-    if extension.returned and (full or with_room != kept):
+    if extension.returned and (with_room != kept or not _successors_fit(view, gang, extension.returned)):
         return Waits("Fragmented", "their hosts have no room for such pods beside what is reserved for others")
     kept = with_room
     placement = _as_named_now(gang, gang.placement, view.topologies)
@@ -592,6 +591,19 @@ def _with_room(
     may give a pod fewer processors, and its successor as many: of a template without devices these need no more room.
     The slot of a plain pod ends with it.
     """
+    every = sum(pod_set.needed for pod_set in gang.workload.pod_sets)
+    found = _followed(view, gang, kept, others=sum(map(len, kept.values())) < every)
+    return found if sum(map(len, found.values())) >= every else _followed(view, gang, kept, others=True)
+
+
+def _followed(
+    view: ClusterState, gang: Gang, kept: Mapping[str, Mapping[int, KeptSlot]], *, others: bool
+) -> dict[str, dict[int, KeptSlot]]:
+    """Return the kept slots as `_with_room` does.
+
+    `others`: the gang gets further slots, which must not take the devices that a slot has beyond its pod: the planner
+    counts them as free.
+    """
     more: dict[str, Counter[str]] = {}
 
     def fits(one: KeptSlot, planned: Requests) -> bool:
@@ -600,22 +612,53 @@ def _with_room(
         if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
             return False
         devices = devices_in(planned)
-        beyond = less(devices or planned, one.follows.spec.shape.requests)
-        rest = more.get(one.host, Counter[str]()) + Counter({name: n for name, n in beyond if not is_claim(name)})
-        free = view.capacity.free(one.host) if devices else rest
-        if any(n > free.get(name, 0) for name, n in rest.items()) or view.capacity.takes_reserved(rest, one.host):
+        rest = more.get(one.host, Counter[str]()) + _beyond(one.follows, devices or planned)
+        if devices and rest:
+            free = view.capacity.free(one.host)
+            left = {name: amount - rest[name] for name, amount in free.items()}
+            if any(left.get(name, 0) < 0 for name in rest):
+                return False
+            if others and any(_slots_in(free, shape) > _slots_in(left, shape) for shape in gang.shapes.values()):
+                return False
+        if view.capacity.takes_reserved(rest, one.host):
             return False
         more[one.host] = rest
         return True
 
-    assignment = gang.placement.assignment if gang.placement is not None else None
     found = {name: dict(slots) for name, slots in kept.items()}
     for pod_set in gang.workload.pod_sets:
         if slots := kept.get(pod_set.name):
-            known = assignment.plan_of(pod_set.name).requests if assignment is not None else None
-            planned = view.pod_shapes.shapes_of_slots(gang.workload, pod_set, known)[0].requests
+            planned = _planned_for(view, gang, pod_set)
             found[pod_set.name] = {rank: _as_planned(one, planned) for rank, one in slots.items() if fits(one, planned)}
     return found
+
+
+def _successors_fit(view: ClusterState, gang: Gang, pods: Collection[Pod]) -> bool:
+    """Return whether pods like their template have room where these run; on a full host not even these do."""
+    more: dict[str, Counter[str]] = {}
+    for pod_set, members in by_pod_set(gang.workload, pods):
+        planned = _planned_for(view, gang, pod_set)
+        for pod in members:
+            of_host = more.setdefault(pod.spec.node_name, Counter({name: 0 for name, amount in planned if amount > 0}))
+            of_host.update(_beyond(pod, planned))
+    return not any(n > view.capacity.free(host).get(name, 0) for host, rest in more.items() for name, n in rest.items())
+
+
+def _beyond(pod: Pod, planned: Requests) -> Counter[str]:
+    """Return what a slot has beyond the pod in it."""
+    return Counter({name: n for name, n in less(planned, pod.spec.shape.requests) if not is_claim(name)})
+
+
+def _planned_for(view: ClusterState, gang: Gang, pod_set: PodSet) -> Requests:
+    """Return what the slots of a pod set are for."""
+    assignment = gang.placement.assignment if gang.placement is not None else None
+    known = assignment.plan_of(pod_set.name).requests if assignment is not None else None
+    return view.pod_shapes.shapes_of_slots(gang.workload, pod_set, known)[0].requests
+
+
+def _slots_in(free: Mapping[str, int], shape: Shape) -> int:
+    """Return how many pods of a shape fit into what is free."""
+    return min((free.get(name, 0) // amount for name, amount in shape.requests if amount > 0), default=0)
 
 
 def _as_planned(one: KeptSlot, planned: Requests) -> KeptSlot:

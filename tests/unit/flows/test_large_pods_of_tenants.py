@@ -534,3 +534,30 @@ def test_no_slot_follows_a_pod_out_of_the_required_domain(ranked: bool) -> None:
     leader.has(pod(gang, 1 if ranked else None, gated=True, name="again"))
     leader.settle()
     assert leader.hands.of("release") == ["again"]
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_further_slots_of_a_gang_take_no_devices_of_a_slot_beside_a_small_pod(ranked: bool) -> None:
+    """The devices are free until its successor comes, and on that host are enough for one pod of the gang."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 2))
+    template = spec(shape=LARGE, gates=(names.GATE,), labels={names.MANAGED: "true"})
+    gang, other = job("tiny", count=2, ranked=ranked, template=template), job("other", count=1)
+    leader.has(other, pod(other, 0, host=HOSTS[1]))
+    leader.has(gang, sized(pod(gang, 1 if ranked else None, host=HOSTS[0], name="there"), TINY))
+    leader.has(held(gang, 0 if ranked else None, LARGE))
+    leader.settle()
+    assert free(leader)[0] == 8 and leader.status("tiny")[0] == "Waiting"
+
+
+def test_no_slot_follows_a_pod_with_fewer_processors_to_a_host_where_its_successor_lacks_them() -> None:
+    """What runs there of others stays, and the successor has its slot where it was."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 3))
+    template = spec(shape=shape(cpu=60_000, gpu=2), gates=(names.GATE,), labels={names.MANAGED: "true"})
+    leader.has(job("pair", count=2, held=True, require="rack", template=template))
+    leader.settle()
+    gang, other = leader.workload("pair"), job("other", count=1)
+    before = slots_of_pair(leader)
+    leader.has(other, sized(pod(other, 0, host=HOSTS[2]), shape(cpu=50_000)))
+    leader.has(*(sized(by_hand(gang, rank, HOSTS[2]), shape(cpu=10, gpu=2)) for rank in range(2)))
+    leader.settle()
+    assert slots_of_pair(leader) == before
