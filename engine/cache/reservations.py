@@ -13,7 +13,7 @@ import numpy as np
 from engine.api import names
 from engine.api.placement import Placement, Separation
 from engine.api.pod import Pod, PodSpec, Shape
-from engine.api.resources import is_claim, less
+from engine.api.resources import is_claim, largest, less
 from engine.api.workload import GangKey, ReservationKey, Workload
 from engine.cache.larger_pods import LargerPods
 from engine.cache.pod_shapes import PodShapes
@@ -82,12 +82,17 @@ class Reservations:
         hosts: dict[str, dict[Shape, Counter[str]]] = {}
         uses: dict[str, Mapping[str, tuple[Uses, ...]]] = {}
         larger: list[tuple[PodSpec, int]] = []
+        limits: dict[str, Shape] = {}
+        held: dict[str, dict[Shape, Counter[str]]] = {}
         if workload is not None and placement is not None:
             for kept in reservations(workload, placement, pods, moved=True):
                 if kept.hosts:
                     name = kept.pod_set.name
                     shapes[name], expected = self._shapes(workload, placement, kept)
-                    hosts[name] = self._by_shape(workload, placement, kept, shapes[name], expected, larger=larger)
+                    limits[name], held[name] = _limit(placement, name, shapes[name]), {}
+                    hosts[name] = self._by_shape(
+                        workload, placement, kept, shapes[name], expected, larger=larger, held=held[name]
+                    )
                     uses[name] = kept.uses
         self._larger_pods.set_pods(key, workload.namespace if workload is not None else "", larger)
         for name, members in _by_pod_set(related, workload).items():
@@ -119,6 +124,8 @@ class Reservations:
                 devices=shape.devices,
                 uses=uses.get(name),
                 others=others,
+                planned=limits.get(name),
+                held=held.get(name),
             )
             namespace = workload.namespace if workload is not None else ""
             self._nearby.reserve(key, name, total, namespace=namespace, pod_set=pod_sets.get(name))
@@ -137,25 +144,30 @@ class Reservations:
         expected: Shape,
         *,
         larger: list[tuple[PodSpec, int]] | None = None,
+        held: dict[Shape, Counter[str]] | None = None,
     ) -> dict[Shape, Counter[str]]:
         """Return what the pods to come need of their hosts: of each need, host -> number of pods.
 
         Beside a pod that is too small for its slot only the rest of the slot is needed.
 
         Pods that do not exist yet need what is `expected` of them, if that is more than what was `planned` and may
-        come; they are added to `larger`.
+        come; they are added to `larger`. Those that are not released and may need more than planned, to `held`.
         """
         usual = {expected.requests}.issuperset(pod.spec.shape.requests for pod in kept.pods if not pod.finished)
         if usual and planned.requests == expected.requests and not kept.small:
             return {_needs(planned): Counter(kept.hosts)}
         found: dict[Shape, Counter[str]] = {}
+        held = {} if held is None else held
         left = Counter(kept.hosts)
         for host, there in pods_of_slots(workload, placement, kept).items():
             left[host] -= len(there)
             for pod in there:
                 # Most of a gang are alike: as those are to come.
                 alike = next((one for one in (expected, planned) if one.requests == pod.spec.shape.requests), None)
-                found.setdefault(_needs(alike or pod.spec.shape), Counter())[host] += 1
+                needs = _needs(alike or pod.spec.shape)
+                found.setdefault(needs, Counter())[host] += 1
+                if not released(pod):
+                    held.setdefault(needs, Counter())[host] += 1
         for pod in kept.small:
             if left[host := pod.spec.node_name] > 0:
                 left[host] -= 1
@@ -167,7 +179,8 @@ class Reservations:
                 larger.append((self._pod_shapes.spec_of(workload, kept.pod_set), left.total()))
             if self._larger_pods.may_come(workload.namespace):
                 planned = expected
-        found[_needs(planned)] = found.get(_needs(planned), Counter()) + left
+        for counts in (found, held):
+            counts[_needs(planned)] = counts.get(_needs(planned), Counter()) + left
         return found
 
     def _may_land(self, pod: Pod) -> bool:
@@ -185,6 +198,13 @@ class Reservations:
                 is_claim(name) or amount <= node.allocatable.get(name, 0) for name, amount in pod.spec.shape.requests
             )
         )
+
+
+def _limit(placement: Placement, pod_set: str, slot: Shape) -> Shape:
+    """Return what a slot of a pod set is planned for, of which a template that has shrunk needs a part (`slot`)."""
+    assert placement.assignment is not None
+    planned = placement.assignment.plan_of(pod_set).requests
+    return slot if planned is None else with_requests(slot, largest((slot.requests, planned)))
 
 
 def _needs(shape: Shape) -> Shape:

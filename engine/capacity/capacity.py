@@ -17,7 +17,7 @@ import numpy as np
 from engine.api.device import DeviceRequest, DeviceUse, NodeDevices
 from engine.api.objects import Node
 from engine.api.pod import Pod, Shape
-from engine.api.resources import Requests, is_claim
+from engine.api.resources import Requests, is_claim, less
 from engine.api.workload import ORPHAN_PREFIX, GangKey, ReservationKey
 from engine.capacity.eligibility import MAX_WEIGHT, Eligibility, Verdicts, weight_of
 from engine.capacity.gang_hosts import GangHosts
@@ -69,12 +69,21 @@ class SlotCounts:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Equal pods of a gang that are to come to one host: the requests of each, their devices where known."""
+    """Equal pods of a gang that are to come to one host: the requests of each, their devices where known.
+
+    `planned`: what their slots are planned for, where they request more and none of them is released yet.
+    """
 
     count: int
     requests: Requests
     devices: DeviceRequest | None = None
     uses: tuple[Uses, ...] = ()
+    planned: Reserved | None = None
+
+    @property
+    def beyond(self) -> Requests:
+        """What each of them requests beyond its plan."""
+        return less(self.requests, self.planned.requests) if self.planned is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,23 +238,30 @@ class Capacity:
         devices: DeviceRequest | None = None,
         uses: Mapping[str, tuple[Uses, ...]] | None = None,
         others: Mapping[Shape, Mapping[str, int]] | None = None,
+        planned: Shape | None = None,
+        held: Mapping[Shape, Mapping[str, int]] | None = None,
     ) -> None:
         """Replace the reservation of a key's pod set: host -> number of pods that are still to come there.
 
         `devices` is what one of them needs of its host's devices, beside what `requests` name of the policy's kinds;
         `uses`, by host, the devices of those pods with known ones. `others`: further pods of the pod set that request
-        something else.
+        something else. `held`: how many of all these are not released yet; their slots are for `planned`.
         """
-        known = uses or {}
+        known, plan = uses or {}, planned or Shape(())
+        devices_planned = self._kinds.extended(plan.devices, plan.requests)
         wanted: dict[str, tuple[Reserved, ...]] = {}
         for shape, numbers in (*(others or {}).items(), (Shape(requests, devices=devices), hosts)):
             extended = self._kinds.extended(shape.devices, shape.requests)
-            for host, count in numbers.items():
-                if count > 0:
-                    there = wanted.get(host, ())
-                    first = sum(one.count for one in there)
-                    own = known.get(host, ())[first : first + count]
-                    wanted[host] = (*there, Reserved(count, shape.requests, extended, own))
+            exceeding = held.get(shape, {}) if held and less(shape.requests, plan.requests) else {}
+            for host, total in numbers.items():
+                more = min(total, exceeding.get(host, 0))
+                for count, limited in ((total - more, False), (more, True)):
+                    if count > 0:
+                        there = wanted.get(host, ())
+                        first = sum(one.count for one in there)
+                        own = known.get(host, ())[first : first + count]
+                        of_plan = Reserved(count, plan.requests, devices_planned, own) if limited else None
+                        wanted[host] = (*there, Reserved(count, shape.requests, extended, own, of_plan))
         of_key = self._reservations.setdefault(key, {})
         before = of_key.pop(pod_set, {})
         for host in before.keys() | wanted.keys():
@@ -315,12 +331,45 @@ class Capacity:
         """Return the keys that have a reservation."""
         return list(self._reservations)
 
-    def overcommitted(self, host: str, requests: Requests) -> bool:
-        """True when a host is overcommitted in a resource that `requests` names."""
+    def overcommitted(self, host: str, requests: Requests, *, gang: GangKey | None = None) -> bool:
+        """True when a host is overcommitted in a resource that `requests` names.
+
+        For a `gang` pods of others that are not released, and exceed their plan by more than its own do, count as they
+        were planned: they do not take what is reserved for it.
+        """
         row = self._rows.get(host)
         if row is None:
             return False
-        return any(self._amounts.left(row, resource) < 0 for resource, amount in requests if amount > 0)
+        short = {name: left for name, amount in requests if amount > 0 and (left := self._amounts.left(row, name)) < 0}
+        for _, one in self._exceeding(row, host, gang) if short and gang is not None else ():
+            for name, amount in one.beyond:
+                if name in short:
+                    short[name] += one.count * amount
+        return any(left < 0 for left in short.values())
+
+    def _exceeding(self, row: int, host: str, gang: GangKey) -> Iterator[tuple[Holder, Reserved]]:
+        """Yield the pods to come that exceed their plan on a host, of other gangs that do so by more than this one.
+
+        The one that exceeds it most counts everything, so that two are never released to the same room.
+        """
+        own = self._excess(row, host, gang)
+        for key in map(ReservationKey, self.gang_hosts.on(host)):
+            if self._excess(row, host, key) > own:
+                for name, hosts in self._reservations[key].items():
+                    for number, one in enumerate(hosts.get(host, ())):
+                        if one.beyond:
+                            yield _holder(key, name, number), one
+
+    def _excess(self, row: int, host: str, key: ReservationKey) -> float:
+        """Return how much of a host the pods to come of a key request beyond their plan: the largest share of it."""
+        more = Counter[str]()
+        for hosts in self._reservations.get(key, {}).values():
+            for one in hosts.get(host, ()):
+                for name, amount in one.beyond:
+                    more[name] += one.count * amount
+        node = self._nodes[row]
+        amounts = node.allocatable if node is not None else {}
+        return max((amount / max(1, amounts.get(name, 0)) for name, amount in more.items()), default=0.0)
 
     def eligible_hosts(self, shape: Shape) -> list[str]:
         """Return the hosts that may take pods of a shape, regardless of what is free there."""
@@ -363,15 +412,22 @@ class Capacity:
     def lost_devices(self, gang: GangKey, host: str, *, pod_set: str | None = None) -> bool:
         """True when devices reserved for pods of a gang (or of one pod set) on a host are not available to them.
 
-        Sick, gone, or in use by others.
+        Sick, gone, or in use by others; of which pods to come count as in `overcommitted`.
         """
         row = self._rows.get(host)
+        if row is None:
+            return False
         pod_sets = self._reservations.get(gang, {})
-        return row is not None and any(
-            self._devices.lost_devices(row, _holder(gang, name, number))
+        lost = [
+            holder
             for name in (pod_sets if pod_set is None else (pod_set,))
             for number in range(len(pod_sets.get(name, {}).get(host, ())))
-        )
+            if self._devices.lost_devices(row, holder := _holder(gang, name, number))
+        ]
+        if not lost:
+            return False
+        planned = {holder: _holding_of_reservation(one.planned) for holder, one in self._exceeding(row, host, gang)}
+        return any(self._devices.lost_devices(row, holder, instead=planned) for holder in lost)
 
     def free(self, host: str) -> dict[str, int]:
         """Return the free amount of each resource on a host (negative when overcommitted)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +53,10 @@ class GangHosts:
     def keep_topologies(self, names: Collection[str]) -> None:
         """Forget the numbers of topologies other than these."""
         self._used = {about: known for about, known in self._used.items() if about[0] in names}
+
+    def on(self, host: str) -> Iterable[str]:
+        """Return the gangs on a host."""
+        return self._gangs.get(host, {}).keys()
 
     def of(self, gang: str) -> frozenset[str]:
         """Return the hosts of a gang."""

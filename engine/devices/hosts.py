@@ -256,22 +256,41 @@ class HostDevices:
                 _take(left, uses)
         return True
 
-    def lost_devices(self, row: int, holder: Holder) -> bool:
-        """Return whether any of a holder's devices is unhealthy, gone, or in use by others."""
+    def lost_devices(
+        self, row: int, holder: Holder, *, instead: Mapping[Holder, DeviceHolding | None] | None = None
+    ) -> bool:
+        """Return whether any of a holder's devices is unhealthy, gone, or in use by others.
+
+        `instead`: what other holders are to have for this answer; None: nothing.
+        """
         if row not in self._rows:
             return False
+        if instead:
+            holding = self._holdings.get(row, {}).get(holder)
+            return holding is not None and not self._available(row, holder, holding, instead=instead)
         known = self._lost.setdefault(row, {})
         if holder not in known:
             holding = self._holdings.get(row, {}).get(holder)
             known[holder] = holding is not None and not self._available(row, holder, holding)
         return known[holder]
 
-    def left(self, row: int, *, without: Holder | None = None) -> list[FreeDevice]:
-        """Return the free part of each device of a host; `without`: as if the holders that begin so had nothing."""
+    def left(
+        self,
+        row: int,
+        *,
+        without: Holder | None = None,
+        instead: Mapping[Holder, DeviceHolding | None] | None = None,
+    ) -> list[FreeDevice]:
+        """Return the free part of each device of a host.
+
+        `without`: as if the holders that begin so had nothing; then `instead` as in `lost_devices`.
+        """
         if without is None:
             return self._ledger.left(row)
-        holdings = self._holdings.get(row, {}).items()
-        others = {holder: holding for holder, holding in holdings if holder[: len(without)] != without}
+        holdings = {**self._holdings.get(row, {}), **(instead or {})}.items()
+        others = {
+            holder: holding for holder, holding in holdings if holding is not None and holder[: len(without)] != without
+        }
         return free_devices(self._ledger.inventory(row), others)
 
     def free_of_pods(self, row: int) -> int | None:
@@ -282,8 +301,15 @@ class HostDevices:
         left = free_devices(self._ledger.inventory(row), pods)
         return sum(one.device.kind == "gpu" and one.empty for one in left)
 
-    def _available(self, row: int, holder: Holder, holding: DeviceHolding) -> bool:
-        left = self.left(row, without=holder)
+    def _available(
+        self,
+        row: int,
+        holder: Holder,
+        holding: DeviceHolding,
+        *,
+        instead: Mapping[Holder, DeviceHolding | None] | None = None,
+    ) -> bool:
+        left = self.left(row, without=holder, instead=instead)
         for uses in holding.uses:
             if not _fits(left, uses, holding.request):
                 return False

@@ -51,7 +51,7 @@ class HostHealth:
     def overcommitted(self, host: str) -> bool:
         """Return True if other pods use capacity or devices that are reserved on the host for the gang."""
         return self._capacity.lost_devices(self._gang.key, host) or any(
-            self._capacity.overcommitted(host, self._gang.shapes[name].requests)
+            self._capacity.overcommitted(host, self._gang.shapes[name].requests, gang=self._gang.key)
             for name, _ in self._slots.get(host, ())
         )
 

@@ -19,6 +19,7 @@ from engine.topology.topology import Topology, build_topology
 from tests.support.cluster_records import job, node, pod, shape
 from tests.support.gpu_hosts import asking, gpu_node, gpus, share, use, with_uses
 
+GANGS = ("gang", "other")
 HOSTS = ("a", "b", "c")
 RACK, TIER, PORT, NIC = "rack", "tier", host_port(80, "TCP"), "example.com/nic"
 KINDS: dict[str, Any] = {
@@ -110,8 +111,9 @@ class World:
             case "reserve":
                 asked, count = POD_SHAPES[number % len(POD_SHAPES)], number // len(POD_SHAPES)
                 hosts = {str(name): count} if count else {}
-                _set(self.reserved, ("gang", str(how)), (hosts, asked) if hosts else None)
-                _reserve(self.capacity, ("gang", str(how)), hosts, asked)
+                key = (GANGS[int(how) % len(GANGS)], str(how))
+                _set(self.reserved, key, (hosts, asked) if hosts else None)
+                _reserve(self.capacity, key, hosts, asked)
             case "ask":
                 self.ask(self.capacity, SHAPES[how], self.topology)
 
@@ -138,7 +140,9 @@ class World:
             "slots": capacity.slots(asked, topology, scarce="nvidia.com/gpu").slots.tolist(),
             "reasons": capacity.reasons(asked, topology),
             "eligible": sorted(capacity.eligible_hosts(asked)),
-            "over": [capacity.overcommitted(name, asked.requests) for name in HOSTS],
+            "over": [
+                capacity.overcommitted(name, asked.requests, gang=gang) for name in HOSTS for gang in (None, *GANGS)
+            ],
         }
         if asked.devices is not None:
             found["chosen"] = [capacity.choose(name, asked.devices, 1) for name in HOSTS]
@@ -165,8 +169,8 @@ class World:
             "partly": [capacity.gpus_in_part(name) for name in HOSTS],
             "scopes": capacity.device_scopes,
             "counted": [capacity.reports_devices(name) for name in HOSTS],
-            "lost": [capacity.lost_devices("gang", name) for name in HOSTS],
-            "reserved": (capacity.reserved("gang"), capacity.reserved_by("gang")),
+            "lost": [capacity.lost_devices(gang, name) for name in HOSTS for gang in GANGS],
+            "reserved": [(capacity.reserved(gang), capacity.reserved_by(gang)) for gang in GANGS],
             "unsettled": capacity.unsettled(-1.0, settle=15.0),
         }
 
@@ -188,10 +192,21 @@ def _pod(serial: int, name: str, number: int) -> Pod:
 
 
 def _reserve(capacity: Capacity, key: tuple[str, str], hosts: dict[str, int], asked: Shape) -> None:
-    """Reserve; beside an odd number of pods one of another shape."""
-    other = POD_SHAPES[(POD_SHAPES.index(asked) + 1) % len(POD_SHAPES)]
+    """Reserve; beside an odd number of pods one of another shape. One of each is not released, and planned smaller."""
+    at = POD_SHAPES.index(asked)
+    other, planned = (POD_SHAPES[(at + number) % len(POD_SHAPES)] for number in (1, 2))
     others = {Shape(other.requests, devices=other.devices): {name: count % 2 for name, count in hosts.items()}}
-    capacity.reserve(key[0], hosts, asked.requests, pod_set=key[1], devices=asked.devices, others=others)
+    held = dict.fromkeys((*others, Shape(asked.requests, devices=asked.devices)), dict.fromkeys(hosts, 1))
+    capacity.reserve(
+        key[0],
+        hosts,
+        asked.requests,
+        pod_set=key[1],
+        devices=asked.devices,
+        others=others,
+        planned=planned,
+        held=held,
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

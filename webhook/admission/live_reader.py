@@ -219,10 +219,11 @@ class LiveReader:
                 self._view.refresh_host(host, gang=placement.name, requests=requests)
             if self._has_newer_plan(placement):
                 return True
-            if not self._view.capacity.overcommitted(host, requests):
+            gang = placed_key(placement)
+            if not self._view.capacity.overcommitted(host, requests, gang=gang):
                 return False
             self._view.refresh()  # a follower does so five times a second: the other pods may be gone
-            return self._view.capacity.overcommitted(host, requests)
+            return self._view.capacity.overcommitted(host, requests, gang=gang)
         finally:
             self._view.lock.release()
 

@@ -13,6 +13,7 @@ from engine.api.workload import Workload
 from engine.resources.shape import covers
 from tests.support.cluster_records import changed, gpu_nodes, job, placement, pod, shape, spec
 from tests.support.families import plain
+from tests.support.gpu_hosts import asking, gpus
 from tests.support.leader import Leader
 from webhook.admission.live_reader import LiveReader
 
@@ -561,3 +562,91 @@ def test_no_slot_follows_a_pod_with_fewer_processors_to_a_host_where_its_success
     leader.has(*(sized(by_hand(gang, rank, HOSTS[2]), shape(cpu=10, gpu=2)) for rank in range(2)))
     leader.settle()
     assert slots_of_pair(leader) == before
+
+
+def of_shape(one: Pod, asks: Shape) -> Pod:
+    return sized(replace(one, spec=replace(one.spec, shape=replace(one.spec.shape, devices=asks.devices))), asks)
+
+
+def beside(planned: Shape, others: Shape, *, hosts: int = 2, reported: bool = False) -> tuple[Leader, Workload]:
+    """A gang of two pods planned for so much on one host, and one of others with a slot there and on each other."""
+    leader = Leader(nodes=gpu_nodes(1, 1, hosts))
+    for host in HOSTS[:hosts] if reported else ():
+        leader.stores.devices.apply("ADDED", gpus(host, 8))
+    asked = {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}
+    template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, shape=planned)
+    leader.has(job("tiny", count=2, held=True, require=None, annotations=asked, template=template))
+    leader.settle()
+    template = replace(template, shape=others)
+    other = job("other", count=hosts, held=True, require=None, annotations=asked, template=template)
+    leader.has(replace(other, namespace="honest"))
+    leader.settle()
+    found = leader.placed("tiny")
+    assert found is not None and found.assignment is not None and found.assignment.hosts == {HOSTS[0]}
+    return leader, replace(changed(other, suspended=False), namespace="honest")
+
+
+def of_others(other: Workload, rank: int, asks: Shape | None = None, **more: bool | str) -> Pod:
+    one = pod(other, rank, **({"gated": True} | more))
+    return replace(of_shape(one, asks) if asks is not None else one, namespace=other.namespace)
+
+
+@pytest.mark.parametrize("first", ["theirs", "ours"])
+@pytest.mark.parametrize(
+    ("planned", "asks", "others", "others_ask"),
+    [
+        (TINY, shape(cpu=90_000), shape(cpu=90_000), None),
+        (TINY, shape(cpu=90_000), shape(cpu=80_000), shape(cpu=90_000)),
+        (shape(cpu=10, gpu=1), shape(cpu=10, gpu=8), shape(cpu=10, gpu=6), None),
+        (TINY, asking(gpu=8), asking(gpu=6), None),
+        (asking(gpu=1), asking(gpu=8), asking(gpu=6), None),
+    ],
+    ids=["CPUs", "less beyond their plan", "GPUs", "known GPUs, none planned", "known GPUs"],
+)
+def test_larger_held_pods_than_planned_take_no_host_of_others(
+    planned: Shape, asks: Shape, others: Shape, others_ask: Shape | None, first: str
+) -> None:
+    """The other gang is placed and starts, and neither has started: it keeps its slots, and the larger pods wait."""
+    leader, other = beside(planned, others, reported=others.devices is not None)
+    pods = [of_shape(pod(leader.workload("tiny"), rank, gated=True), asks) for rank in range(2)]
+    theirs = [of_others(other, rank, others_ask) for rank in range(2)]
+    leader.has(*(pods + theirs if first == "ours" else theirs + pods))
+    leader.settle()
+    leader.later(10)
+    assert sorted(leader.hands.of("release")) == sorted(one.name for one in theirs)
+    assert leader.hands.of("suspend") == ["tiny"]
+    assert (leader.status("other")[0], leader.status("tiny")[0]) == ("Placed", "Waiting")
+
+
+def test_a_gang_with_larger_held_pods_does_not_keep_another_incomplete() -> None:
+    """It runs, so that it is not planned again: its pod waits for room. The other's last pod goes to its slot."""
+    leader, other = beside(TINY, shape(cpu=90_000), hosts=3)
+    leader.has(pod(leader.workload("tiny"), 0, host=HOSTS[0]))
+    leader.has(*(of_others(other, rank, gated=False, host=HOSTS[rank]) for rank in (1, 2)))
+    leader.settle()
+    leader.has(sized(pod(leader.workload("tiny"), 1, gated=True), shape(cpu=80_000)), of_others(other, 0))
+    leader.settle()
+    leader.later(10)
+    assert leader.hands.of("release") == ["other-0"]
+    assert leader.status("tiny")[0] == "Incomplete"
+
+
+def test_larger_held_pods_than_planned_are_released_where_there_is_room() -> None:
+    """Admission adds to them: what others have reserved is enough with them."""
+    leader, other = beside(TINY, shape(cpu=60_000))
+    pods = [sized(pod(leader.workload("tiny"), rank, gated=True), shape(cpu=18_000)) for rank in range(2)]
+    leader.has(*pods, *(of_others(other, rank) for rank in range(2)))
+    leader.settle()
+    assert len(leader.hands.of("release")) == 4
+    assert leader.hands.of("suspend") == []
+
+
+def test_gangs_with_equally_larger_pods_than_planned_do_not_get_the_same_room() -> None:
+    """Both are planned again, for what they request."""
+    leader, other = beside(TINY, TINY, hosts=1)
+    leader.has(*(sized(pod(leader.workload("tiny"), rank, gated=True), shape(cpu=40_005)) for rank in range(2)))
+    leader.has(of_others(other, 0, shape(cpu=80_000)))
+    leader.settle()
+    leader.later(10)
+    assert sorted(leader.hands.of("suspend")) == ["other", "tiny"]
+    assert leader.hands.of("release") in (["tiny-0", "tiny-1"], ["other-0"])
