@@ -67,12 +67,14 @@ class Reservations:
         *,
         pods: Sequence[Pod],
         related: Iterable[Pod],
+        leave_hosts: Collection[str] = (),
         before: Placement | None = None,
     ) -> None:
         """Replace the reservation of a key: `pods` are those of the gang, `related` all pods that belong to the key.
 
-        Without a workload and a Placement nothing is reserved for pods that do not exist yet. `before`: the Placement
-        that is in force until this one is written: of each host what the one or the other needs is reserved.
+        `leave_hosts`: hosts that the pods of the gang are to leave. Without a workload and a Placement nothing is
+        reserved for pods that do not exist yet. `before`: the Placement that is in force until this one is written: of
+        each host what the one or the other needs is reserved.
 
         A slot of a pod that exists is as large as that pod, whatever others of its gang request.
         """
@@ -85,7 +87,7 @@ class Reservations:
         limits: dict[str, Shape] = {}
         held: dict[str, dict[Shape, Counter[str]]] = {}
         if workload is not None and placement is not None:
-            for kept in reservations(workload, placement, pods, moved=True):
+            for kept in reservations(workload, placement, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
                     shapes[name], expected = self._shapes(workload, placement, kept)
@@ -104,7 +106,7 @@ class Reservations:
                 if (host := pinned_host(pod.spec.shape)) is not None:
                     hosts.setdefault(name, {}).setdefault(_needs(pod.spec.shape), Counter())[host] += 1
         if workload is not None and before is not None:
-            for kept in reservations(workload, before, pods, moved=True):
+            for kept in reservations(workload, before, pods, leave_hosts=leave_hosts):
                 if kept.hosts:
                     name = kept.pod_set.name
                     planned, expected = self._shapes(workload, before, kept)

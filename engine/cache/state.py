@@ -415,9 +415,14 @@ class ClusterState:
         self._leaving.discard(key)
         if workload is not None and _replaces(workload):
             self._leaving.add(key)
+        leave = self._leave_hosts(workload) if workload is not None else ()
         related = self._pods.members(key)
-        self._reservations.keep(key, workload, placement, pods=pods, related=related, before=before)
+        self._reservations.keep(key, workload, placement, pods=pods, related=related, leave_hosts=leave, before=before)
         self.gangs.keep_domains(key)
+
+    def _leave_hosts(self, workload: Workload) -> frozenset[str]:
+        """Return the hosts that the pods of a workload are to leave."""
+        return self.owners.request_of(workload).leave_hosts if _replaces(workload) else frozenset()
 
     def _keep_unwanted_slots(self, old: Workload, new: Workload | None) -> None:
         """Keep the slots of pods that may have been created just before their workload was scaled down or deleted.
@@ -452,11 +457,11 @@ class ClusterState:
         if placement is None or placement.assignment is None or since is None:
             return
         pods, whole = self._pods.members(key), self.owners.with_pod_sets(old)
-        before = open_slots(whole, placement, pods, held=held, moved=True)
+        before = open_slots(whole, placement, pods, held=held, leave_hosts=self._leave_hosts(whole))
         after: Mapping[str, Counter[str]] = {}
         if new is not None and has_group(new, parts(key)[1]):
             smaller = self.owners.with_pod_sets(new)
-            after = open_slots(smaller, placement, pods, held=held, moved=True)
+            after = open_slots(smaller, placement, pods, held=held, leave_hosts=self._leave_hosts(smaller))
         left = {name: counts - after.get(name, Counter()) for name, counts in before.items()}
         # Without what admission may add: one large pod must not make the slots of all others large.
         shapes = {

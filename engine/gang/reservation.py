@@ -21,6 +21,7 @@ from engine.gang.gang import (
     ended,
     host_of,
     may_land,
+    on_its_pin,
     pinned_host,
     pod_set_of,
     rank_is_slot,
@@ -64,7 +65,7 @@ def reservations(
     placement: Placement,
     pods: Iterable[Pod],
     *,
-    moved: bool = False,
+    leave_hosts: Collection[str] | None = None,
     completed: Mapping[str, Collection[int]] | None = None,
 ) -> list[Reservation]:
     """Return every pod set's reservation; none for a workload that has ended or is being deleted.
@@ -75,8 +76,8 @@ def reservations(
     One that its user has suspended keeps its slots until the leader has taken them from its Placement: its user may
     resume it before, and no slot is to stand in two Placements.
 
-    With `moved`, pods with slots on other hosts than theirs need these too: they are about to be replaced, or may end
-    before the Placement has slots where they are, whoever has put them there.
+    Given `leave_hosts`, which may be empty, pods with slots on other hosts need these too: pods that are to leave these
+    hosts are about to be replaced, and others may end before the Placement has slots where they are.
     `completed`: ranks without a reservation, by pod set, beside those that have completed by the workload's status.
     """
     assignment = placement.assignment
@@ -95,12 +96,17 @@ def reservations(
             elif pod.spec.node_name and not pod.finished:
                 small.append(pod)
         if by_rank is None:
-            staying = _on_slots(plan, counted) if moved else counted
+            planned = {slot.host for slot in plan.slots}
+            staying = [
+                pod
+                for pod in counted
+                if pod.finished or pod.spec.node_name in planned or not _has_moved(pod_set, pod, leave_hosts)
+            ]
             hosts = _hosts(pod_set, plan, staying)
             found.append(Reservation(pod_set, hosts, counted, _devices(plan, staying) if hosts else {}, small=small))
         else:
             ranks, doubtful = _ranks(
-                pod_set, by_rank, counted, completed=(completed or {}).get(pod_set.name, ()), moved=moved
+                pod_set, by_rank, counted, completed=(completed or {}).get(pod_set.name, ()), leave_hosts=leave_hosts
             )
             hosts = dict(Counter(ranks.values()) + _mispinned(pod_set, plan, by_rank, counted))
             found.append(Reservation(pod_set, hosts, counted, _devices_of_ranks(plan, ranks), doubtful, small))
@@ -121,14 +127,14 @@ def open_slots(
     pods: Iterable[Pod],
     *,
     held: bool,
-    moved: bool = False,
+    leave_hosts: Collection[str] | None = None,
 ) -> dict[str, Counter[str]]:
     """Return the slots (pod set -> host -> count) that pods not seen yet may take.
 
-    With `held` also the slots of held pods, which may be on their way already. `moved` as in `reservations`.
+    With `held` also the slots of held pods, which may be on their way already. `leave_hosts` as in `reservations`.
     """
     pods = filling(workload, placement, pods)
-    reserved = reservations(workload, placement, pods, moved=moved)
+    reserved = reservations(workload, placement, pods, leave_hosts=leave_hosts)
     found = {one.pod_set.name: Counter(one.hosts) for one in reserved}
     for pod_set, members in by_pod_set(workload, pods):
         if pod_set.name in found:
@@ -198,18 +204,15 @@ def unreserved_pods(workload: Workload | None, placement: Placement | None, pods
     return found
 
 
-def _on_slots(plan: PodSetPlan, pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods without those that run where all slots are of others: they leave theirs to their successors."""
-    free = slots_by_host([plan])
-    free.subtract(pinned_host(pod.spec.shape) or "" for pod in pods if may_land(pod))
-    found = []
-    for pod in pods:
-        if pod.live and (host := pod.spec.node_name):
-            free[host] -= 1
-            if free[host] < 0:
-                continue
-        found.append(pod)
-    return found
+def _has_moved(pod_set: PodSet, pod: Pod, leave_hosts: Collection[str] | None) -> bool:
+    """Return whether a pod that runs where it has no slot leaves the slot that it has elsewhere to its successor.
+
+    It is to leave its host, or was: we had placed it there, and its slot is not there again yet. A pod that somebody
+    else has put on a host fills its slot. `leave_hosts` as in `reservations`.
+    """
+    if leave_hosts is None:
+        return False
+    return (pod.spec.node_name in leave_hosts and pod_set.evicted_freely) or on_its_pin(pod)
 
 
 def _hosts(pod_set: PodSet, plan: PodSetPlan, pods: Sequence[Pod]) -> dict[str, int]:
@@ -250,7 +253,7 @@ def _ranks(
     pods: Iterable[Pod],
     *,
     completed: Collection[int],
-    moved: bool,
+    leave_hosts: Collection[str] | None,
 ) -> tuple[dict[int, str], int]:
     """Return rank -> host of the pods that are still to be bound, where each rank is a slot, and `doubtful`.
 
@@ -270,7 +273,7 @@ def _ranks(
             shared.add((rank, host))
         elif host and rank is not None:
             slot = by_rank.get(rank)
-            if slot is None or slot.host == host or not moved:
+            if slot is None or slot.host == host or not _has_moved(pod_set, pod, leave_hosts):
                 filled.add(rank)
         elif host and pod_set.replica is not None:
             beyond += 1

@@ -592,8 +592,11 @@ def _with_room(
     The slot of a plain pod ends with it.
     """
     every = sum(pod_set.needed for pod_set in gang.workload.pod_sets)
-    found = _followed(view, gang, kept, others=sum(map(len, kept.values())) < every)
-    return found if sum(map(len, found.values())) >= every else _followed(view, gang, kept, others=True)
+    if sum(map(len, kept.values())) >= every:
+        found = _followed(view, gang, kept, others=False)
+        if sum(map(len, found.values())) >= every:
+            return found
+    return _followed(view, gang, kept, others=True)
 
 
 def _followed(
@@ -611,6 +614,8 @@ def _followed(
             return True
         if one.follows.spec.node_name and view.capacity.reserved_resource(one.follows, one.host) is not None:
             return False
+        if one.follows.spec.shape.requests == planned:
+            return True  # most pods
         devices = devices_in(planned)
         rest = more.get(one.host, Counter[str]()) + _beyond(one.follows, devices or planned)
         if devices and rest:

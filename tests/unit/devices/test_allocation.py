@@ -77,13 +77,9 @@ class Site:
         self.workload = changed(self.workload, resource_version=str(self.version + 1), **counts)
         self.stores.workloads.apply("MODIFIED", self.workload)
         self.view.refresh()
-        return self.extend()
-
-    def extend(self) -> Placed:
-        """The slots that its workload and its pods want now."""
-        wanted = self.decide()
-        assert isinstance(wanted, Extend), wanted
-        outcome = schedule_extension(self.view, self.gang, wanted.extension)
+        grow = self.decide()
+        assert isinstance(grow, Extend), grow
+        outcome = schedule_extension(self.view, self.gang, grow.extension)
         assert isinstance(outcome, Placed), outcome
         return outcome
 
@@ -253,15 +249,13 @@ def test_the_reservation_holds_the_very_devices_until_the_pods_have_them() -> No
 
 
 def test_a_pod_bound_elsewhere_gives_its_devices_back() -> None:
-    """Somebody has put it there: its slot follows it, and then its devices are nobody's."""
+    """Somebody has put it there: the slot of its rank is filled, so its devices are nobody's."""
     site = Site(asking(gpu=2), count=2)
     site.plan()
     site.run()
     site.stores.nodes.apply("ADDED", gpu_node("other"))
     elsewhere = pod(site.workload, 1, host="other", pin="h", uid="uid-1", name="g-1")
     site.show(elsewhere)
-    assert site.view.capacity.choose("h", ONE.devices, 2) is None
-    site.write(new_placement(site.gang, site.extend(), priority=0, now=0.0))
     assert minors(site.view.capacity.choose("h", ONE.devices, 2)) == [[2], [3]]  # type: ignore[arg-type]
 
 

@@ -242,14 +242,14 @@ def test_a_larger_pod_gets_no_slot_at_creation_that_was_planned_for_a_smaller_te
 
 
 def test_held_pods_without_a_slot_keep_no_more_than_they_request() -> None:
-    """As many run, and have the slots; held ones would get the next that is free."""
+    """As many run where somebody put them, and have the slots; held ones would get the next that is free."""
     leader = rack(8)
     gang = placed(leader, ranked=False, asks=LARGE)
     assert free(leader) == [0] * 8
     for number in range(8):
-        leader.has(pod(gang, None, host=HOSTS[number], name=f"there-{number}"))
+        leader.has(pod(gang, None, host="elsewhere", pin=HOSTS[number], name=f"there-{number}"))
         leader.has(held(gang, None, TINY, name=f"held-{number}"))
-    assert free(leader) == [0] * 8
+    assert free(leader) == [8] * 8
 
 
 def test_a_pod_of_a_tenant_that_ends_well_without_gpus_completes_no_rank() -> None:
@@ -447,96 +447,6 @@ def test_small_pods_on_full_hosts_bring_no_more_than_they_request(has_slots: boo
     assert min(leader.view.capacity.free(host)["cpu"] for host in HOSTS) >= 0
 
 
-def by_hand(of: Workload, number: int, host: str) -> Pod:
-    """A pod of a gang that somebody has put on a host, with or without a rank as its gang has it."""
-    one = pod(of, number if of.pod_sets[0].ranked else None, host=host, name=f"{of.name}-{number}")
-    return replace(one, spec=replace(one.spec, shape=of.template.shape))
-
-
-def pair(leader: Leader, *, ranked: bool = True) -> Workload:
-    """A gang of two with slots on the first two hosts, before any pod exists."""
-    leader.has(job("pair", count=2, held=True, require="rack", ranked=ranked))
-    leader.settle()
-    assert slots_of_pair(leader) == HOSTS[:2]
-    return leader.workload("pair")
-
-
-def slots_of_pair(leader: Leader) -> list[str]:
-    found = leader.placed("pair")
-    assert found is not None and found.assignment is not None
-    return sorted(slot.host for slot in found.assignment.pod_sets[0].slots for _ in range(slot.count))
-
-
-@pytest.mark.parametrize("ranked", [True, False])
-def test_slots_follow_pods_that_somebody_has_put_on_other_hosts(ranked: bool) -> None:
-    """Their old hosts are free for others then, and when the pods go no host has been promised twice."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 8))
-    gang = pair(leader, ranked=ranked)
-    pods = [by_hand(gang, number, HOSTS[number + 4]) for number in range(2)]
-    leader.has(*pods)
-    assert free(leader) == [0, 0, 8, 8, 0, 0, 8, 8], "until the slots are written"
-    leader.settle()
-    assert slots_of_pair(leader) == HOSTS[4:6]
-    leader.has(replace(job("other", count=6, held=True, require="rack"), namespace="honest"))
-    leader.settle()
-    assert leader.hands.of("place") == ["pair", "other"]
-    for one in pods:
-        leader.stores.pods.apply("DELETED", one)
-    leader.settle()
-    assert free(leader) == [0] * 8
-    leader.later(60)
-    assert leader.hands.of("repair") == ["pair"], "it is written once"
-
-
-@pytest.mark.parametrize("ranked", [True, False])
-def test_a_slot_stays_while_its_pod_runs_where_the_host_has_no_room_for_its_successor(ranked: bool) -> None:
-    """Another gang runs there. Its pods are replaced where they were, and so is the one that was put beside them."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 3))
-    gang = pair(leader, ranked=ranked)
-    other = job("other", count=1)
-    leader.has(other, pod(other, 0, host=HOSTS[2]))
-    leader.has(one := by_hand(gang, 1, HOSTS[2]), pod(gang, 0 if ranked else None, host=HOSTS[0], name="first"))
-    leader.settle()
-    leader.has(replace(job("next", count=1, held=True), namespace="honest"))
-    leader.settle()
-    assert slots_of_pair(leader) == HOSTS[:2] and leader.status("next")[0] == "Waiting"
-    found = leader.placed("pair")
-    assert found is not None and found.status["message"].endswith(f"on {HOSTS[2]}, where no slot is")
-    leader.stores.pods.apply("DELETED", one)
-    leader.later(10)
-    leader.has(pod(gang, 1 if ranked else None, gated=True, name="again"))
-    leader.settle()
-    assert leader.hands.of("release") == ["again"] and leader.hands.of("repair") == []
-    assert leader.view.capacity.free(HOSTS[1])["nvidia.com/gpu"] == 0
-
-
-def test_of_two_pods_on_a_host_with_one_slot_one_leaves_its_slot_to_its_successor() -> None:
-    """Any slot would do for them, and that host has no room for both."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 3))
-    gang = pair(leader, ranked=False)
-    leader.has(*(by_hand(gang, number, HOSTS[0]) for number in range(2)))
-    leader.settle()
-    assert slots_of_pair(leader) == HOSTS[:2]
-    assert free(leader)[1:3] == [0, 8]
-
-
-@pytest.mark.parametrize("ranked", [True, False])
-def test_no_slot_follows_a_pod_out_of_the_required_domain(ranked: bool) -> None:
-    """It runs on, and its gang says where; its successor goes back to the rack."""
-    leader = Leader(nodes=gpu_nodes(1, 2, 4))
-    gang = pair(leader, ranked=ranked)
-    leader.has(by_hand(gang, 0, "b0-r0-h0"), one := by_hand(gang, 1, "b0-r1-h0"))
-    leader.settle()
-    assert slots_of_pair(leader) == HOSTS[:2]
-    assert leader.view.capacity.free(HOSTS[1])["nvidia.com/gpu"] == 0
-    found = leader.placed("pair")
-    assert found is not None and found.status["message"].endswith("on b0-r1-h0, where no slot is")
-    leader.stores.pods.apply("DELETED", one)
-    leader.has(pod(gang, 1 if ranked else None, gated=True, name="again"))
-    leader.settle()
-    assert leader.hands.of("release") == ["again"]
-
-
 @pytest.mark.parametrize("ranked", [True, False])
 def test_further_slots_of_a_gang_take_no_devices_of_a_slot_beside_a_small_pod(ranked: bool) -> None:
     """The devices are free until its successor comes, and on that host are enough for one pod of the gang."""
@@ -548,20 +458,6 @@ def test_further_slots_of_a_gang_take_no_devices_of_a_slot_beside_a_small_pod(ra
     leader.has(held(gang, 0 if ranked else None, LARGE))
     leader.settle()
     assert free(leader)[0] == 8 and leader.status("tiny")[0] == "Waiting"
-
-
-def test_no_slot_follows_a_pod_with_fewer_processors_to_a_host_where_its_successor_lacks_them() -> None:
-    """What runs there of others stays, and the successor has its slot where it was."""
-    leader = Leader(nodes=gpu_nodes(1, 1, 3))
-    template = spec(shape=shape(cpu=60_000, gpu=2), gates=(names.GATE,), labels={names.MANAGED: "true"})
-    leader.has(job("pair", count=2, held=True, require="rack", template=template))
-    leader.settle()
-    gang, other = leader.workload("pair"), job("other", count=1)
-    before = slots_of_pair(leader)
-    leader.has(other, sized(pod(other, 0, host=HOSTS[2]), shape(cpu=50_000)))
-    leader.has(*(sized(by_hand(gang, rank, HOSTS[2]), shape(cpu=10, gpu=2)) for rank in range(2)))
-    leader.settle()
-    assert slots_of_pair(leader) == before
 
 
 def of_shape(one: Pod, asks: Shape) -> Pod:
