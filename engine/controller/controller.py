@@ -53,6 +53,7 @@ from engine.lifecycle.host_health import HostHealth
 from engine.lifecycle.withdrawn import unused_plan
 from engine.scheduler.fairness import Shares
 from engine.scheduler.queue import GangQueue
+from engine.scheduler.schedule import rewritten
 from engine.scheduler.starvation import Nominator
 
 log = logging.getLogger("topogate.controller")
@@ -397,7 +398,11 @@ class Controller:
                 self._term.send(key, lambda: executor.resume(gang))
             case Unplace() as lost:
                 self._unplace(key, gang, lost, gang_state, now)
-            case Shrink(assignment=assignment) | ReassignDevices(assignment=assignment):
+            case Shrink(assignment=assignment):
+                self._term.send(key, lambda: executor.rewrite(gang, assignment))
+            case ReassignDevices(assignment=assignment):
+                # Reserved from now on: another gang that looks for devices meanwhile must not find the same ones.
+                self._view.assume(key, rewritten(gang, assignment))
                 self._term.send(key, lambda: executor.rewrite(gang, assignment))
             case Extend() as action:
                 self._extensions.add(key, gang, action, now)

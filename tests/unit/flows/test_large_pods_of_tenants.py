@@ -546,3 +546,28 @@ def test_gangs_with_equally_larger_pods_than_planned_do_not_get_the_same_room() 
     leader.later(10)
     assert sorted(leader.hands.of("suspend")) == ["other", "tiny"]
     assert leader.hands.of("release") in (["tiny-0", "tiny-1"], ["other-0"])
+
+
+@pytest.mark.parametrize("by", ["a suspension", "a larger pod"])
+def test_gangs_that_lose_their_devices_at_once_get_different_ones(by: str) -> None:
+    """Both look for others beside a slot without known devices: each is written once, and both start."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 1))
+    leader.stores.devices.apply("ADDED", gpus(HOSTS[0], 8))
+    asked = {names.UNCONSTRAINED: "true", names.HELD_BY: names.HELD_BY_SUSPEND}
+    for name, each in (("first", 1), ("second", 1), ("tenant", 2)):
+        template = spec(gates=(names.GATE,), labels={names.MANAGED: "true"}, shape=asking(gpu=each))
+        gang = job(name, count=2, held=True, require=None, annotations=asked, template=template)
+        leader.has(replace(gang, namespace="default" if name == "tenant" else "honest"))
+        leader.settle()
+        leader.later(6)
+    tenant = leader.workload("tenant")
+    if by == "a suspension":
+        leader.has(changed(tenant, suspended=True, generation=9, resource_version=leader.hands.version()))
+    else:
+        leader.has(of_shape(pod(tenant, 1, gated=True), asking(gpu=8)))
+    leader.settle()
+    both = [one for one in leader.stores.workloads.values() if one.namespace == "honest"]
+    leader.has(*(of_others(one, rank, asking(gpu=1)) for one in both for rank in range(2)))
+    leader.settle()
+    assert sorted(leader.hands.of("release")) == ["first-0", "first-1", "second-0", "second-1"]
+    assert len(leader.hands.of("shrink")) <= 2
