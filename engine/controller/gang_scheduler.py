@@ -349,8 +349,8 @@ class GangScheduler:
             with metrics.plan_seconds.time():
                 plan = partial(self._plan_beside, gang, kept, excluded)
                 outcome, first = in_turn(plan, ahead)
-                if waits_for_creation(outcome) and key not in self._term.queue.for_pods:
-                    outcome = self._never_fits(key, gang) or outcome
+                if waits_for_creation(outcome) and not self._term.queue.may_fit(key, problem):
+                    outcome = self._never_fits(key, gang, problem) or outcome
             if isinstance(outcome, Placed):
                 priority = view.pod_shapes.priority_of(gang.workload)
                 placement = new_placement(gang, outcome, priority=priority, now=self._wall())
@@ -549,11 +549,11 @@ class GangScheduler:
             self._view, gang, kept=kept, settled_before=settled_before, excluded=excluded, nominated=nominated
         )
 
-    def _never_fits(self, key: GangKey, gang: Gang) -> Never | None:
+    def _never_fits(self, key: GangKey, gang: Gang, problem: PlanKey) -> Never | None:
         """Return why a gang never fits, whose pods cannot be created either; not asked again about the same hosts."""
         never = never_fits(self._view, gang, settled_before=self._view.settled_before(self._wall()))
         if never is None:
-            self._term.queue.waits_for_pods(key)
+            self._term.queue.waits_for_pods(key, problem)
         return never
 
     def _report(self, key: GangKey, gang: Gang, miss: Miss, now: float) -> None:

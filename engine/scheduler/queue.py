@@ -137,6 +137,7 @@ class GangQueue:
         self._retried = False
         self._orders: dict[str, list[GangKey]] = {}  # of this turn: the gangs of a namespace in order
         self._misses: dict[tuple[object, ...], tuple[float, Miss]] = {}
+        self._may_fit: dict[tuple[object, ...], int] = {}  # the most pods that fit when all pods may be created
         self._answers: dict[PlanKey, Miss] = {}
 
     def __len__(self) -> int:
@@ -225,15 +226,20 @@ class GangQueue:
         """Return the gangs that fit on no capacity of the current hosts."""
         return self._for_hosts
 
-    def waits_for_pods(self, key: GangKey) -> None:
+    def waits_for_pods(self, key: GangKey, problem: PlanKey) -> None:
         """Record that a gang whose pods cannot be created now may fit on the current hosts."""
         if key in self._entries:
             self._for_pods.add(key)
+            self._may_fit[problem.about] = max(problem.count, self._may_fit.get(problem.about, 0))
 
-    @property
-    def for_pods(self) -> Set[GangKey]:
-        """Return the gangs that may fit on the current hosts once their pods can be created."""
-        return self._for_pods
+    def may_fit(self, key: GangKey, problem: PlanKey) -> bool:
+        """Return True for a gang that is known to fit on the current hosts once its pods can be created.
+
+        It was asked before, or in this pass a gang like it that has as many pods.
+        """
+        if key not in self._for_pods and problem.count <= self._may_fit.get(problem.about, -1):
+            self.waits_for_pods(key, problem)
+        return key in self._for_pods
 
     def hosts_changed(self) -> None:
         """Record that hosts, devices or topologies have changed."""
@@ -266,6 +272,7 @@ class GangQueue:
         if strict:
             self._put_off.clear()
         self._misses.clear()
+        self._may_fit.clear()
         self._answers.clear()
         self._orders.clear()
         self._retried = False

@@ -80,6 +80,19 @@ def test_a_gang_that_never_fits_says_so_though_its_quota_has_no_room_either(poli
     assert leader.status("large") == ("Waiting", "GangTooLarge")
 
 
+def test_of_gangs_over_their_quota_that_are_alike_the_hosts_are_looked_at_for_one() -> None:
+    """In a pass. Thousands may wait for a quota, and all of them are planned again whenever a host changes."""
+    leader = Leader(nodes=gpu_nodes(1, 1, 4))
+    limited(leader, "a", 1)
+    with patch.object(gang_scheduler, "never_fits", wraps=schedule.never_fits) as asked:
+        leader.has(*(job(f"g{number}", count=4, held=True, namespace="a") for number in range(20)))
+        leader.settle()
+        assert asked.call_count <= 3
+        leader.stores.nodes.apply("DELETED", gpu_nodes(1, 1, 4)[0])
+        leader.settle()
+    assert {leader.status(f"g{number}")[1] for number in range(20)} == {"GangTooLarge"}
+
+
 @pytest.mark.parametrize("why", ["QuotaExceeded", "ReservedHostsLimit"])
 def test_a_gang_that_waits_for_hosts_holds_up_nobody_in_strict_order_once_its_namespace_is_why(why: str) -> None:
     """It is the first one, and no host has changed since."""
