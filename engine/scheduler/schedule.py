@@ -457,22 +457,25 @@ def _to_write(
 ) -> Placed | Never:
     """Return a plan with the devices and requests of its pods; Never if no Placement can hold it."""
     placed = allocate_devices(placed, gang.shapes, view.capacity, kept)
-    plans = [replace(one, requests=_planned_requests(gang, one.name, kept.get(one.name))) for one in placed.pod_sets]
+    members = {pod_set.name: (pod_set, pods) for pod_set, pods in by_pod_set(gang.workload, gang.pods)}
+
+    def planned(pod_set: str) -> Requests | None:
+        shape = gang.shapes.get(pod_set, _NO_SHAPE)  # the pod set may be gone from the workload
+        requests = tuple(one for one in shape.requests if not is_claim(one[0]))
+        if slots := kept.get(pod_set):
+            return _planned_beside(gang, pod_set, slots, requests)
+        return devices_as_held(requests, *members[pod_set]) if pod_set in members else requests
+
+    plans = [replace(one, requests=planned(one.name)) for one in placed.pod_sets]
     return _within_object_size(replace(placed, pod_sets=tuple(plans)))
 
 
-def _planned_requests(gang: Gang, pod_set: str, kept: Mapping[int, KeptSlot] | None) -> Requests | None:
-    """Return what the slots of a pod set are planned for.
+def _planned_beside(gang: Gang, pod_set: str, kept: Mapping[int, KeptSlot], requests: Requests) -> Requests | None:
+    """Return what the slots of a pod set are planned for of what its pods request, where some of them are kept.
 
-    Where slots are kept, no room was looked for on their hosts: what they were not planned for they do not have, nor
-    the processors that the pods do not request that they follow. Of those that an earlier version has written it stays
-    unknown.
+    No room was looked for on the hosts of these: what they were not planned for they do not have, nor the processors
+    that the pods do not request that they follow. Of those that an earlier version has written it stays unknown.
     """
-    shape = gang.shapes.get(pod_set, _NO_SHAPE)  # the pod set may be gone from the workload
-    requests = tuple(one for one in shape.requests if not is_claim(one[0]))
-    if not kept:
-        members = ((own, pods) for own, pods in by_pod_set(gang.workload, gang.pods) if own.name == pod_set)
-        return next((devices_as_held(requests, own, pods) for own, pods in members), requests)
     if gang.placement is not None and gang.placement.assignment is not None:
         known = gang.placement.assignment.plan_of(pod_set).requests
         if known is None:
